@@ -186,7 +186,9 @@ def normalize_rows(features: SparseMatrix | Tensor) -> SparseMatrix | Tensor:
     if isinstance(features, SparseMatrix):
         total = features.values.new_zeros(features.shape[0])
         total.index_add_(0, features.rows, features.values.abs())
-        return features.with_values(features.values / total.clamp_min(torch.finfo(total.dtype).tiny)[features.rows])
+        return features.with_values(
+            features.values / total.clamp_min(torch.finfo(total.dtype).tiny)[features.rows]
+        )
     total = features.abs().sum(1, keepdim=True)
     return features / total.clamp_min(torch.finfo(total.dtype).tiny)
 
@@ -216,7 +218,9 @@ def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]
     order = np.lexsort((-np.concatenate([weight, weight]), key))
     key, first = np.unique(key[order], return_index=True)
     kept = np.concatenate([weight, weight])[order][first]
-    matrix = sp.csr_array((kept, (key // size, key % size)), shape=coo.shape) if size else sp.csr_array(coo.shape)
+    matrix = (
+        sp.csr_array((kept, (key // size, key % size)), shape=coo.shape) if size else sp.csr_array(coo.shape)
+    )
     plain = SparseMatrix.from_scipy(matrix)
     counts = {
         "self_loops": int(loops.sum()),
@@ -245,9 +249,13 @@ def _validate(graph: Graph) -> None:
     if n == 0:
         raise GraphError("the graph has no nodes: give at least one row of features and one label")
     if tuple(a.shape) != (n, n):
-        raise GraphError(f"there are {n} labels but the adjacency is {a.shape[0]} x {a.shape[1]}: they must agree")
+        raise GraphError(
+            f"there are {n} labels but the adjacency is {a.shape[0]} x {a.shape[1]}: they must agree"
+        )
     if len(x.shape) != 2 or x.shape[0] != n:
-        raise GraphError(f"there are {n} labels but features of shape {tuple(x.shape)}: one row a node is needed")
+        raise GraphError(
+            f"there are {n} labels but features of shape {tuple(x.shape)}: one row a node is needed"
+        )
     if x.shape[1] == 0:
         raise GraphError("there are no feature columns: give features, or one-hot features for the nodes")
     _validate_features(x)
@@ -271,7 +279,9 @@ def _validate_features(x: SparseMatrix | Tensor) -> None:
             row, column = int(x.rows[place[0]]), int(x.col[place[0]])
         else:
             row, column = int(place[0]), int(place[1])
-        raise GraphError(f"the feature of node {row} in column {column} is NaN or infinite: fill it or drop it")
+        raise GraphError(
+            f"the feature of node {row} in column {column} is NaN or infinite: fill it or drop it"
+        )
 
 
 def _validate_labels(graph: Graph) -> None:
@@ -295,10 +305,16 @@ def _validate_labels(graph: Graph) -> None:
             raise GraphError(f"the {split} split names a node twice: list each node once")
         twice = nodes[seen[nodes]]
         if twice.numel():
-            raise GraphError(f"node {int(twice[0])} is in {split} and in another split too: splits must not overlap")
+            raise GraphError(
+                f"node {int(twice[0])} is in {split} and in another split too: splits must not overlap"
+            )
         seen[nodes] = True
         unlabelled = nodes[y[nodes] == UNKNOWN]
         if unlabelled.numel():
-            raise GraphError(f"node {int(unlabelled[0])} of the {split} split has no label: label it or take it out")
+            raise GraphError(
+                f"node {int(unlabelled[0])} of the {split} split has no label: label it or take it out"
+            )
     if graph.train.numel() == 0:
-        raise GraphError("no node is labelled for training: put at least one labelled node into the train split")
+        raise GraphError(
+            "no node is labelled for training: put at least one labelled node into the train split"
+        )

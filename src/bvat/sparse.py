@@ -150,15 +150,20 @@ class SparseMatrix:
             return product
         return self.product(dense)
 
-    def select(self, rows: Tensor) -> SparseMatrix:
-        """Return the chosen rows, in that order; rows int64 (m), result (m, columns)."""
-        start, stop = self.crow[rows].long(), self.crow[rows + 1].long()
-        counts = stop - start
+    def entries(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return row pointers (m + 1) over the chosen rows, and where their entries stand in ``values``."""
+        start = self.crow[rows].long()
+        counts = self.crow[rows + 1].long() - start
         crow = torch.zeros(rows.numel() + 1, dtype=torch.int64, device=self.device)
         torch.cumsum(counts, 0, out=crow[1:])
         # position of every kept entry: its row's start plus its place within the row
         entry = torch.arange(int(crow[-1]), device=self.device)
         entry += torch.repeat_interleave(start - crow[:-1], counts)
+        return crow, entry
+
+    def select(self, rows: Tensor) -> SparseMatrix:
+        """Return the chosen rows, in that order; rows int64 (m), result (m, columns)."""
+        crow, entry = self.entries(rows)
         shape = (rows.numel(), self.shape[1])
         return SparseMatrix(crow.to(torch.int32), self.col[entry], self.values[entry], shape)
 
@@ -188,7 +193,9 @@ class SymmetricMatrix(SparseMatrix):
         """Return ``Sᵀ @ dense``, which is ``S @ dense``."""
         return self.product(dense)
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> SymmetricMatrix:
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> SymmetricMatrix:
         """Return the matrix on another device or in another precision (itself when nothing changes)."""
         moved = super().to(device, dtype)
         return self if moved is self else SymmetricMatrix(moved.crow, moved.col, moved.values, moved.shape)

@@ -1,0 +1,121 @@
+"""What a regulariser needs of a model: a linear map of the features, then the rest.
+
+A model reads its features only through ``project``, a linear map ``X W0``; ``propagate`` turns that into
+logits. Whoever offers these few methods can be trained with every regulariser of bvat; no base class is
+needed. A model that is not linear in X offers the identity as its projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from bvat.graph import GraphInputs
+from bvat.sparse import SparseMatrix
+
+Pullback = Callable[[Tensor], Tensor]
+"""Maps a gradient with respect to logits (N, C) to the one with respect to the projected features (N, H)."""
+
+
+@runtime_checkable
+class ProjectedModel(Protocol):
+    """A node classifier split into ``project`` and ``propagate``."""
+
+    @property
+    def depth(self) -> int:
+        """K: how many hops away a feature can change a node's prediction."""
+
+    @property
+    def training(self) -> bool:
+        """Whether dropout is on, as in every ``torch.nn.Module``."""
+
+    def projection(self) -> Tensor | None:
+        """W0, shape (D, H), or None when ``project`` is the identity."""
+
+    def draw_masks(self, inputs: GraphInputs, generator: torch.Generator | None = None) -> Any:
+        """Draw the dropout masks of one pass; None when dropout is off."""
+
+    def restrict_masks(self, masks: Any, inputs: GraphInputs, nodes: Tensor) -> Any:
+        """Return the part of the masks (drawn for ``inputs``) that concerns the subgraph on ``nodes``."""
+
+    def project(self, inputs: GraphInputs, masks: Any = None) -> Tensor:
+        """Return dropout(X) W0, shape (N, H)."""
+
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Any = None) -> Tensor:
+        """Turn projected features (N, H) into logits (N, C)."""
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Dropout masks of one pass: factors 0 or 1 / (1 - p).
+
+    Shapes: features (nnz) for sparse features, (N, D) for dense ones; hidden: one (N, H_l) a hidden layer.
+    """
+
+    features: Tensor | None
+    hidden: tuple[Tensor, ...]
+
+    def restrict(self, features: SparseMatrix | Tensor, nodes: Tensor) -> Masks:
+        """Return the masks of the rows ``nodes`` of the graph for whose ``features`` they were drawn."""
+        part = self.features
+        if part is not None:
+            part = part[features.entries(nodes)[1] if isinstance(features, SparseMatrix) else nodes]
+        return Masks(part, tuple(mask[nodes] for mask in self.hidden))
+
+
+def dropout_mask(
+    shape: tuple[int, ...], rate: float, like: Tensor, generator: torch.Generator | None = None
+) -> Tensor:
+    """Draw a mask of factors 0 (with probability ``rate``) and 1 / (1 - rate).
+
+    One 64-bit draw serves four entries of 16 bits each: three times faster than a uniform number an entry.
+    ``rate`` is rounded to a multiple of 2^-16 and the factor made to fit, so the expectation is exactly 1.
+    """
+    size = 1
+    for length in shape:
+        size *= length
+    words = torch.empty((size + 3) // 4, dtype=torch.int64, device=like.device)
+    words.random_(-(2**63), None, generator=generator)
+    level = round(rate * 2**16)
+    keep = words.view(torch.int16)[:size] >= level - 2**15
+    return keep.to(like.dtype).mul_(2**16 / (2**16 - level)).view(shape)
+
+
+def dropped_features(features: SparseMatrix | Tensor, mask: Tensor | None) -> SparseMatrix | Tensor:
+    """Return the features with their dropout mask applied; features (N, D)."""
+    if mask is None:
+        return features
+    if isinstance(features, SparseMatrix):
+        return features.with_values(features.values * mask)
+    return features * mask
+
+
+def feature_mask(inputs: GraphInputs, rate: float, generator: torch.Generator | None) -> Tensor:
+    """Draw the dropout mask of the features: one factor a stored entry."""
+    x = inputs.features
+    values = x.values if isinstance(x, SparseMatrix) else x
+    return dropout_mask(tuple(values.shape), rate, values, generator)
+
+
+def linearize(
+    model: ProjectedModel, inputs: GraphInputs, projected: Tensor, masks: Any
+) -> tuple[Tensor, Pullback]:
+    """Return the logits at ``projected`` and the map from their gradient back to ``projected``.
+
+    A model may offer a method ``linearize`` of its own with a closed form; otherwise autograd does it.
+    Nothing here touches ``.grad`` of a parameter.
+
+    Shapes: projected (N, H); logits (N, C).
+    """
+    own = getattr(model, "linearize", None)
+    if own is not None:
+        closed_form: tuple[Tensor, Pullback] = own(inputs, projected, masks)
+        return closed_form
+    with torch.enable_grad():
+        point = projected.detach().requires_grad_()
+        logits = model.propagate(inputs, point, masks)
+    return logits.detach(), lambda grad: torch.autograd.grad(logits, point, grad)[0]

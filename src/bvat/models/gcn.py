@@ -1,0 +1,173 @@
+"""The graph convolutional network of Kipf and Welling (2017), with a closed-form backward pass."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bvat.errors import SettingsError
+from bvat.graph import GraphInputs
+from bvat.models.base import Masks, Pullback, dropout_mask, dropped_features, feature_mask
+from bvat.sparse import SparseMatrix
+
+
+class Trace(NamedTuple):
+    """What the backward pass needs of the forward pass: per hidden layer its gate and its output."""
+
+    gates: list[Tensor]  # relu' times dropout factor, (N, H_l)
+    hidden: list[Tensor]  # gate times pre-activation, (N, H_l)
+
+
+def gcn_forward(
+    adjacency: SparseMatrix, projected: Tensor, weights: tuple[Tensor, ...], masks: tuple[Tensor, ...]
+) -> tuple[Tensor, Trace]:
+    """Return the logits of a GCN given its projected features, without autograd.
+
+    ``A_1 = Â P``, then for each further layer ``A_{l+1} = Â (dropout(relu(A_l)) W_l)``.
+
+    Shapes: projected (N, H_1), weights W_l (H_l, H_{l+1}), masks (N, H_l); logits (N, C).
+    """
+    trace = Trace([], [])
+    state = adjacency.product(projected)
+    for layer, weight in enumerate(weights):
+        gate = (state > 0).to(state.dtype)
+        if masks:
+            gate *= masks[layer]
+        hidden = state.mul_(gate)
+        trace.gates.append(gate)
+        trace.hidden.append(hidden)
+        state = adjacency.product(hidden @ weight)
+    return state, trace
+
+
+def gcn_backward(
+    adjacency: SparseMatrix, weights: tuple[Tensor, ...], trace: Trace, grad: Tensor, *, for_weights: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """Pull a gradient with respect to the logits back to the projected features and the weights.
+
+    One recursion through Âᵀ: ``B = Âᵀ G``, ``dW_l = H_lᵀ B``, ``G = (B W_lᵀ) ∘ gate_l``.
+
+    Shapes: grad (N, C); result (N, H_1) and one (H_l, H_{l+1}) a weight (none unless ``for_weights``).
+    """
+    weight_grads: list[Tensor] = []
+    for weight, gate, hidden in zip(
+        reversed(weights), reversed(trace.gates), reversed(trace.hidden), strict=True
+    ):
+        spread = adjacency.transposed_product(grad)
+        if for_weights:
+            weight_grads.append(hidden.t() @ spread)
+        grad = (spread @ weight.t()).mul_(gate)
+    return adjacency.transposed_product(grad), weight_grads[::-1]
+
+
+class _Propagate(torch.autograd.Function):
+    """The layers after the projection as one node of the autograd graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, adjacency: SparseMatrix, masks: tuple[Tensor, ...], projected: Tensor, *weights: Tensor
+    ) -> Tensor:
+        logits, trace = gcn_forward(adjacency, projected, weights, masks)
+        ctx.adjacency, ctx.trace, ctx.weights = adjacency, trace, weights
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        projected, weights = gcn_backward(ctx.adjacency, ctx.weights, ctx.trace, grads[0], for_weights=True)
+        return None, None, projected, *weights
+
+
+class GCN(nn.Module):
+    """Graph convolutional network, ``logits = Â dropout(relu(Â dropout(X) W0)) W1`` for two layers.
+
+    Args:
+        in_features: D.
+        classes: C.
+        hidden: width of the hidden layers.
+        layers: K, at least 1; the receptive field of a node is its K-hop ball.
+        dropout: rate for the input of every layer.
+        generator: source of the Glorot-uniform weights; there are no biases.
+
+    Example:
+        >>> model = GCN(graph.num_features, graph.num_classes)
+        >>> logits = model(graph)  # (N, C)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        *,
+        hidden: int = 16,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if layers < 1 or hidden < 1:
+            raise SettingsError(f"a GCN needs layers >= 1 and hidden >= 1, not {layers} and {hidden}")
+        if not 0 <= dropout < 1:
+            raise SettingsError(f"dropout must be at least 0 and below 1, not {dropout}")
+        widths = [in_features, *[hidden] * (layers - 1), classes]
+        self.dropout = dropout
+        self.weights = nn.ParameterList(
+            glorot(rows, columns, generator) for rows, columns in zip(widths[:-1], widths[1:], strict=True)
+        )
+
+    @property
+    def depth(self) -> int:
+        """K, the number of layers."""
+        return len(self.weights)
+
+    def projection(self) -> Tensor:
+        """W0, shape (D, H)."""
+        return self.weights[0]
+
+    def draw_masks(self, inputs: GraphInputs, generator: torch.Generator | None = None) -> Masks | None:
+        """Draw the dropout masks of one pass; None when the model is in eval mode or its rate is 0."""
+        if not self.training or self.dropout == 0:
+            return None
+        nodes = inputs.features.shape[0]
+        hidden = tuple(
+            dropout_mask((nodes, weight.shape[0]), self.dropout, weight.detach(), generator)
+            for weight in list(self.weights)[1:]
+        )
+        return Masks(feature_mask(inputs, self.dropout, generator), hidden)
+
+    def restrict_masks(self, masks: Masks | None, inputs: GraphInputs, nodes: Tensor) -> Masks | None:
+        """Return the part of the masks that concerns the subgraph on ``nodes``."""
+        return None if masks is None else masks.restrict(inputs.features, nodes)
+
+    def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
+        """Return dropout(X) W0, shape (N, H)."""
+        return dropped_features(inputs.features, masks.features if masks else None) @ self.weights[0]
+
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
+        """Turn projected features (N, H) into logits (N, C)."""
+        logits: Tensor = _Propagate.apply(
+            inputs.propagation, masks.hidden if masks else (), projected, *list(self.weights)[1:]
+        )
+        return logits
+
+    def linearize(
+        self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None
+    ) -> tuple[Tensor, Pullback]:
+        """Return the logits (N, C) and their pullback in closed form, without autograd."""
+        weights = tuple(weight.detach() for weight in list(self.weights)[1:])
+        adjacency = inputs.propagation
+        logits, trace = gcn_forward(adjacency, projected, weights, masks.hidden if masks else ())
+        return logits, lambda grad: gcn_backward(adjacency, weights, trace, grad, for_weights=False)[0]
+
+    def forward(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
+        """Return the logits, shape (N, C); in training mode masks are drawn unless they are given."""
+        if masks is None:
+            masks = self.draw_masks(inputs)
+        return self.propagate(inputs, self.project(inputs, masks), masks)
+
+
+def glorot(rows: int, columns: int, generator: torch.Generator | None = None) -> nn.Parameter:
+    """Return a parameter drawn uniformly from ±sqrt(6 / (rows + columns)); shape (rows, columns)."""
+    bound = (6.0 / (rows + columns)) ** 0.5
+    return nn.Parameter(torch.empty(rows, columns).uniform_(-bound, bound, generator=generator))

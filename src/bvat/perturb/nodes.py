@@ -1,0 +1,141 @@
+"""Which nodes enter the regulariser: all of them, or some whose receptive fields do not meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bvat.errors import SettingsError
+from bvat.graph import GraphInputs
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The chosen nodes V_S and their receptive fields.
+
+    Shapes: chosen int64 (b); owner int64 (N), the position in ``chosen`` of the node in whose receptive field
+    a node lies, -1 for none. Both None when every node is chosen.
+    """
+
+    chosen: Tensor | None = None
+    owner: Tensor | None = None
+
+    def field_nodes(self) -> Tensor | None:
+        """Return the union of the receptive fields, ascending; None when it is the whole graph."""
+        return None if self.owner is None else torch.nonzero(self.owner >= 0).flatten()
+
+
+class NodeSelection(Protocol):
+    """Chooses nodes anew for each call of a regulariser."""
+
+    def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
+        """Choose nodes of a graph for a model that looks ``depth`` hops far."""
+
+
+class AllNodes:
+    """Every node (VAT, O-BVAT)."""
+
+    def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
+        """Choose all nodes."""
+        return Selection()
+
+
+@dataclass(frozen=True)
+class DisjointFields:
+    """At most ``count`` nodes whose receptive fields (K-hop balls) do not meet: Algorithm 1, lines 1 to 6.
+
+    A node may follow if its ball meets no ball chosen before. On an undirected graph that is the same as a
+    distance above 2K, and it takes a walk of K hops only, which also tells who owns each node. When no
+    candidate is left before ``count`` are found, there are fewer: ``len(selection.chosen)`` says how many.
+    """
+
+    count: int = 100
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise SettingsError(f"the number of sampled nodes must be at least 1, not {self.count}")
+
+    def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
+        """Choose nodes at random, one after another, until ``count`` are found or none is left."""
+        matrix = inputs.propagation
+        size = matrix.shape[0]
+        crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
+        device = generator.device if generator is not None else torch.device("cpu")
+        owner = np.full(size, -1, dtype=np.int64)
+        rejected = np.zeros(size, dtype=np.bool_)
+        chosen = np.empty(min(self.count, size), dtype=np.int64)
+        # A uniform draw from all nodes, thrown away unless still a candidate, is a uniform draw from the
+        # candidates. It needs no permutation of the whole graph; only when candidates get rare is one drawn.
+        few = torch.randint(size, (8 * chosen.size,), generator=generator, device=device)
+        found = _grow(crow, col, depth, few.cpu().numpy(), owner, rejected, chosen, 0)
+        if found < chosen.size:
+            rest = torch.randperm(size, generator=generator, device=device)
+            found = _grow(crow, col, depth, rest.cpu().numpy(), owner, rejected, chosen, found)
+        return Selection(
+            torch.from_numpy(chosen[:found]).to(matrix.device), torch.from_numpy(owner).to(matrix.device)
+        )
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile with numba on first use; without numba the same function runs as plain Python."""
+    kernel: list[Callable[..., Any]] = []
+
+    def call(*args: Any) -> Any:
+        if not kernel:
+            try:
+                import numba
+            except ImportError:  # pragma: no cover
+                kernel.append(function)
+            else:
+                kernel.append(numba.njit(cache=True)(function))
+        return kernel[0](*args)
+
+    call.python = function  # type: ignore[attr-defined]
+    return call
+
+
+@_compiled
+def _grow(
+    crow: Any, col: Any, depth: int, candidates: Any, owner: Any, rejected: Any, chosen: Any, found: int
+) -> int:
+    """Go through the candidates in order and choose those whose ball meets none chosen before.
+
+    ``owner``, ``rejected`` and ``chosen`` are changed in place; returns how many are chosen in all.
+    """
+    ball = np.empty(crow.shape[0], dtype=np.int64)
+    for u in candidates:
+        if found == chosen.shape[0]:
+            break
+        if owner[u] >= 0 or rejected[u]:
+            continue
+        ball[0] = u
+        size, reached = 1, 0
+        owner[u] = found
+        free = True
+        for _ in range(depth):
+            stop = size
+            while reached < stop and free:
+                v = ball[reached]
+                reached += 1
+                for k in range(crow[v], crow[v + 1]):
+                    w = col[k]
+                    if owner[w] == -1:
+                        owner[w] = found
+                        ball[size] = w
+                        size += 1
+                    elif owner[w] != found:
+                        free = False
+                        break
+        if free:
+            chosen[found] = u
+            found += 1
+        else:
+            rejected[u] = True
+            for i in range(size):
+                owner[ball[i]] = -1
+    return found

@@ -1,0 +1,236 @@
+"""Spaces of perturbations: dense, sparse and factored, behind one interface.
+
+A model reads its features through ``X W0`` only, so a perturbation R (N, D) acts through its *effect*
+``P = R W0`` (N, H) only. A space says how R is stored (its coordinates r), and maps between coordinates,
+effects and lengths. Lengths are always those of R itself, in the units of the features.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from bvat.errors import SettingsError
+from bvat.graph import GraphInputs
+from bvat.models.base import ProjectedModel
+from bvat.sparse import SparseMatrix
+
+SpaceName = Literal["auto", "dense", "sparse", "factored"]
+
+
+class Space(Protocol):
+    """How perturbations are stored; r stands for coordinates of whatever shape the space uses."""
+
+    name: str
+
+    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw R with independent N(0, 1) entries; return r and the squared length of each row (N)."""
+
+    def effect(self, r: Tensor) -> Tensor:
+        """Return R W0 (N, H) without gradient."""
+
+    def pull(self, gradient: Tensor) -> Tensor:
+        """Turn a gradient with respect to the effect (N, H) into one with respect to r."""
+
+    def row_squares(self, r: Tensor) -> Tensor:
+        """Return the squared length of each row of R, shape (N)."""
+
+    def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
+        """Multiply row v of R by factor[v]; factor (N)."""
+
+    def trained_effect(self, r: Tensor) -> Tensor:
+        """Return R W0 (N, H) with R held fixed, differentiable with respect to W0."""
+
+    def to_dense(self, r: Tensor) -> Tensor:
+        """Return R itself, shape (N, D): for tests and small graphs."""
+
+
+class DenseSpace:
+    """R stored in full, (N, D): the reference, and the space of models that are not linear in X.
+
+    Args:
+        weight: W0 (D, H), or None when the model perturbs X itself (W0 = identity).
+        shape: (N, D).
+    """
+
+    name = "dense"
+
+    def __init__(self, weight: Tensor | None, shape: tuple[int, int], like: Tensor) -> None:
+        self.weight, self.shape, self.like = weight, shape, like
+
+    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw R (N, D)."""
+        r = self.like.new_empty(self.shape).normal_(generator=generator)
+        return r, self.row_squares(r)
+
+    def effect(self, r: Tensor) -> Tensor:
+        """Return R W0."""
+        return r if self.weight is None else r @ self.weight.detach()
+
+    def pull(self, gradient: Tensor) -> Tensor:
+        """Return G W0ᵀ (N, D)."""
+        return gradient if self.weight is None else gradient @ self.weight.detach().t()
+
+    def row_squares(self, r: Tensor) -> Tensor:
+        """Return |R_v|²."""
+        return torch.einsum("nd,nd->n", r, r)
+
+    def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
+        """Return diag(factor) R."""
+        return r * factor[:, None]
+
+    def trained_effect(self, r: Tensor) -> Tensor:
+        """Return R W0 with the gradient Rᵀ G for W0."""
+        return r if self.weight is None else r @ self.weight
+
+    def to_dense(self, r: Tensor) -> Tensor:
+        """Return R."""
+        return r
+
+
+class SparseSpace:
+    """R non-zero only where X is: coordinates are one number a stored entry of X, (nnz). The paper's NELL.
+
+    Args:
+        weight: W0, shape (D, H).
+        pattern: the features X; only where its entries stand matters.
+    """
+
+    name = "sparse"
+
+    def __init__(self, weight: Tensor, pattern: SparseMatrix) -> None:
+        self.weight, self.pattern = weight, pattern
+
+    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw the entries (nnz)."""
+        r = torch.empty_like(self.pattern.values).normal_(generator=generator)
+        return r, self.row_squares(r)
+
+    def effect(self, r: Tensor) -> Tensor:
+        """Return R W0."""
+        return self.pattern.with_values(r).product(self.weight.detach())
+
+    def pull(self, gradient: Tensor) -> Tensor:
+        """Return the entries of G W0ᵀ at the pattern, in blocks so that memory stays small."""
+        rows, col, weight = self.pattern.rows, self.pattern.col, self.weight.detach()
+        pulled = torch.empty_like(self.pattern.values)
+        block = max(1, (1 << 22) // max(1, gradient.shape[1]))
+        for start in range(0, pulled.numel(), block):
+            part = slice(start, start + block)
+            pulled[part] = torch.einsum("kh,kh->k", gradient[rows[part]], weight[col[part]])
+        return pulled
+
+    def row_squares(self, r: Tensor) -> Tensor:
+        """Return |R_v|²."""
+        return r.new_zeros(self.pattern.shape[0]).index_add_(0, self.pattern.rows, r * r)
+
+    def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
+        """Return diag(factor) R."""
+        return r * factor[self.pattern.rows]
+
+    def trained_effect(self, r: Tensor) -> Tensor:
+        """Return R W0 with the gradient Rᵀ G for W0."""
+        return self.pattern.with_values(r) @ self.weight
+
+    def to_dense(self, r: Tensor) -> Tensor:
+        """Return R."""
+        return self.pattern.with_values(r).to_dense()
+
+
+class _FactoredEffect(torch.autograd.Function):
+    """``Z (Q̂ᵀ W0)`` with Q̂ = Ŵ0 U⁻¹ held fixed: the value is Z U, the gradient of W0 is Q̂ Zᵀ G."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, weight: Tensor, upper: Tensor) -> Tensor:
+        ctx.save_for_backward(z, weight, upper)
+        return z @ upper
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
+        z, weight, upper = ctx.saved_tensors
+        return None, weight @ torch.linalg.solve_triangular(upper, z.t() @ grads[0], upper=True), None
+
+
+class FactoredSpace:
+    """R = Z Qᵀ with W0 = Q U, Q orthonormal (D, H), U upper triangular (H, H): coordinates Z, (N, H).
+
+    Only the part of R in span(Q) has an effect, so nothing is lost: gradients lie in the span anyway, and
+    lengths are |Z_v|. U comes from Cholesky, ``Uᵀ U = W0ᵀ W0``; Q itself is never formed.
+
+    Args:
+        weight: W0, shape (D, H).
+        rows: N.
+    """
+
+    name = "factored"
+
+    def __init__(self, weight: Tensor, rows: int) -> None:
+        self.weight, self.rows = weight, rows
+        wide = weight.detach().double()
+        gram = wide.t() @ wide
+        # The shift keeps Cholesky defined when columns of W0 depend on each other; it changes |R|² by 1e-12.
+        gram.diagonal().add_(1e-12 * gram.diagonal().mean() + torch.finfo(torch.float64).tiny)
+        self.upper = torch.linalg.cholesky(gram, upper=True).to(weight.dtype)
+
+    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw Z (N, H); the D - H directions that have no effect add a chi-squared number to each |R_v|².
+
+        This is exact: for R with independent N(0, 1) entries, R Q is N(0, I_H) and the rest is independent.
+        """
+        features, hidden = self.weight.shape
+        z = self.upper.new_empty(self.rows, hidden).normal_(generator=generator)
+        squares = self.row_squares(z)
+        if features > hidden:
+            half = self.upper.new_full((self.rows,), (features - hidden) / 2)
+            squares = squares + 2 * torch._standard_gamma(half, generator=generator)  # type: ignore[call-arg]
+        return z, squares
+
+    def effect(self, r: Tensor) -> Tensor:
+        """Return Z U."""
+        return r @ self.upper
+
+    def pull(self, gradient: Tensor) -> Tensor:
+        """Return G Uᵀ (N, H)."""
+        return gradient @ self.upper.t()
+
+    def row_squares(self, r: Tensor) -> Tensor:
+        """Return |Z_v|² = |R_v|²."""
+        return torch.einsum("nh,nh->n", r, r)
+
+    def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
+        """Return diag(factor) Z."""
+        return r * factor[:, None]
+
+    def trained_effect(self, r: Tensor) -> Tensor:
+        """Return R W0 with the gradient Rᵀ G for W0 (Rᵀ = Q̂ Zᵀ)."""
+        effect: Tensor = _FactoredEffect.apply(r, self.weight, self.upper)
+        return effect
+
+    def to_dense(self, r: Tensor) -> Tensor:
+        """Return R = Z U⁻ᵀ W0ᵀ."""
+        return (
+            torch.linalg.solve_triangular(self.upper.t(), r, upper=False, left=False)
+            @ self.weight.detach().t()
+        )
+
+
+def make_space(name: SpaceName, model: ProjectedModel, inputs: GraphInputs) -> Space:
+    """Build the space called ``name`` for a model and a graph; "auto" is factored wherever that is smaller."""
+    weight, features = model.projection(), inputs.features
+    shape = (int(features.shape[0]), int(features.shape[1]))
+    if name == "auto":
+        name = "dense" if weight is None or weight.shape[0] <= weight.shape[1] else "factored"
+    like = features.values if isinstance(features, SparseMatrix) else features
+    if name == "dense":
+        return DenseSpace(weight, shape, like)
+    if weight is None:
+        raise SettingsError(f"space {name!r} needs a model that is linear in its features: use 'dense'")
+    if name == "factored":
+        return FactoredSpace(weight, shape[0])
+    if name == "sparse":
+        if not isinstance(features, SparseMatrix):
+            raise SettingsError("space 'sparse' needs sparse features: use 'dense' or 'factored'")
+        return SparseSpace(weight, features)
+    raise SettingsError(f"there is no space {name!r}: use auto, dense, sparse or factored")
