@@ -21,7 +21,7 @@ class Unreachable(Exception):
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error if that is a terminal; the yielded function takes the bytes that came in."""
+    """Show a bar on standard error if that is a terminal; call what is yielded with each count of bytes."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return

@@ -43,7 +43,7 @@ def cache_folder() -> Path | None:
 
 
 def read_from(folder: Path, name: str) -> tuple[Path, bytes] | None:
-    """Return path and contents of a raw file in ``folder`` or one of its subfolders, None when it is not there."""
+    """Return path and contents of a raw file in ``folder`` or its subfolders; None when it is not there."""
     for sub in SUBFOLDERS:
         path = folder / sub / name
         try:
@@ -51,7 +51,9 @@ def read_from(folder: Path, name: str) -> tuple[Path, bytes] | None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as fault:
-            raise DataError(f"{path} cannot be read ({fault.strerror}): correct its permissions") from None
+            raise DataError(
+                f"{path} cannot be read ({fault.strerror}): make it a file that can be read"
+            ) from None
     return None
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -78,8 +79,8 @@ def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = Fal
     missing = [file for file in wanted if file.name not in found]
     if missing and (not usable(dataset, found) or (optional and dataset.optional)):
         try:
-            for name, content in _download(dataset, missing).items():
-                found[name] = _kept(dataset, name, content, "download")
+            for name, content in _download(dataset, missing):
+                found[name] = _kept(dataset, name, content, "download")  # at once: it need not come again
         except Unreachable as fault:
             reasons.append(str(fault))
     if not usable(dataset, found):
@@ -101,10 +102,11 @@ def _look_for(files: Iterable[RawFile]) -> Files:
                     "replace it, or take it away so that it is fetched"
                 )
             found[file.name] = Found(file, content, "BVAT_DATA")
-        elif (
-            cached is not None and (hit := read_from(cached, file.name)) is not None and file.matches(hit[1])
-        ):
-            found[file.name] = Found(file, hit[1], "cache")
+        elif cached is not None:
+            with suppress(DataError):  # a cache that cannot be read is as good as none
+                hit = read_from(cached, file.name)
+                if hit is not None and file.matches(hit[1]):
+                    found[file.name] = Found(file, hit[1], "cache")
     return found
 
 
@@ -114,21 +116,19 @@ def _kept(dataset: Dataset, name: str, content: bytes, source: str) -> Found:
     return Found(file, content, source)
 
 
-def _download(dataset: Dataset, missing: list[RawFile]) -> dict[str, bytes]:
-    """Fetch the missing files from the canonical place; stops at the first that does not come."""
+def _download(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[str, bytes]]:
+    """Fetch the missing files from the canonical place, one by one, until one does not come."""
     if dataset.archive is not None:
         content = _retried(dataset.archive, None, _ARCHIVE_LIMIT)
-        return _members(dataset.archive, content, missing)
-    fetched = {}
+        yield from _members(dataset.archive, content, missing).items()
+        return
     for file in missing:
         if file.url is None:
             raise Unreachable(f"{file.name} is not published on its own")
         content = _retried(file.url, file.size, file.size)
         if not file.matches(content):
             raise Unreachable(f"{file.url}: the checksum is wrong")
-        fetched[file.name] = content
-        keep(f"{dataset.layout}/{file.name}", content)  # at once: what came need not come again
-    return fetched
+        yield file.name, content
 
 
 def _retried(url: str, size: int | None, limit: int) -> bytes:
@@ -143,7 +143,7 @@ def _retried(url: str, size: int | None, limit: int) -> bytes:
 
 
 def _members(url: str, content: bytes, files: list[RawFile]) -> dict[str, bytes]:
-    """Read the wanted members of a tar file; nothing is unpacked to disk, and other members are not looked at."""
+    """Read the wanted members of a tar file; nothing is unpacked to disk, other members are not looked at."""
     wanted = {file.name: file for file in files}
     fetched: dict[str, bytes] = {}
     try:
@@ -186,5 +186,5 @@ def _remedy(dataset: Dataset, found: Files, reasons: list[str]) -> str:
     names = ", ".join(file.name for file in dataset.files if file.name not in found)
     why = f" ({'; '.join(reasons)})" if reasons else ""
     folder = cache_folder()
-    place = "a folder" if folder is None else f"{folder} or another folder"
-    return f"{dataset.name} cannot be fetched{why}: put {names} into {place} and set BVAT_DATA to that folder"
+    place = "" if folder is None else f"{folder}, or into "
+    return f"{dataset.name} cannot be fetched{why}: put {names} into {place}a folder that BVAT_DATA names"

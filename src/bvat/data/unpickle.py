@@ -18,7 +18,6 @@ import scipy.sparse as sp
 
 from bvat.errors import DataError
 
-
 _BYTE_ORDERS: dict[Any, Literal["<", ">", "="]] = {"<": "<", ">": ">", "|": "=", "=": "="}
 
 

@@ -1,0 +1,7 @@
+"""Data: the four data sets of the paper, graphs in files, and synthetic graphs."""
+
+from bvat.data.loading import load, names
+from bvat.data.store import load_graph, save_graph
+from bvat.data.synthetic import synthetic_graph
+
+__all__ = ["load", "load_graph", "names", "save_graph", "synthetic_graph"]

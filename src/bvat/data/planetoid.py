@@ -1,0 +1,154 @@
+"""The Planetoid files (Yang, Cohen, Salakhutdinov 2016) and the public split that comes with them.
+
+``allx`` and ``ally`` hold the first nodes, ``x`` and ``y`` the training nodes (the first rows of ``allx``),
+``tx`` and ``ty`` the test nodes, whose places are in ``test.index``; ``graph`` maps a node to its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bvat.data.unpickle import unpickle
+from bvat.errors import DataError
+from bvat.graph import UNKNOWN, Graph
+
+VALIDATION_NODES = 500
+"""How many nodes after the training nodes the public split validates on."""
+OFFICIAL = "official validation labels"
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The contents of the files with every row at its node.
+
+    Shapes: features (N, D) CSR with rows of zeros where no file has any; onehot (N, C) with rows of zeros
+    where the label is unknown; described bool (N), whether a node has a row in the files; adjacency (N, N)
+    with all entries as they stand in the file, duplicates included.
+    """
+
+    features: Any
+    onehot: NDArray[Any]
+    described: NDArray[np.bool_]
+    adjacency: Any
+    train: IntArray
+    test: IntArray
+
+
+def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
+    """Decode the files ``{prefix}x``, ``{prefix}y``, ... and put each row at its node.
+
+    ``ally`` may be missing: then of the rows of ``allx`` only the training nodes are labelled.
+    """
+
+    def part(name: str) -> Any:
+        return unpickle(files[prefix + name], prefix + name)
+
+    allx, tx, y, ty = part("allx"), part("tx"), part("y"), part("ty")
+    ally = part("ally") if f"{prefix}ally" in files else y
+    neighbours = part("graph")
+    _check_kinds(prefix, (allx, tx), (y, ty, ally), neighbours)
+    test = read_index(files[f"{prefix}test.index"], f"{prefix}test.index")
+    size = max(len(neighbours), allx.shape[0], int(test.max()) + 1)
+    if len(test) != tx.shape[0] or len(test) != ty.shape[0] or test.min() < allx.shape[0]:
+        raise DataError(f"{prefix}test.index does not fit {prefix}tx and {prefix}ty: get the original files")
+    # Row k of tx belongs to node test[k]; nodes that neither allx nor tx describes keep rows of zeros.
+    node = np.concatenate([np.arange(allx.shape[0]), test])
+    place = sp.csr_array((np.ones(len(node), np.float32), (node, np.arange(len(node)))), (size, len(node)))
+    onehot = np.zeros((size, y.shape[1]), dtype=y.dtype)
+    onehot[: len(ally)] = ally
+    onehot[test] = ty
+    described = np.zeros(size, dtype=bool)
+    described[node] = True
+    return Parts(
+        features=sp.csr_array(place @ sp.vstack([allx, tx], format="csr")),
+        onehot=onehot,
+        described=described,
+        adjacency=raw_adjacency(neighbours, size),
+        train=np.arange(len(y)),
+        test=np.sort(test),
+    )
+
+
+def labels_of(onehot: NDArray[Any]) -> IntArray:
+    """Return the class of each row, -1 for rows of zeros; onehot (N, C), result int64 (N)."""
+    return np.where(onehot.any(axis=1), onehot.argmax(axis=1), UNKNOWN).astype(np.int64)
+
+
+def read_index(content: bytes, name: str) -> IntArray:
+    """Return the node numbers of a text file, one a line; they must differ."""
+    try:
+        nodes = np.array(content.split(), dtype=np.int64)
+    except (ValueError, OverflowError):
+        raise DataError(f"{name} holds something that is not a number: get the original file") from None
+    if nodes.size == 0 or nodes.min() < 0 or len(np.unique(nodes)) != len(nodes):
+        raise DataError(f"{name} names no nodes, or one of them twice: get the original file")
+    return nodes
+
+
+def raw_adjacency(neighbours: Mapping[int, list[int]], size: int) -> Any:
+    """Return a COO matrix (size, size) with an entry for each entry of the lists, duplicates and loops too."""
+    counts = [len(targets) for targets in neighbours.values()]
+    source = np.repeat(np.fromiter(neighbours, np.int64, len(neighbours)), counts)
+    flat = (target for targets in neighbours.values() for target in targets)
+    target = np.fromiter(flat, np.int64, sum(counts))
+    for end in (source, target):
+        if end.size and not 0 <= end.min() <= end.max() < size:
+            raise DataError(f"the graph names a node outside 0 to {size - 1}: get the original file")
+    return sp.coo_array((np.ones(source.size, np.float32), (source, target)), shape=(size, size))
+
+
+def read_planetoid(
+    files: Mapping[str, bytes],
+    prefix: str,
+    *,
+    name: str,
+    class_names: tuple[str, ...] | None = None,
+    node_names: tuple[str, ...] | None = None,
+) -> Graph:
+    """Build Cora, Citeseer or Pubmed from the contents of its eight Planetoid files.
+
+    Citeseer has 15 test nodes that ``test.index`` leaves out: their features are zero, their label is
+    unknown, and they are in no split.
+    """
+    parts = read_parts(files, prefix)
+    labels = labels_of(parts.onehot)
+    first = len(parts.train)
+    val = np.arange(first, min(first + VALIDATION_NODES, int(parts.test.min())))
+    return Graph.build(
+        parts.features,
+        parts.adjacency,
+        labels,
+        train=parts.train,
+        val=val[labels[val] != UNKNOWN],
+        test=parts.test[labels[parts.test] != UNKNOWN],
+        class_names=class_names or tuple(str(k) for k in range(parts.onehot.shape[1])),
+        name=name,
+        node_names=node_names,
+        validation=OFFICIAL,
+    )
+
+
+def _check_kinds(
+    prefix: str, features: tuple[Any, Any], labels: tuple[Any, Any, Any], neighbours: Any
+) -> None:
+    allx, tx = features
+    y, ty, ally = labels
+    good = (
+        all(bool(sp.issparse(matrix)) for matrix in features)
+        and all(isinstance(onehot, np.ndarray) and onehot.ndim == 2 for onehot in labels)
+        and allx.shape[1] == tx.shape[1]
+        and y.shape[1] == ty.shape[1] == ally.shape[1]
+        and len(y) <= len(ally) <= allx.shape[0]
+        and isinstance(neighbours, dict)
+        and all(isinstance(targets, list) for targets in neighbours.values())
+    )
+    if not good:
+        raise DataError(f"the files {prefix}* do not fit each other: get the original files")

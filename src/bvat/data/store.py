@@ -1,0 +1,144 @@
+"""Graphs as plain ``.npz`` files: arrays and one JSON text, no pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from bvat.data.folders import write_atomically
+from bvat.errors import DataError, GraphError
+from bvat.graph import Graph
+from bvat.sparse import SparseMatrix, SymmetricMatrix
+
+FORMAT = 1
+"""Version of the file format and of what the readers make of the raw files; a new one outdates the cache."""
+_SPLITS = ("train", "val", "test")
+
+
+def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Write a graph to an ``.npz`` file that :func:`load_graph` reads, all of it or nothing.
+
+    Example:
+        >>> save_graph(graph, "mine.npz")  # doctest: +SKIP
+    """
+    target = Path(path)
+    if target.suffix != ".npz":
+        raise DataError(f"{target} does not end in .npz: give the file that ending")
+    if not target.parent.is_dir():
+        raise DataError(f"the folder {target.parent} does not exist: make it first")
+    try:
+        write_atomically(target, graph_to_bytes(graph))
+    except OSError as fault:
+        raise DataError(f"{target} cannot be written ({fault.strerror}): choose another place") from None
+
+
+def load_graph(path: str | os.PathLike[str]) -> Graph:
+    """Read a graph that :func:`save_graph` wrote; nothing in the file is executed.
+
+    Raises:
+        DataError: it cannot be read, or it is not such a file.
+    """
+    source = Path(path)
+    try:
+        content = source.read_bytes()
+    except OSError as fault:
+        raise DataError(f"{source} cannot be read ({fault.strerror}): check the path") from None
+    return graph_from_bytes(content, str(source))
+
+
+def graph_to_bytes(graph: Graph) -> bytes:
+    """Return the contents of the ``.npz`` file of a graph."""
+    about = {
+        "format": FORMAT,
+        "name": graph.name,
+        "class_names": graph.class_names,
+        "node_names": graph.node_names,
+        "validation": graph.validation,
+        "repairs": dict(graph.repairs),
+        "features_shape": tuple(graph.features.shape),
+    }
+    arrays = {
+        "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
+        "labels": graph.labels.cpu().numpy(),
+    }
+    arrays |= {split: getattr(graph, split).cpu().numpy() for split in _SPLITS}
+    arrays |= _csr_arrays("adjacency", graph.adjacency)
+    if isinstance(graph.features, SparseMatrix):
+        arrays |= _csr_arrays("features", graph.features)
+    else:
+        arrays["features"] = graph.features.cpu().numpy()
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def graph_from_bytes(content: bytes, name: str) -> Graph:
+    """Build the graph from the contents of its ``.npz`` file; ``name`` is what an error calls it."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        about = json.loads(arrays["about"].tobytes())
+        if about["format"] != FORMAT:
+            raise DataError(
+                f"{name} has format {about['format']}, this version reads {FORMAT}: save it again"
+            )
+        return _assemble(arrays, about)
+    except GraphError as fault:
+        raise DataError(f"{name} holds no valid graph ({fault})") from None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as fault:
+        raise DataError(
+            f"{name} is damaged or not a graph of bvat ({type(fault).__name__}): "
+            "write it with bvat.data.save_graph"
+        ) from None
+
+
+def _csr_arrays(name: str, matrix: SparseMatrix) -> dict[str, Any]:
+    return {f"{name}.{part}": getattr(matrix, part).cpu().numpy() for part in ("crow", "col", "values")}
+
+
+def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
+    size = len(arrays["labels"])
+    rows, columns = about["features_shape"]
+    adjacency = _read_csr(arrays, "adjacency", (size, size))
+    square = adjacency.to_scipy()
+    if square.diagonal().any() or (square != square.T).nnz:
+        raise GraphError("its adjacency is not symmetric without self-loops: use Graph.build before saving")
+    if "features" in arrays:
+        features: SparseMatrix | torch.Tensor = torch.from_numpy(arrays["features"])
+    else:
+        features = _read_csr(arrays, "features", (rows, columns))
+    node_names = about["node_names"]
+    return Graph(
+        features=features,
+        adjacency=SymmetricMatrix(adjacency.crow, adjacency.col, adjacency.values, adjacency.shape),
+        labels=torch.from_numpy(arrays["labels"].astype(np.int64)),
+        **{split: torch.from_numpy(arrays[split].astype(np.int64)) for split in _SPLITS},
+        class_names=tuple(about["class_names"]),
+        name=about["name"],
+        node_names=None if node_names is None else tuple(node_names),
+        validation=about["validation"],
+        repairs={str(kind): int(count) for kind, count in about["repairs"].items()},
+    )
+
+
+def _read_csr(arrays: dict[str, Any], name: str, shape: tuple[int, int]) -> SparseMatrix:
+    """Return a matrix whose row pointers and columns were checked: torch itself does not look."""
+    crow, col, values = (arrays[f"{name}.{part}"] for part in ("crow", "col", "values"))
+    matrix = sp.csr_array((values, col, crow), shape=shape)
+    matrix.check_format(full_check=True)
+    if not matrix.has_canonical_format:
+        raise ValueError("columns are not ascending")
+    return SparseMatrix(
+        torch.from_numpy(crow.astype(np.int32)),
+        torch.from_numpy(col.astype(np.int32)),
+        torch.from_numpy(values),
+        shape,
+    )
