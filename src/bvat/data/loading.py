@@ -35,8 +35,8 @@ def load(name_or_path: str | os.PathLike[str]) -> Graph:
 
     Args:
         name_or_path: ``"cora"``, ``"citeseer"``, ``"pubmed"``, ``"nell"``, or the path of an ``.npz`` file
-            that :func:`bvat.data.save_graph` wrote. A name wins over a file of that name: write ``./cora`` for
-            the file.
+            that :func:`bvat.data.save_graph` wrote. A name wins over a file of that name: write ``./cora``
+            for the file.
 
     Raises:
         DataError: the name is unknown, or the data cannot be found, fetched or trusted.

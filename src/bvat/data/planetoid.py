@@ -94,7 +94,7 @@ def read_index(content: bytes, name: str) -> IntArray:
 
 
 def raw_adjacency(neighbours: Mapping[int, list[int]], size: int) -> Any:
-    """Return a COO matrix (size, size) with an entry for each entry of the lists, duplicates and loops too."""
+    """Return COO (size, size) with an entry for each entry of the lists, duplicates and loops included."""
     counts = [len(targets) for targets in neighbours.values()]
     source = np.repeat(np.fromiter(neighbours, np.int64, len(neighbours)), counts)
     flat = (target for targets in neighbours.values() for target in targets)

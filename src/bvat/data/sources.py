@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from bvat.data import registry, wheel
 from bvat.data.download import Unreachable, download
@@ -34,6 +34,17 @@ class Found:
 
 
 Files = dict[str, Found]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known of one raw file on this machine."""
+
+    file: RawFile
+    source: str | None
+    """``BVAT_DATA`` or ``cache``; None when it is in neither."""
+    good: bool
+    """Whether it is there with the right checksum."""
 
 
 def complete(found: Files, files: Iterable[RawFile]) -> bool:
@@ -90,23 +101,34 @@ def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = Fal
     return found
 
 
-def _look_for(files: Iterable[RawFile]) -> Files:
-    found: Files = {}
+def inspect(files: Iterable[RawFile]) -> Iterator[tuple[Status, Path | None, bytes]]:
+    """Yield for each file where it was found, its path and its contents, right or wrong."""
     given, cached = given_folder(), cache_folder()
     for file in files:
         if given is not None and (hit := read_from(given, file.name)) is not None:
-            path, content = hit
-            if not file.matches(content):
-                raise DataError(
-                    f"{path} is not the original file (its sha256 is not {file.sha256[:12]}...): "
-                    "replace it, or take it away so that it is fetched"
-                )
-            found[file.name] = Found(file, content, "BVAT_DATA")
-        elif cached is not None:
+            yield Status(file, "BVAT_DATA", file.matches(hit[1])), *hit
+            continue
+        hit = None
+        if cached is not None:
             with suppress(DataError):  # a cache that cannot be read is as good as none
                 hit = read_from(cached, file.name)
-                if hit is not None and file.matches(hit[1]):
-                    found[file.name] = Found(file, hit[1], "cache")
+        if hit is None:
+            yield Status(file, None, False), None, b""
+        else:
+            yield Status(file, "cache", file.matches(hit[1])), *hit
+
+
+def _look_for(files: Iterable[RawFile]) -> Files:
+    found: Files = {}
+    for status, path, content in inspect(files):
+        file, source = status.file, status.source
+        if source is not None and status.good:
+            found[file.name] = Found(file, content, source)
+        elif source == "BVAT_DATA":
+            raise DataError(
+                f"{path} is not the original file (its sha256 is not {file.sha256[:12]}...): "
+                "replace it, or take it away so that it is fetched"
+            )
     return found
 
 
