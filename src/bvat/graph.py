@@ -172,8 +172,9 @@ class Graph:
 
     def __repr__(self) -> str:
         return (
-            f"Graph({self.name!r}, {self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features, "
-            f"{self.num_classes} classes, {len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
+            f"Graph({self.name!r}, {self.num_nodes} nodes, {self.num_edges} edges, "
+            f"{self.num_features} features, {self.num_classes} classes, "
+            f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
         )
 
 

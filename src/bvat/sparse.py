@@ -146,7 +146,7 @@ class SparseMatrix:
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.requires_grad and torch.is_grad_enabled():
-            product: Tensor = _Product.apply(self, dense)
+            product: Tensor = _Product.apply(self, dense)  # type: ignore[no-untyped-call]
             return product
         return self.product(dense)
 
@@ -183,7 +183,8 @@ class SparseMatrix:
         return SparseMatrix(crow, col[keep], chosen.values[keep], (nodes.numel(), nodes.numel()))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.shape[0]} x {self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
+        rows, columns = self.shape
+        return f"{type(self).__name__}({rows} x {columns}, nnz={self.nnz}, {self.dtype}, {self.device})"
 
 
 class SymmetricMatrix(SparseMatrix):

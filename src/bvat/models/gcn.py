@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -113,7 +114,7 @@ class GCN(nn.Module):
         widths = [in_features, *[hidden] * (layers - 1), classes]
         self.dropout = dropout
         self.weights = nn.ParameterList(
-            glorot(rows, columns, generator) for rows, columns in zip(widths[:-1], widths[1:], strict=True)
+            glorot(rows, columns, generator) for rows, columns in pairwise(widths)
         )
 
     @property
@@ -123,7 +124,8 @@ class GCN(nn.Module):
 
     def projection(self) -> Tensor:
         """W0, shape (D, H)."""
-        return self.weights[0]
+        first: Tensor = self.weights[0]
+        return first
 
     def draw_masks(self, inputs: GraphInputs, generator: torch.Generator | None = None) -> Masks | None:
         """Draw the dropout masks of one pass; None when the model is in eval mode or its rate is 0."""
@@ -142,11 +144,11 @@ class GCN(nn.Module):
 
     def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
         """Return dropout(X) W0, shape (N, H)."""
-        return dropped_features(inputs.features, masks.features if masks else None) @ self.weights[0]
+        return dropped_features(inputs.features, masks.features if masks else None) @ self.projection()
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
-        logits: Tensor = _Propagate.apply(
+        logits: Tensor = _Propagate.apply(  # type: ignore[no-untyped-call]
             inputs.propagation, masks.hidden if masks else (), projected, *list(self.weights)[1:]
         )
         return logits

@@ -27,7 +27,7 @@ class _KnownGradient(torch.autograd.Function):
 
 def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
     """Return the scalar ``value`` as a function of ``logits`` (n, C) with the given gradient (n, C)."""
-    attached: Tensor = _KnownGradient.apply(logits, value, gradient)
+    attached: Tensor = _KnownGradient.apply(logits, value, gradient)  # type: ignore[no-untyped-call]
     return attached
 
 

@@ -20,7 +20,7 @@ from bvat.perturb.spaces import SpaceName, make_space
 DropoutPolicy = Literal["fresh", "pair", "shared"]
 
 SUBGRAPH_SHARE = 0.7
-"""Perturbed passes run on the subgraph of the receptive fields when it has less than this share of the nodes."""
+"""Perturbed passes run on the subgraph of the receptive fields if it has at most this share of the nodes."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Regulariser:
     def _cut(
         graph: Graph, selection: Selection
     ) -> tuple[GraphInputs, Tensor | None, Tensor | None, Tensor | None]:
-        """Return the inputs of the perturbed passes, their nodes (None: all), the chosen rows and the owners."""
+        """Return the inputs of the perturbed passes, their nodes (None: all), the chosen rows and owners."""
         nodes = selection.field_nodes()
         if nodes is None or selection.owner is None or selection.chosen is None:
             return graph, None, None, None

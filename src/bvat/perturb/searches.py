@@ -67,7 +67,7 @@ class Problem:
         if norm == "field":
             if self.owner is None:
                 raise SettingsError("norm 'field' needs disjoint receptive fields (S-BVAT): use norm 'row'")
-            # rows outside all fields (owner -1) have no effect on a chosen node; they go to a group of their own
+            # rows outside all fields (owner -1) have no effect on a chosen node; they form their own group
             group = torch.where(self.owner < 0, self.target.shape[1], self.owner)
             squares = squares.new_zeros(self.target.shape[1] + 1).index_add_(0, group, squares)[group]
         factor = squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt_().mul_(length)

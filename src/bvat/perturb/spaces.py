@@ -172,7 +172,7 @@ class FactoredSpace:
         gram = wide.t() @ wide
         # The shift keeps Cholesky defined when columns of W0 depend on each other; it changes |R|² by 1e-12.
         gram.diagonal().add_(1e-12 * gram.diagonal().mean() + torch.finfo(torch.float64).tiny)
-        self.upper = torch.linalg.cholesky(gram, upper=True).to(weight.dtype)
+        self.upper: Tensor = torch.linalg.cholesky(gram, upper=True).to(weight.dtype)
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw Z (N, H); the D - H directions that have no effect add a chi-squared number to each |R_v|².
@@ -184,7 +184,7 @@ class FactoredSpace:
         squares = self.row_squares(z)
         if features > hidden:
             half = self.upper.new_full((self.rows,), (features - hidden) / 2)
-            squares = squares + 2 * torch._standard_gamma(half, generator=generator)  # type: ignore[call-arg]
+            squares = squares + 2 * torch._standard_gamma(half, generator=generator)
         return z, squares
 
     def effect(self, r: Tensor) -> Tensor:
@@ -205,19 +205,17 @@ class FactoredSpace:
 
     def trained_effect(self, r: Tensor) -> Tensor:
         """Return R W0 with the gradient Rᵀ G for W0 (Rᵀ = Q̂ Zᵀ)."""
-        effect: Tensor = _FactoredEffect.apply(r, self.weight, self.upper)
+        effect: Tensor = _FactoredEffect.apply(r, self.weight, self.upper)  # type: ignore[no-untyped-call]
         return effect
 
     def to_dense(self, r: Tensor) -> Tensor:
         """Return R = Z U⁻ᵀ W0ᵀ."""
-        return (
-            torch.linalg.solve_triangular(self.upper.t(), r, upper=False, left=False)
-            @ self.weight.detach().t()
-        )
+        by_column: Tensor = torch.linalg.solve_triangular(self.upper.t(), r, upper=False, left=False)
+        return by_column @ self.weight.detach().t()
 
 
 def make_space(name: SpaceName, model: ProjectedModel, inputs: GraphInputs) -> Space:
-    """Build the space called ``name`` for a model and a graph; "auto" is factored wherever that is smaller."""
+    """Build the space called ``name`` for a model and a graph; "auto": factored wherever that is smaller."""
     weight, features = model.projection(), inputs.features
     shape = (int(features.shape[0]), int(features.shape[1]))
     if name == "auto":
