@@ -15,9 +15,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-# torch announces on first use that CSR tensors are in beta and unchecked; our indices are validated by Graph.
-warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+# torch announces once, on first use, that CSR tensors are in beta; our indices are validated by Graph. That
+# first use is made here, so that neither a program that turns warnings into errors nor its filters are touched.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    _none = torch.zeros(1, dtype=torch.int32)
+    torch.sparse_csr_tensor(_none, _none[:0], torch.zeros(0), size=(0, 0), check_invariants=False)
 
 
 def csr_product(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], dense: Tensor) -> Tensor:
