@@ -96,25 +96,28 @@ class Graph:
             train, val, test: node indices.
             class_names: names of the classes; ``"0", "1", ...`` when left out.
             normalize: scale each feature row to absolute sum 1, as the paper does.
-            repairs: counts of repairs made by the caller, to be kept beside those made here.
+            repairs: counts of repairs made by the caller, to be added to those made here.
             rest: ``name``, ``node_names``, ``validation``.
         """
         clean, counts = symmetric_adjacency(adjacency)
         x = _as_features(features)
+        _validate_features(x)  # before the division below spreads a NaN over its row
         if normalize:
             x = normalize_rows(x)
-        y = torch.as_tensor(np.asarray(labels, dtype=np.int64))
+        for what, times in (repairs or {}).items():
+            counts[what] = counts.get(what, 0) + times
+        y = _as_integers("labels", labels)
         if class_names is None:
             class_names = [str(k) for k in range(int(y.max()) + 1 if y.numel() else 0)]
         return cls(
             features=x,
             adjacency=clean,
             labels=y,
-            train=_as_index(train),
-            val=_as_index(val),
-            test=_as_index(test),
+            train=_as_integers("the train split", train),
+            val=_as_integers("the val split", val),
+            test=_as_integers("the test split", test),
             class_names=tuple(class_names),
-            repairs={**(repairs or {}), **counts},
+            repairs=counts,
             **rest,
         )
 
@@ -202,7 +205,12 @@ def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]
 
     Shapes: adjacency (N, N) scipy matrix; result (N, N).
     """
-    coo = sp.coo_array(adjacency)
+    try:
+        coo = sp.coo_array(adjacency)
+    except ValueError as error:  # scipy finds row or column numbers outside the matrix
+        raise GraphError(
+            f"an edge points at a node that does not exist ({error}): remove it or add the node"
+        ) from error
     if coo.shape[0] != coo.shape[1]:
         raise GraphError(f"the adjacency matrix is {coo.shape[0]} x {coo.shape[1]}: it must be square")
     size = coo.shape[0]
@@ -236,11 +244,25 @@ def _as_features(features: Any) -> SparseMatrix | Tensor:
         return features
     if sp.issparse(features):
         return SparseMatrix.from_scipy(features)
-    return torch.as_tensor(features, dtype=torch.float32)
+    if isinstance(features, Tensor):
+        return features.detach().to(torch.float32, copy=True)
+    return torch.from_numpy(np.array(features, dtype=np.float32))
 
 
-def _as_index(nodes: Any) -> Tensor:
-    return torch.as_tensor(np.asarray(nodes, dtype=np.int64))
+def _as_integers(what: str, values: Any) -> Tensor:
+    """Return a copy as int64 (n): a graph shall not change when the caller's arrays do."""
+    given = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    if given.dtype == np.bool_:
+        raise GraphError(f"{what} must be numbers, not true or false: use the positions of the true ones")
+    if given.ndim != 1:
+        raise GraphError(f"{what} must be a flat list, not of shape {given.shape}: give one number a node")
+    if given.size and not (
+        np.issubdtype(given.dtype, np.number)
+        and np.isfinite(given).all()
+        and (given == np.trunc(given)).all()
+    ):
+        raise GraphError(f"{what} must be whole numbers: number the classes and the nodes from 0")
+    return torch.from_numpy(given.astype(np.int64))
 
 
 def _validate(graph: Graph) -> None:
@@ -259,9 +281,17 @@ def _validate(graph: Graph) -> None:
         )
     if x.shape[1] == 0:
         raise GraphError("there are no feature columns: give features, or one-hot features for the nodes")
-    _validate_features(x)
+    if y.dim() != 1:
+        raise GraphError(f"labels must be a flat list, not of shape {tuple(y.shape)}: give one a node")
     for what, matrix in (("edge", a), ("feature", x)):
-        if isinstance(matrix, SparseMatrix) and matrix.nnz:
+        if not isinstance(matrix, SparseMatrix):
+            continue
+        steps = torch.diff(matrix.crow)
+        if steps.numel() != matrix.shape[0] or int(matrix.crow[0]) or bool((steps < 0).any()):
+            raise GraphError(f"the row pointers of the {what} matrix are broken: build it with from_scipy")
+        if int(matrix.crow[-1]) != matrix.col.numel() or matrix.nnz != matrix.col.numel():
+            raise GraphError(f"the {what} matrix has entries without a place: build it with from_scipy")
+        if matrix.nnz:
             low, high = int(matrix.col.min()), int(matrix.col.max())
             if low < 0 or high >= matrix.shape[1]:
                 bad = high if high >= matrix.shape[1] else low
@@ -269,7 +299,20 @@ def _validate(graph: Graph) -> None:
                     f"an {what} entry points at column {bad}, but there are only 0 to {matrix.shape[1] - 1}: "
                     "remove it or add what it points at"
                 )
+    _validate_features(x)
+    _validate_adjacency(a)
     _validate_labels(graph)
+
+
+def _validate_adjacency(a: SymmetricMatrix) -> None:
+    if not bool(torch.isfinite(a.values).all()) or bool((a.values <= 0).any()):
+        raise GraphError("an edge weight is zero, negative, NaN or infinite: use positive weights")
+    loops = a.rows[a.rows == a.col]
+    if loops.numel():
+        raise GraphError(f"node {int(loops[0])} has an edge to itself: remove it, or use Graph.build")
+    matrix = a.to_scipy()
+    if (matrix != matrix.T).nnz:
+        raise GraphError("the adjacency is not symmetric: add the missing directions, or use Graph.build")
 
 
 def _validate_features(x: SparseMatrix | Tensor) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 # torch announces once, on first use, that CSR tensors are in beta; our indices are validated by Graph. That
-# first use is made here, so that neither a program that turns warnings into errors nor its filters are touched.
+# first use is made here, so that programs that turn warnings into errors work and no filter is changed.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     _none = torch.zeros(1, dtype=torch.int32)
@@ -64,7 +64,9 @@ class SparseMatrix:
     def from_scipy(cls, matrix: Any, dtype: torch.dtype = torch.float32) -> SparseMatrix:
         """Build from any scipy sparse matrix; duplicate entries are summed."""
         csr = sp.csr_array(matrix)
-        csr.sum_duplicates()
+        if not csr.has_canonical_format:
+            csr = csr.copy()  # the caller's arrays are not ours to reorder
+            csr.sum_duplicates()
         return cls(
             torch.from_numpy(csr.indptr.astype(np.int32)),
             torch.from_numpy(csr.indices.astype(np.int32)),
