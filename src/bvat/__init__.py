@@ -1,5 +1,53 @@
-"""Virtual adversarial training for graph neural networks."""
+"""Virtual adversarial training for graph neural networks.
+
+>>> import bvat
+>>> graph = bvat.load("cora")
+>>> trained = bvat.train(graph, bvat.preset("cora", "obvat"), seed=0)
+>>> trained.selected
+{'epoch': 200, 'val': 81.0, 'test': 83.5}
+
+Names are imported when they are first used, so that ``import bvat`` and ``bvat --help`` stay fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from bvat._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from bvat.data import load, synthetic_graph
+    from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
+    from bvat.graph import Graph
+    from bvat.models import GCN
+    from bvat.perturb import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
+    from bvat.training.loop import TrainedModel, predict, train
+    from bvat.training.settings import Settings, preset
+
+_HOME = {
+    "bvat.data": ["load", "synthetic_graph"],
+    "bvat.errors": ["BvatError", "DataError", "GraphError", "SettingsError", "TrainingError"],
+    "bvat.graph": ["Graph"],
+    "bvat.models": ["GCN"],
+    "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
+    "bvat.training.loop": ["TrainedModel", "predict", "train"],
+    "bvat.training.settings": ["Settings", "preset"],
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "GCN", "OBVAT", "SBVAT", "VAT", "BvatError", "Consistency", "DataError", "Graph", "GraphError", "Random",
+    "Regulariser", "Settings", "SettingsError", "TrainedModel", "TrainingError", "__version__", "entropy", "load",
+    "predict", "preset", "synthetic_graph", "train",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'bvat' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

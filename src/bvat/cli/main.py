@@ -1,0 +1,68 @@
+"""The ``bvat`` command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from bvat._version import __version__
+from bvat.cli import data, train
+from bvat.errors import BvatError
+
+# The base of all complaints about arguments; typer exports only this child of it.
+_UsageError: Any = typer.BadParameter.__base__
+
+app = typer.Typer(
+    name="bvat",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train")(train.train)
+app.add_typer(data.app, name="data")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bvat {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Virtual adversarial training for graph neural networks."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line: errors that a user can mend become one sentence and exit code 2."""
+    try:
+        code = app(arguments, standalone_mode=False)
+    except _UsageError as error:
+        if not error.format_message():  # no arguments at all: the help has been shown
+            sys.exit(2)
+        where = error.ctx.command_path if error.ctx is not None else "bvat"
+        _complain(f"{error.format_message().rstrip('.')}. See '{where} --help'.")
+        sys.exit(2)
+    except BvatError as error:
+        _complain(str(error))
+        sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("stopped; what was finished is kept, --resume goes on from there")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str) -> None:
+    typer.echo(f"bvat: {message}", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Options of the command line made from the fields of Settings, so that each is described in one place."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+import typer
+
+from bvat.training.settings import Settings
+
+
+def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option a setting; those that were used arrive as the dict ``overrides``.
+
+    Args:
+        without: settings for which the command has options or arguments of its own.
+    """
+    chosen = [f for f in fields(Settings) if f.name not in without]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**arguments: Any) -> None:
+            given = {f.name: arguments.pop(f.name) for f in chosen}
+            command(**arguments, overrides={name: value for name, value in given.items() if value is not None})
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name != "overrides"]
+        wrapper.__signature__ = signature.replace(parameters=own + [_option(f) for f in chosen])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in wrapper.__signature__.parameters.values()}  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorate
+
+
+def _option(f: Any) -> inspect.Parameter:
+    flag = "--" + f.name.replace("_", "-")
+    kind = type(f.default)
+    names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
+    option = typer.Option(*names, help=f.metadata["help"], show_default=False, rich_help_panel="Settings")
+    choices = f.metadata["choices"]
+    allowed: Any = Literal[choices] if choices else kind
+    return inspect.Parameter(
+        f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[allowed | None, option]
+    )

@@ -1,0 +1,1 @@
+"""Settings, presets, the training loop, checkpoints, runs of several seeds and their folders."""

@@ -1,0 +1,56 @@
+"""From settings to a model and a regulariser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bvat.graph import Graph
+from bvat.models import GCN
+from bvat.perturb.divergence import DIVERGENCES
+from bvat.perturb.regulariser import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser
+from bvat.training.settings import Settings
+
+
+def build_model(settings: Settings, graph: Graph, generator: torch.Generator | None = None) -> GCN:
+    """Return the model for a graph, with weights drawn from ``generator``."""
+    return GCN(
+        graph.num_features,
+        graph.num_classes,
+        hidden=settings.hidden,
+        layers=settings.layers,
+        dropout=settings.dropout,
+        generator=generator,
+    )
+
+
+def build_regulariser(settings: Settings, generator: torch.Generator | None = None) -> Regulariser | None:
+    """Return the regulariser of a method; None for a plain GCN."""
+    s = settings
+    options: dict[str, Any] = {
+        "space": s.space,
+        "dropout": s.masks,
+        "divergence": DIVERGENCES[s.divergence](),
+        "generator": generator,
+    }
+    match s.method:
+        case "consistency":
+            return Consistency(**options)
+        case "random":
+            return Random(s.epsilon, **options)
+        case "vat":
+            return VAT(s.epsilon, s.steps, s.xi, **options)
+        case "sbvat":
+            return SBVAT(s.epsilon, s.count, s.steps, s.xi, s.norm, **options)  # type: ignore[arg-type]
+        case "obvat":
+            return OBVAT(
+                s.steps,
+                s.step_size,
+                s.gamma,
+                s.start,
+                s.reduction,  # type: ignore[arg-type]
+                s.keep_moments,
+                **options,
+            )
+    return None

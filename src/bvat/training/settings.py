@@ -1,0 +1,116 @@
+"""Everything that can be set about a training run, and the presets.
+
+This module imports nothing heavy: the command line reads its fields to build ``--help``.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from bvat.errors import SettingsError
+
+METHODS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat")
+
+
+def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,
+             above: float | None = None, below: float | None = None) -> Any:  # fmt: skip
+    """Declare a field with its line of help and its allowed range."""
+    return field(
+        default=default,
+        metadata={"help": text, "choices": choices, "at_least": at_least, "above": above, "below": below},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a run. Each field is an option of ``bvat train`` and a key of the preset file."""
+
+    method: str = _setting("obvat", "training method", choices=METHODS)
+    model: str = _setting("gcn", "model", choices=("gcn",))
+    hidden: int = _setting(16, "width of the hidden layers", at_least=1)
+    layers: int = _setting(2, "number of layers K", at_least=1)
+    dropout: float = _setting(0.5, "dropout rate", at_least=0, below=1)
+    epochs: int = _setting(200, "number of epochs", at_least=1)
+    lr: float = _setting(0.01, "Adam's learning rate", above=0)
+    weight_decay: float = _setting(5e-4, "L2 penalty on the first layer", at_least=0)
+    select: str = _setting("last", "which epoch's weights are kept", choices=("last", "best"))
+    patience: int = _setting(0, "stop after this many epochs without better validation; 0: never", at_least=0)
+    alpha: float = _setting(0.7, "weight of the entropy of the predictions", at_least=0)
+    beta: float = _setting(1.2, "weight of the regulariser R_vadv", at_least=0)
+    space: str = _setting("auto", "perturbation space", choices=("auto", "dense", "sparse", "factored"))
+    masks: str = _setting("fresh", "dropout masks: one draw for every pass, one for all perturbed passes, or "
+                          "the clean pass's", choices=("fresh", "pair", "shared"))  # fmt: skip
+    divergence: str = _setting("kl", "how predictions are compared", choices=("kl", "squared"))
+    epsilon: float = _setting(0.03, "length of a perturbation (random, vat, sbvat)", at_least=0)
+    norm: str = _setting("row", "what epsilon measures: each row, or each receptive field (sbvat only)",
+                         choices=("row", "field"))  # fmt: skip
+    xi: float = _setting(1e-6, "length of the probe of a power iteration (vat, sbvat)", above=0)
+    steps: int = _setting(1, "steps T of the search (vat, sbvat, obvat)", at_least=0)
+    count: int = _setting(100, "number of sampled nodes B (sbvat)", at_least=1)
+    step_size: float = _setting(0.001, "Adam's step in the search (obvat)", above=0)
+    gamma: float = _setting(1.0, "weight of the penalty on the perturbation's length (obvat)", at_least=0)
+    start: float = _setting(0.01, "standard deviation of the search's start (obvat)", at_least=0)
+    reduction: str = _setting("sum", "Eq. 10 with the KL summed over the nodes, or averaged as printed (obvat)",
+                              choices=("sum", "mean"))  # fmt: skip
+    keep_moments: bool = _setting(False, "keep the search's Adam moments from epoch to epoch (obvat)")
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            _check(f.name, getattr(self, f.name), type(f.default), f.metadata)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        return asdict(self)
+
+
+def _check(name: str, value: Any, kind: type, limits: Mapping[str, Any]) -> None:
+    """Raise SettingsError unless ``value`` has the kind of the default and lies in its range."""
+    good = isinstance(value, bool) if kind is bool else not isinstance(value, bool) and isinstance(value, kind)
+    if not good and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
+        raise SettingsError(f"{name} must be of type {kind.__name__}, not {value!r}")
+    if limits["choices"] and value not in limits["choices"]:
+        raise SettingsError(f"{name} must be one of {', '.join(limits['choices'])}, not {value!r}")
+    if kind in (int, float):
+        if not math.isfinite(value):
+            raise SettingsError(f"{name} must be a finite number, not {value}")
+        if limits["at_least"] is not None and value < limits["at_least"]:
+            raise SettingsError(f"{name} must be at least {limits['at_least']}, not {value}")
+        if limits["above"] is not None and value <= limits["above"]:
+            raise SettingsError(f"{name} must be above {limits['above']}, not {value}")
+        if limits["below"] is not None and value >= limits["below"]:
+            raise SettingsError(f"{name} must be below {limits['below']}, not {value}")
+
+
+@cache
+def _presets() -> dict[str, Any]:
+    return tomllib.loads(resources.files("bvat.training").joinpath("presets.toml").read_text("utf-8"))
+
+
+def preset(dataset: str, method: str, **overrides: Any) -> Settings:
+    """Return the settings for a data set and a method, with ``overrides`` on top.
+
+    Later wins: what all methods share, the method, the data set, the pair of both, the overrides.
+    A data set without a preset gets what the method has.
+    """
+    if method not in METHODS:
+        raise SettingsError(f"there is no method {method!r}: use one of {', '.join(METHODS)}")
+    presets = _presets()
+    of_dataset = presets["dataset"].get(dataset, {})
+    values: dict[str, Any] = {}
+    for layer in (presets["all"], presets["method"].get(method, {}), of_dataset, of_dataset.get(method, {})):
+        values.update({key: value for key, value in layer.items() if not isinstance(value, dict)})
+    unknown = set(overrides) - {f.name for f in fields(Settings)}
+    if unknown:
+        raise SettingsError(f"there is no setting {sorted(unknown)[0]!r}: see the fields of bvat.Settings")
+    return Settings(**{**values, **overrides, "method": method})
+
+
+def has_preset(dataset: str) -> bool:
+    """Whether the preset file names this data set."""
+    return dataset in _presets()["dataset"]
