@@ -80,7 +80,7 @@ def dropout_mask(
         size *= length
     words = torch.empty((size + 3) // 4, dtype=torch.int64, device=like.device)
     words.random_(-(2**63), None, generator=generator)
-    level = round(rate * 2**16)
+    level = min(round(rate * 2**16), 2**16 - 1)  # a rate just below 1 must not round up to it
     keep = words.view(torch.int16)[:size] >= level - 2**15
     return keep.to(like.dtype).mul_(2**16 / (2**16 - level)).view(shape)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
@@ -71,12 +72,16 @@ class _Propagate(torch.autograd.Function):
         ctx: Any, adjacency: SparseMatrix, masks: tuple[Tensor, ...], projected: Tensor, *weights: Tensor
     ) -> Tensor:
         logits, trace = gcn_forward(adjacency, projected, weights, masks)
-        ctx.adjacency, ctx.trace, ctx.weights = adjacency, trace, weights
+        ctx.adjacency, ctx.trace = adjacency, trace
+        ctx.save_for_backward(*weights)  # torch then notices weights that change before the backward pass
         return logits
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        projected, weights = gcn_backward(ctx.adjacency, ctx.weights, ctx.trace, grads[0], for_weights=True)
+        projected, weights = gcn_backward(
+            ctx.adjacency, ctx.saved_tensors, ctx.trace, grads[0], for_weights=True
+        )
         return None, None, projected, *weights
 
 
