@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
@@ -148,6 +149,7 @@ class _FactoredEffect(torch.autograd.Function):
         return z @ upper
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
         z, weight, upper = ctx.saved_tensors
         return None, weight @ torch.linalg.solve_triangular(upper, z.t() @ grads[0], upper=True), None
@@ -171,7 +173,7 @@ class FactoredSpace:
         wide = weight.detach().double()
         gram = wide.t() @ wide
         # The shift keeps Cholesky defined when columns of W0 depend on each other; it changes |R|² by 1e-12.
-        gram.diagonal().add_(1e-12 * gram.diagonal().mean() + torch.finfo(torch.float64).tiny)
+        gram.diagonal().add_(1e-12 * gram.diagonal().mean() + torch.finfo(weight.dtype).tiny)
         self.upper: Tensor = torch.linalg.cholesky(gram, upper=True).to(weight.dtype)
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
@@ -226,6 +228,11 @@ def make_space(name: SpaceName, model: ProjectedModel, inputs: GraphInputs) -> S
     if weight is None:
         raise SettingsError(f"space {name!r} needs a model that is linear in its features: use 'dense'")
     if name == "factored":
+        if weight.shape[0] < weight.shape[1]:
+            raise SettingsError(
+                f"space 'factored' needs at least as many features as hidden units, "
+                f"not {weight.shape[0]} and {weight.shape[1]}: use 'auto' or 'dense'"
+            )
         return FactoredSpace(weight, shape[0])
     if name == "sparse":
         if not isinstance(features, SparseMatrix):
