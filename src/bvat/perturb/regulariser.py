@@ -142,20 +142,24 @@ class Regulariser:
         self, model: ProjectedModel, inputs: GraphInputs, masks: Any
     ) -> tuple[Callable[[], tuple[Any, Tensor]], Callable[[], tuple[Any, Tensor]], bool]:
         """Return what gives masks and projected features to the last pass and to each pass of the search."""
+        # held stays None in training mode too when the rate is 0: then all passes agree at r = 0
+        held = None
+        if model.training and (self.dropout != "shared" or masks is None):
+            held = model.draw_masks(inputs, self.generator)
+        if self.dropout == "fresh" and held is not None:
+            unused = [held]
 
-        def fresh() -> tuple[Any, Tensor]:
-            drawn = model.draw_masks(inputs, self.generator)
-            return drawn, model.project(inputs, drawn)
+            def fresh() -> tuple[Any, Tensor]:
+                drawn = unused.pop() if unused else model.draw_masks(inputs, self.generator)
+                return drawn, model.project(inputs, drawn)
 
-        if self.dropout == "fresh" and model.training:
             return fresh, fresh, False
-        if self.dropout == "pair" and model.training:
-            held, projected = fresh()
-        elif masks is None and model.training and model.draw_masks(inputs, self.generator) is not None:
-            raise SettingsError("dropout 'shared' needs the masks of the clean pass: call with masks=...")
-        else:
-            held, projected = masks, model.project(inputs, masks)
         same = self.dropout == "shared" or held is None
+        if self.dropout == "shared":
+            if held is not None:
+                raise SettingsError("dropout 'shared' needs the masks of the clean pass: call with masks=...")
+            held = masks
+        projected = model.project(inputs, held)
         return lambda: (held, projected), lambda: (held, projected.detach()), same
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
@@ -109,6 +110,11 @@ def _check(condition: bool, message: str) -> None:
         raise SettingsError(message)
 
 
+def _check_length(epsilon: float, norm: str) -> None:
+    _check(0 <= epsilon < math.inf, f"epsilon must be finite and not negative, not {epsilon}")
+    _check(norm in ("row", "field"), f"norm must be row or field, not {norm!r}")
+
+
 @dataclass(frozen=True)
 class RandomDirection(_Stateless):
     """A Gaussian direction of length epsilon."""
@@ -117,7 +123,7 @@ class RandomDirection(_Stateless):
     norm: Norm = "row"
 
     def __post_init__(self) -> None:
-        _check(self.epsilon >= 0, f"epsilon must not be negative, not {self.epsilon}")
+        _check_length(self.epsilon, self.norm)
 
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
         """Return a random perturbation."""
@@ -139,9 +145,9 @@ class PowerIteration(_Stateless):
     norm: Norm = "row"
 
     def __post_init__(self) -> None:
-        _check(self.epsilon >= 0, f"epsilon must not be negative, not {self.epsilon}")
+        _check_length(self.epsilon, self.norm)
         _check(self.steps >= 0, f"steps must not be negative, not {self.steps}")
-        _check(self.xi > 0, f"xi must be positive, not {self.xi}")
+        _check(0 < self.xi < math.inf, f"xi must be positive, not {self.xi}")
 
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
         """Return the perturbation after T iterations (a random one for T = 0)."""
@@ -186,8 +192,9 @@ class AdamAscent:
 
     def __post_init__(self) -> None:
         _check(self.steps >= 0, f"steps must not be negative, not {self.steps}")
-        _check(self.step_size > 0, f"step_size must be positive, not {self.step_size}")
-        _check(self.gamma >= 0 and self.start >= 0, "gamma and start must not be negative")
+        _check(0 < self.step_size < math.inf, f"step_size must be positive, not {self.step_size}")
+        _check(0 <= self.gamma < math.inf, f"gamma must be finite and not negative, not {self.gamma}")
+        _check(0 <= self.start < math.inf, f"start must be finite and not negative, not {self.start}")
         _check(self.reduction in ("sum", "mean"), f"reduction must be sum or mean, not {self.reduction!r}")
 
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
@@ -214,7 +221,7 @@ class AdamAscent:
     def _start_moments(self, r: Tensor, problem: Problem) -> tuple[Tensor, Tensor, int]:
         kept = self._moments
         if self.keep_moments and problem.rows is None and kept and kept["first"].shape == r.shape:
-            return kept["first"], kept["second"], int(kept["count"])
+            return kept["first"].to(r), kept["second"].to(r), int(kept["count"])
         return torch.zeros_like(r), torch.zeros_like(r), 0
 
     def state_dict(self) -> dict[str, Tensor]:
