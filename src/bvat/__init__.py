@@ -37,9 +37,9 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "GCN", "OBVAT", "SBVAT", "VAT", "BvatError", "Consistency", "DataError", "Graph", "GraphError", "Random",
-    "Regulariser", "Settings", "SettingsError", "TrainedModel", "TrainingError", "__version__", "entropy", "load",
-    "predict", "preset", "synthetic_graph", "train",
+    "GCN", "OBVAT", "SBVAT", "VAT", "BvatError", "Consistency", "DataError", "Graph", "GraphError",
+    "Random", "Regulariser", "Settings", "SettingsError", "TrainedModel", "TrainingError", "__version__",
+    "entropy", "load", "predict", "preset", "synthetic_graph", "train",
 ]  # fmt: skip
 
 

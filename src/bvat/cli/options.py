@@ -25,7 +25,9 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
         @functools.wraps(command)
         def wrapper(**arguments: Any) -> None:
             given = {f.name: arguments.pop(f.name) for f in chosen}
-            command(**arguments, overrides={name: value for name, value in given.items() if value is not None})
+            command(
+                **arguments, overrides={name: value for name, value in given.items() if value is not None}
+            )
 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.name != "overrides"]

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @with_settings("epochs", "method", "space")
 def train(
-    dataset: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")] = "cora",
+    dataset: Annotated[
+        str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")
+    ] = "cora",
     method: Annotated[
         str, typer.Option(help="gcn, consistency, random, vat, sbvat or obvat", show_default=True)
     ] = "obvat",
@@ -43,8 +45,8 @@ def train(
 ) -> None:
     """Train on a data set, print a table, and write a run folder.
 
-    Settings that are not given come from the preset of the data set and method. Ctrl-C or a crash loses at most
-    the epochs since the last checkpoint: run the same command with --resume.
+    Settings that are not given come from the preset of the data set and method. Ctrl-C or a crash loses at
+    most the epochs since the last checkpoint: run the same command with --resume.
 
     Examples:
 

@@ -33,7 +33,7 @@ def graph_fingerprint(graph: Graph) -> str:
     parts += [x.crow, x.col, x.values] if isinstance(x, SparseMatrix) else [x]
     for part in parts:
         digest.update(str(tuple(part.shape)).encode())
-        digest.update(memoryview(part.detach().cpu().contiguous().numpy()))
+        digest.update(part.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
 
@@ -71,11 +71,13 @@ def save_checkpoint(path: Path, state: TrainState, graph: Graph, settings: Setti
 def load_checkpoint(path: Path, state: TrainState, graph: Graph, settings: Settings, seed: int) -> None:
     """Put a checkpoint's content into ``state``; refuse one of another run."""
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="pt") as file:
             about: dict[str, str] = file.metadata() or {}
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise TrainingError(f"{path} cannot be read ({error}): delete it and start this seed again") from error
+        raise TrainingError(
+            f"{path} cannot be read ({error}): delete it and start this seed again"
+        ) from error
     if about.get("format") != FORMAT:
         raise TrainingError(f"{path} is not a checkpoint of this version of bvat: delete it and start again")
     ours = {
@@ -85,7 +87,9 @@ def load_checkpoint(path: Path, state: TrainState, graph: Graph, settings: Setti
     }
     for what, value in ours.items():
         if about[what] != value:
-            raise TrainingError(f"{path} belongs to a run with another {what}: use another folder, or delete it")
+            raise TrainingError(
+                f"{path} belongs to a run with another {what}: use another folder, or delete it"
+            )
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,6 +1,6 @@
 """The training loop: one seed of one method on one graph.
 
-    L = L0 + alpha * mean_u E(p_u) + beta * R_vadv                                    (Eq. 6)
+L = L0 + alpha * mean_u E(p_u) + beta * R_vadv                                    (Eq. 6)
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "node
 class TrainedModel:
     """What one seed gives: the weights that were selected and everything measured on the way.
 
-    ``last`` and ``best`` hold epoch, val and test accuracy (percent; None without such nodes) of the last epoch
-    and of the epoch with the best validation accuracy; ``weights`` are those of the selected one.
+    ``last`` and ``best`` hold epoch, val and test accuracy (percent; None without such nodes) of the last
+    epoch and of the epoch with the best validation accuracy; ``weights`` are those of the selected one.
     """
 
     seed: int
@@ -82,7 +82,9 @@ def train(
         on_epoch: called with the metrics of each epoch.
     """
     if (settings.select == "best" or settings.patience) and not graph.val.numel():
-        raise SettingsError("choosing the best epoch needs validation nodes: use select 'last' and patience 0")
+        raise SettingsError(
+            "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
+        )
     # a stream of its own for dropout and search, so that it does not repeat the numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
     model = build_model(settings, graph, torch.Generator().manual_seed(seed)).to(graph.device)
@@ -112,8 +114,9 @@ def make_optimizer(model: Any, settings: Settings) -> torch.optim.Optimizer:
     """Adam, with L2 on the first layer only, as in GCN's own code."""
     first = model.projection()
     rest = [p for p in model.parameters() if p is not first]
-    groups = [{"params": [first], "weight_decay": settings.weight_decay}, {"params": rest}]
-    return torch.optim.Adam([g for g in groups if g["params"]], lr=settings.lr, fused=True)
+    groups: list[dict[str, Any]] = [{"params": [first], "weight_decay": settings.weight_decay}]
+    groups += [{"params": rest}] if rest else []
+    return torch.optim.Adam(groups, lr=settings.lr, fused=True)
 
 
 def run_epoch(state: TrainState, graph: Graph, settings: Settings) -> dict[str, float]:
@@ -150,7 +153,7 @@ def training_step(state: TrainState, graph: Graph, settings: Settings) -> dict[s
     logits = model.propagate(graph, model.project(graph, masks), masks)
     supervised = F.cross_entropy(logits[graph.train], graph.labels[graph.train])
     loss = supervised
-    measured = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
+    measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
     if settings.alpha:
         uncertainty = entropy(logits)
         loss = loss + settings.alpha * uncertainty
@@ -189,7 +192,9 @@ def best_row(state: TrainState) -> dict[str, float]:
 
 
 def _out_of_patience(state: TrainState, settings: Settings) -> bool:
-    return bool(settings.patience) and bool(state.epoch) and state.epoch - state.best_epoch >= settings.patience
+    return (
+        bool(settings.patience) and bool(state.epoch) and state.epoch - state.best_epoch >= settings.patience
+    )
 
 
 def _result(state: TrainState, graph: Graph, settings: Settings, seed: int) -> TrainedModel:

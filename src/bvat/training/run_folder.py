@@ -1,10 +1,10 @@
 """The run folder: settings, split, metrics, weights and result of a run, one subfolder a seed.
 
-    settings.json            data set, settings, version
-    split.npz                train, val and test nodes
-    metrics.csv              one line an epoch and seed
-    result.json              what ``--json`` prints
-    seed-0/weights.safetensors, result.json   (checkpoint.safetensors while it is running)
+settings.json            data set, settings, version
+split.npz                train, val and test nodes
+metrics.csv              one line an epoch and seed
+result.json              what ``--json`` prints
+seed-0/weights.safetensors, result.json   (checkpoint.safetensors while it is running)
 """
 
 from __future__ import annotations
@@ -57,16 +57,19 @@ class RunFolder:
             before = self.read("settings.json")
             for what in ("dataset", "nodes", "validation", "settings"):
                 if before.get(what) != about[what]:
+                    other = _difference(what, before.get(what), about[what])
                     raise SettingsError(
-                        f"{self.path} was made with another {_difference(what, before.get(what), about[what])}: "
-                        "use the same options, or another --out"
+                        f"{self.path} was made with another {other}: use the same options, or another --out"
                     )
             return
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise SettingsError(f"{self.path} is there and is not a run folder: use another --out")
         splits = io.BytesIO()
         np.savez_compressed(
-            splits, train=graph.train.cpu().numpy(), val=graph.val.cpu().numpy(), test=graph.test.cpu().numpy()
+            splits,
+            train=graph.train.cpu().numpy(),
+            val=graph.val.cpu().numpy(),
+            test=graph.test.cpu().numpy(),
         )
         write_atomic(self.path / "split.npz", splits.getvalue())
         write_json(self.path / "settings.json", about)
@@ -76,7 +79,9 @@ class RunFolder:
         try:
             content: dict[str, Any] = json.loads((self.path / name).read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise TrainingError(f"{self.path / name} cannot be read ({error}): is this a run folder?") from error
+            raise TrainingError(
+                f"{self.path / name} cannot be read ({error}): is this a run folder?"
+            ) from error
         return content
 
     def finished(self, seed: int) -> dict[str, Any] | None:
@@ -89,7 +94,9 @@ class RunFolder:
         folder = self.seed_path(trained.seed)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
         write_atomic(folder / "weights.safetensors", save(weights, {"version": __version__}))
-        write_atomic(folder / "metrics.csv", _csv(METRICS, ([row[m] for m in METRICS] for row in trained.metrics)))
+        write_atomic(
+            folder / "metrics.csv", _csv(METRICS, ([row[m] for m in METRICS] for row in trained.metrics))
+        )
         result = seed_result(trained, peak_rss_mb)
         write_json(folder / "result.json", result)
         self.checkpoint(trained.seed).unlink(missing_ok=True)

@@ -95,7 +95,8 @@ def _train_in_processes(job: Job, seeds: list[int], jobs: int, progress: Progres
     for _ in range(jobs):
         tasks.put(None)
     workers = [
-        context.Process(target=_work, args=(job, tasks, events, os.getpid()), daemon=True) for _ in range(jobs)
+        context.Process(target=_work, args=(job, tasks, events, os.getpid()), daemon=True)
+        for _ in range(jobs)
     ]
     for worker in workers:
         worker.start()

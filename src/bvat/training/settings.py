@@ -56,7 +56,7 @@ class Settings:
     step_size: float = _setting(0.001, "Adam's step in the search (obvat)", above=0)
     gamma: float = _setting(1.0, "weight of the penalty on the perturbation's length (obvat)", at_least=0)
     start: float = _setting(0.01, "standard deviation of the search's start (obvat)", at_least=0)
-    reduction: str = _setting("sum", "Eq. 10 with the KL summed over the nodes, or averaged as printed (obvat)",
+    reduction: str = _setting("sum", "Eq. 10 with KL summed over nodes, or averaged as printed (obvat)",
                               choices=("sum", "mean"))  # fmt: skip
     keep_moments: bool = _setting(False, "keep the search's Adam moments from epoch to epoch (obvat)")
 
@@ -71,7 +71,9 @@ class Settings:
 
 def _check(name: str, value: Any, kind: type, limits: Mapping[str, Any]) -> None:
     """Raise SettingsError unless ``value`` has the kind of the default and lies in its range."""
-    good = isinstance(value, bool) if kind is bool else not isinstance(value, bool) and isinstance(value, kind)
+    good = (
+        isinstance(value, bool) if kind is bool else not isinstance(value, bool) and isinstance(value, kind)
+    )
     if not good and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
         raise SettingsError(f"{name} must be of type {kind.__name__}, not {value!r}")
     if limits["choices"] and value not in limits["choices"]:
