@@ -316,6 +316,8 @@ def _validate_adjacency(a: SymmetricMatrix) -> None:
 
 
 def _validate_features(x: SparseMatrix | Tensor) -> None:
+    if len(x.shape) != 2:
+        raise GraphError(f"there are features of shape {tuple(x.shape)}: one row a node is needed")
     finite = torch.isfinite(x.values if isinstance(x, SparseMatrix) else x)
     if not bool(finite.all()):
         place = torch.nonzero(~finite)[0]
