@@ -116,9 +116,11 @@ class _Dict(_Note):
 
 
 class _Encoded(_Note):
-    """``_codecs.encode``, by which Python 3 writes bytes in old protocols: args (text, "latin1")."""
+    """How Python 3 writes bytes in old protocols: ``_codecs.encode(text, "latin1")``, or ``bytes()``."""
 
     def build(self) -> bytes:
+        if not self.args:
+            return b""
         if len(self.args) != 2 or not isinstance(self.args[0], str) or self.args[1] != "latin1":
             raise _Refused("text in an unknown encoding")
         return self.args[0].encode("latin-1")
@@ -128,8 +130,11 @@ _KNOWN: dict[tuple[str, str], type] = {
     ("numpy", "ndarray"): _Kind,
     ("numpy", "dtype"): _Dtype,
     ("collections", "defaultdict"): _Dict,
-    **{(module, "list"): list for module in ("__builtin__", "builtins")},
-    **{(module, "dict"): dict for module in ("__builtin__", "builtins")},
+    **{
+        (module, name): stand_in
+        for module in ("__builtin__", "builtins")
+        for name, stand_in in (("list", list), ("dict", dict), ("bytes", _Encoded))
+    },
     **{
         (f"{module}.multiarray", name): stand_in
         for module in ("numpy.core", "numpy._core")

@@ -47,5 +47,7 @@ def download_wheel(wheel: Wheel) -> bytes:
         path = Path(folder) / wheel.file.name
         if done.returncode != 0 or not path.is_file():
             said = [line for line in done.stderr.splitlines() if line.strip()]
-            raise Unreachable(f"{wheel.requirement}: {said[-1].strip() if said else 'pip failed'}")
+            raise Unreachable(
+                f"{wheel.requirement}: {said[-1].strip().removeprefix('ERROR: ') if said else 'pip failed'}"
+            )
         return path.read_bytes()
