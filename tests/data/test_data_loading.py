@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_files import NELL, nell_files, planetoid_files
+
+from bvat.data import load, loading, names, save_graph, sources, synthetic_graph
+from bvat.errors import DataError
+
+CHOICES = "use cora, citeseer, pubmed, nell, or the path of an .npz file written by bvat.data.save_graph"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("coar", "there is no data set or file 'coar' (did you mean cora?): "),
+        ("Pub-Med", "there is no data set or file 'Pub-Med' (did you mean pubmed?): "),
+        ("imagenet", "there is no data set or file 'imagenet': "),
+        ("", "there is no data set or file '': "),
+        ("no/such/file.npz", "there is no data set or file 'no/such/file.npz': "),
+        ("nul\0byte", "there is no data set or file 'nul\\x00byte': "),
+        ("x" * 5000, "there is no data set or file 'xxx"),
+        (None, "a data set is given by its name or path, not by None: "),
+        (7, "a data set is given by its name or path, not by 7: "),
+    ],
+)
+def test_unknown_names(name: Any, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(name)
+    assert str(caught.value).startswith(message)
+    assert str(caught.value).endswith(CHOICES)
+
+
+def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = synthetic_graph(50, 80, train_per_class=2)
+    save_graph(graph, "mine.npz")
+    for path in ("mine.npz", Path("mine.npz"), str(tmp_path / "mine.npz")):
+        assert repr(load(path)) == repr(graph)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert repr(load("~/mine.npz")) == repr(graph)
+    (tmp_path / "mine.csv").write_text("a,b")
+    for path in ("mine.csv", "."):
+        with pytest.raises(DataError, match=r"cannot be read as a graph: give an \.npz file"):
+            load(path)
+
+
+def test_a_name_wins_over_a_file_and_a_path_over_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_registry: Any, cache: Path
+) -> None:
+    use_registry()
+    _put(cache, planetoid_files())
+    monkeypatch.chdir(tmp_path)
+    Path("tiny").write_text("not a graph")
+    assert load("tiny").num_nodes == load(" TINY").num_nodes == 14
+    for path in ("./tiny", Path("tiny")):
+        with pytest.raises(DataError, match="cannot be read as a graph"):
+            load(path)
+
+
+def test_names() -> None:
+    assert names() == ("cora", "citeseer", "pubmed", "nell")
+
+
+def _put(folder: Path, files: dict[str, bytes], *but: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        if name not in but:
+            (folder / name).write_bytes(data)
+
+
+def _graphs(cache: Path) -> list[Path]:
+    return sorted((cache / "graphs").iterdir())
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The data sets that were built from raw files, in order."""
+    built: list[str] = []
+    original = loading.build_graph
+
+    def build(dataset: Any, found: Any) -> Any:
+        built.append(dataset.name)
+        return original(dataset, found)
+
+    monkeypatch.setattr(loading, "build_graph", build)
+    return built
+
+
+def test_the_second_load_reads_the_cached_graph(cache: Path, use_registry: Any, parsed: list[str]) -> None:
+    use_registry()
+    _put(cache, planetoid_files())
+    one = load("tiny")
+    assert len(_graphs(cache)) == 1
+    for file in planetoid_files():
+        (cache / file).unlink()  # not even the raw files are needed
+    two = load("tiny")
+    assert parsed == ["tiny"]
+    assert one.repairs == two.repairs
+    assert one.labels.tolist() == two.labels.tolist()
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None], ids=["empty", "garbage", "flipped byte"])
+def test_a_damaged_cached_graph_is_built_again(
+    damage: bytes | None, cache: Path, use_registry: Any, parsed: list[str]
+) -> None:
+    use_registry()
+    _put(cache, planetoid_files())
+    load("tiny")
+    (path,) = _graphs(cache)
+    good = path.read_bytes()
+    place = good.index(b"labels.npy") + 150
+    path.write_bytes(
+        good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :] if damage is None else damage
+    )
+    assert load("tiny").num_nodes == 14
+    assert parsed == ["tiny", "tiny"]
+    assert path.read_bytes() == good
+
+
+def test_nell_with_and_without_ally_are_not_confused(
+    cache: Path, tmp_path: Path, use_registry: Any, parsed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_registry()
+    raw = tmp_path / "raw"
+    monkeypatch.setenv("BVAT_DATA", str(raw))
+    recovered = "nell.0.001.recovered_labels.npz"
+    said = []
+    _put(raw, nell_files(), f"{NELL}ally", recovered)
+    said.append(load("nell").validation.split(" (")[0])
+    _put(raw, nell_files(), f"{NELL}ally")
+    said.append(load("nell").validation.split(" (")[0])
+    _put(raw, nell_files())
+    said.append(load("nell").validation.split(" (")[0])
+    assert said == ["no validation labels", "recovered labels", "official validation labels"]
+    assert len(_graphs(cache)) == len(parsed) == 3
+    (raw / f"{NELL}ally").unlink()
+    assert load("nell").validation.startswith("recovered")
+    monkeypatch.delenv("BVAT_DATA")
+    assert load("nell").validation.startswith("official")  # no raw file at hand: the best of the cached ones
+    assert len(parsed) == 3
+
+
+def test_a_new_format_outdates_the_cache(
+    cache: Path, use_registry: Any, parsed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_registry()
+    _put(cache, planetoid_files())
+    load("tiny")
+    monkeypatch.setattr(loading, "FORMAT", 2)
+    load("tiny")
+    assert parsed == ["tiny", "tiny"]
+    assert len(_graphs(cache)) == 2
+
+
+def test_nothing_is_fetched_for_a_graph_that_is_cached(
+    cache: Path, use_registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_registry()
+    _put(cache, planetoid_files())
+    load("tiny")
+    for file in planetoid_files():
+        (cache / file).unlink()
+    monkeypatch.setattr(sources, "download", lambda *_, **__: pytest.fail("went to the network"))
+    load("tiny")
+
+
+def test_importing_the_data_package_is_light() -> None:
+    code = "import sys, bvat.data; print([m for m in ('requests', 'rich', 'typer') if m in sys.modules])"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,90 @@
+"""The real data sets, where their raw files are at hand."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_data_store import assert_same
+
+from bvat.data import load, registry
+from bvat.data.check import check
+from bvat.data.cora import read_cora
+from bvat.graph import Graph
+from bvat.sparse import SparseMatrix
+
+
+@pytest.fixture(autouse=True)
+def given(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BVAT_DATA", str(real_data))
+
+
+@pytest.mark.parametrize(
+    ("name", "edges", "splits", "unknown"),
+    [
+        ("cora", 5278, (140, 500, 1000), 0),
+        ("citeseer", 4552, (120, 500, 1000), 15),
+        ("pubmed", 44324, (60, 500, 1000), 0),
+    ],
+)
+def test_citation_graphs(name: str, edges: int, splits: tuple[int, int, int], unknown: int) -> None:
+    graph = load(name)
+    assert graph.num_edges == edges
+    assert (len(graph.train), len(graph.val), len(graph.test)) == splits
+    assert int((graph.labels < 0).sum()) == unknown
+    per_class = torch.bincount(graph.labels[graph.train])
+    assert per_class.tolist() == [20] * graph.num_classes
+    x = graph.features
+    assert isinstance(x, SparseMatrix)
+    sums = torch.zeros(graph.num_nodes).index_add_(0, x.rows, x.values)
+    full = sums > 0
+    torch.testing.assert_close(sums[full], torch.ones(int(full.sum())))
+    assert not full[graph.labels < 0].any()
+    assert check(name).ok
+    start = time.perf_counter()
+    assert_same(load(name), graph)
+    assert time.perf_counter() - start < 0.5
+
+
+def test_labels_agree_with_the_neighbours_on_cora() -> None:
+    """Homophily of Cora is .81: a wrong order of the test nodes would lower it."""
+    graph = load("cora")
+    a = graph.adjacency
+    same = graph.labels[a.rows] == graph.labels[a.col.long()]
+    assert float(same.float().mean()) == pytest.approx(0.81, abs=0.005)
+    in_test = torch.isin(a.rows, graph.test)
+    assert float(same[in_test].float().mean()) > 0.78
+
+
+def test_cora_from_the_text_files_is_the_same_graph(cora_text: tuple[bytes, bytes]) -> None:
+    content, cites = cora_text
+    dataset = registry.read_registry().datasets["cora"]
+    assert all(file.matches(data) for file, data in zip(dataset.equivalent, cora_text, strict=True))
+    assert dataset.class_names is not None
+    assert_same(read_cora(content, cites, class_names=dataset.class_names), load("cora"))
+
+
+def _nell() -> Graph:
+    return load("nell")
+
+
+def test_nell() -> None:
+    graph = _nell()
+    x = graph.features
+    assert isinstance(x, SparseMatrix)
+    assert x.shape == (65755, 61278)
+    assert graph.num_edges == 125775
+    assert (len(graph.train), len(graph.val), len(graph.test)) == (105, 500, 969)
+    assert graph.validation in (
+        "official validation labels",
+        "recovered labels (500 nodes from the sister splits)",
+    )
+    assert sorted(graph.labels[graph.train].tolist()) == list(range(105))
+    own = x.col >= 5414
+    assert int(own.sum()) == 55864
+    assert bool((torch.diff(x.rows[own]) > 0).all())
+    assert np.array_equal(x.col[own].numpy(), np.arange(5414, 61278))
+    assert check("nell").ok
