@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -44,6 +46,17 @@ def random_graph(
         val=order[6:12],
         test=order[12:],
     )
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def make_graph() -> Callable[..., Graph]:
+    """:func:`random_graph`, for tests that want other sizes."""
+    return random_graph
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,99 @@
+"""Divergences and entropy: values against torch's own, gradients against finite differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bvat.perturb import KL, SquaredError, entropy
+from bvat.perturb.divergence import DIVERGENCES, Divergence, with_gradient
+
+BOTH = [KL(), SquaredError()]
+
+
+def logits(seed: int, scale: float = 2.0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(9, 4, dtype=torch.float64, generator=generator).to(dtype)
+
+
+def test_entropy() -> None:
+    x = logits(0)
+    p = x.softmax(1)
+    assert torch.allclose(entropy(x), -(p * p.log()).sum(1).mean())
+    assert entropy(torch.zeros(3, 4)).item() == pytest.approx(torch.tensor(4.0).log().item())
+    assert torch.autograd.gradcheck(entropy, x.requires_grad_())
+
+
+def test_entropy_of_certain_predictions() -> None:
+    x = torch.tensor([[500.0, 0.0, -500.0]], requires_grad=True)
+    value = entropy(x)
+    value.backward()
+    assert value.detach() == 0
+    assert torch.equal(x.grad, torch.zeros_like(x))
+
+
+def test_kl_value() -> None:
+    p, q = logits(0), logits(1)
+    expected = functional.kl_div(q.log_softmax(1), p.log_softmax(1), log_target=True, reduction="none").sum(1)
+    value, gradient = KL().value_and_gradient(KL().target(p), q)
+    assert torch.allclose(value, expected)
+    assert torch.allclose(gradient, q.softmax(1) - p.softmax(1))
+
+
+def test_squared_error_value() -> None:
+    p, q = logits(0), logits(1)
+    value, _ = SquaredError().value_and_gradient(SquaredError().target(p), q)
+    assert torch.allclose(value, (q.softmax(1) - p.softmax(1)).pow(2).sum(1))
+
+
+@pytest.mark.parametrize("divergence", BOTH, ids=["kl", "squared"])
+def test_gradient_against_finite_differences(divergence: Divergence) -> None:
+    target = divergence.target(logits(0))
+
+    def total(x: Tensor) -> Tensor:
+        value, gradient = divergence.value_and_gradient(target, x)
+        return with_gradient(x, value.sum(), gradient)
+
+    assert torch.autograd.gradcheck(total, logits(1).requires_grad_())
+
+
+@pytest.mark.parametrize("divergence", BOTH, ids=["kl", "squared"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_never_negative_and_zero_for_equal_predictions(divergence: Divergence, dtype: torch.dtype) -> None:
+    for scale in (1e-3, 1.0, 100.0):
+        p = logits(0, scale, dtype)
+        value, gradient = divergence.value_and_gradient(divergence.target(p), p.clone())
+        assert torch.equal(value, torch.zeros_like(value))
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+        near = p + 1e-6 * logits(2, 1.0, dtype)
+        value, gradient = divergence.value_and_gradient(divergence.target(p), near)
+        assert bool((value >= 0).all())
+        assert bool(torch.isfinite(gradient).all())
+
+
+@pytest.mark.parametrize("divergence", BOTH, ids=["kl", "squared"])
+def test_arguments_are_left_alone(divergence: Divergence) -> None:
+    p, q = logits(0), logits(1)
+    target = divergence.target(p)
+    before = (p.clone(), q.clone(), target.clone())
+    divergence.value_and_gradient(target, q)
+    assert all(torch.equal(a, b) for a, b in zip(before, (p, q, target), strict=True))
+
+
+def test_clean_side_carries_no_gradient() -> None:
+    p = logits(0).requires_grad_()
+    assert not KL().target(p).requires_grad
+    assert not SquaredError().target(p).requires_grad
+
+
+def test_second_derivatives_are_refused_rather_than_wrong() -> None:
+    x = logits(0).requires_grad_()
+    first = torch.autograd.grad(entropy(x) ** 2, x, create_graph=True)[0]
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+def test_names() -> None:
+    assert {"kl": KL, "squared": SquaredError} == DIVERGENCES
