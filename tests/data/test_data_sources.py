@@ -162,9 +162,13 @@ def test_ctrl_c_during_a_download_leaves_nothing_half_done(
     assert _contents(cache) == {}
 
 
-@pytest.mark.parametrize("change", [b"", b"!", None], ids=["same length", "longer", "missing"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(b"", "the checksum is wrong"), (b"!", "longer than it should be"), (None, "HTTP status 404")],
+    ids=["other bytes", "longer", "missing"],
+)
 def test_a_wrong_download_is_not_used(
-    change: bytes | None, cache: Path, server: Any, use_registry: Any
+    change: bytes | None, message: str, cache: Path, server: Any, use_registry: Any
 ) -> None:
     use_registry(server.base)
     server.files = dict(TINY)
@@ -173,7 +177,7 @@ def test_a_wrong_download_is_not_used(
         del server.files[name]
     else:
         server.files[name] = TINY[name][:-1] + b"?" + change
-    with pytest.raises(DataError, match=r"the checksum is wrong|longer than it should be|HTTP status 404"):
+    with pytest.raises(DataError, match=message):
         load("tiny")
     assert name not in _contents(cache)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bvat.data import synthetic_graph
+from bvat.data.synthetic import _pair
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.sparse import SparseMatrix
@@ -67,6 +68,15 @@ def test_edges_are_exact_different_and_homophilous(
     assert np.array_equal(np.sort(source * nodes + target), np.sort(target * nodes + source))
     if edges:
         assert _homophily(graph) == pytest.approx(homophily, abs=0.51 / edges)
+
+
+def test_pairs_are_numbered_exactly_where_the_square_root_is_not() -> None:
+    last = np.unique(np.geomspace(2, 2**31 - 1, 5000).astype(np.int64))
+    start = last * (last - 1) // 2
+    for rank, first, second in ((start, 0 * last, last), (start - 1, last - 2, last - 1)):
+        i, j = _pair(rank)
+        assert np.array_equal(i, first)
+        assert np.array_equal(j, second)
 
 
 def test_every_pair_can_be_drawn() -> None:

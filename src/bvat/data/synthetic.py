@@ -94,10 +94,7 @@ def _draw_edges(
     inside = round(homophily * edges)
     # Pairs within class c are numbered i + j (j - 1) / 2 for i < j, one class after the other.
     first, rank = _draw_from_blocks(rng, sizes * (sizes - 1) // 2, inside, "within classes", homophily)
-    j = ((1 + np.sqrt(1.0 + 8.0 * rank)) / 2).astype(np.int64)
-    j -= j * (j - 1) // 2 > rank  # the square root may be rounded either way
-    j += j * (j + 1) // 2 <= rank
-    i = rank - j * (j - 1) // 2
+    i, j = _pair(rank)
     # Pairs between classes a < b are numbered i n_b + j.
     a, b = np.triu_indices(len(sizes), k=1)
     block, rank = _draw_from_blocks(rng, sizes[a] * sizes[b], edges - inside, "between classes", homophily)
@@ -106,6 +103,14 @@ def _draw_edges(
         np.concatenate([start[first] + i, start[a] + rank // sizes[b]]),
         np.concatenate([start[first] + j, start[b] + rank % sizes[b]]),
     )
+
+
+def _pair(rank: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the i < j with ``rank = i + j (j - 1) / 2``."""
+    j = ((1 + np.sqrt(1.0 + 8.0 * rank)) / 2).astype(np.int64)
+    j -= j * (j - 1) // 2 > rank  # the square root may be rounded either way
+    j += j * (j + 1) // 2 <= rank
+    return rank - j * (j - 1) // 2, j
 
 
 def _draw_from_blocks(
