@@ -7,15 +7,17 @@ from typing import Any
 import torch
 
 from bvat.graph import Graph
-from bvat.models import GCN
+from bvat.models import MODELS
 from bvat.perturb.divergence import DIVERGENCES
 from bvat.perturb.regulariser import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser
 from bvat.training.settings import Settings
 
 
-def build_model(settings: Settings, graph: Graph, generator: torch.Generator | None = None) -> GCN:
+def build_model(
+    settings: Settings, graph: Graph, generator: torch.Generator | None = None
+) -> torch.nn.Module:
     """Return the model for a graph, with weights drawn from ``generator``."""
-    return GCN(
+    model: torch.nn.Module = MODELS[settings.model](
         graph.num_features,
         graph.num_classes,
         hidden=settings.hidden,
@@ -23,6 +25,7 @@ def build_model(settings: Settings, graph: Graph, generator: torch.Generator | N
         dropout=settings.dropout,
         generator=generator,
     )
+    return model
 
 
 def build_regulariser(settings: Settings, generator: torch.Generator | None = None) -> Regulariser | None:

@@ -16,6 +16,7 @@ from typing import Any
 from bvat.errors import SettingsError
 
 METHODS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat")
+MODELS = ("gcn", "gat", "sage", "appnp", "sgc", "mlp")
 
 
 def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,
@@ -32,7 +33,7 @@ class Settings:
     """The settings of a run. Each field is an option of ``bvat train`` and a key of the preset file."""
 
     method: str = _setting("obvat", "training method", choices=METHODS)
-    model: str = _setting("gcn", "model", choices=("gcn",))
+    model: str = _setting("gcn", "model", choices=MODELS)
     hidden: int = _setting(16, "width of the hidden layers", at_least=1)
     layers: int = _setting(2, "number of layers K", at_least=1)
     dropout: float = _setting(0.5, "dropout rate", at_least=0, below=1)
@@ -97,7 +98,8 @@ def _presets() -> dict[str, Any]:
 def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     """Return the settings for a data set and a method, with ``overrides`` on top.
 
-    Later wins: what all methods share, the method, the data set, the pair of both, the overrides.
+    Later wins: what all methods share, the method, the model (named by the overrides), the data set, the pair
+    of data set and method, the overrides.
     A data set without a preset gets what the method has.
     """
     if method not in METHODS:
@@ -105,7 +107,9 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     presets = _presets()
     of_dataset = presets["dataset"].get(dataset, {})
     values: dict[str, Any] = {}
-    for layer in (presets["all"], presets["method"].get(method, {}), of_dataset, of_dataset.get(method, {})):
+    of_model = presets["model"].get(overrides.get("model", "gcn"), {})
+    of_method = presets["method"].get(method, {})
+    for layer in (presets["all"], of_method, of_model, of_dataset, of_dataset.get(method, {})):
         values.update({key: value for key, value in layer.items() if not isinstance(value, dict)})
     unknown = set(overrides) - {f.name for f in fields(Settings)}
     if unknown:

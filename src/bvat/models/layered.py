@@ -1,0 +1,107 @@
+"""What the models besides GCN share: weights in layers, biases, and dropout masks of nodes and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bvat.errors import SettingsError
+from bvat.graph import GraphInputs
+from bvat.models.base import Masks, dropout_mask, dropped_features, feature_mask
+
+
+@dataclass(frozen=True)
+class EdgeMasks(Masks):
+    """Dropout masks of one pass, with those of the entries of Â besides; shapes: edges one (nnz, w) each."""
+
+    edges: tuple[Tensor, ...] = ()
+
+
+class LayeredModel(nn.Module):
+    """A model ``X W0`` -> ``propagate`` -> logits with dropout before every layer.
+
+    Args:
+        weights: W0 (D, H), then the weights of the further layers.
+        biases: the width of each layer's bias; none when left out. They start at 0.
+        dropout: rate for the input of every layer, and for the entries of Â where ``edge_widths`` asks.
+        hidden_widths: widths of the masks of the hidden layers.
+        edge_widths: columns of the masks of Â's entries.
+
+    A subclass offers ``depth`` and ``propagate``.
+    """
+
+    def __init__(
+        self,
+        weights: Iterable[nn.Parameter],
+        *,
+        biases: Sequence[int] = (),
+        dropout: float,
+        hidden_widths: Sequence[int] = (),
+        edge_widths: Sequence[int] = (),
+    ) -> None:
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise SettingsError(f"dropout must be at least 0 and below 1, not {dropout}")
+        self.weights = nn.ParameterList(weights)
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(width)) for width in biases)
+        self.dropout = dropout
+        self.hidden_widths, self.edge_widths = tuple(hidden_widths), tuple(edge_widths)
+
+    def projection(self) -> nn.Parameter:
+        """W0, shape (D, H)."""
+        first: nn.Parameter = self.weights[0]
+        return first
+
+    def draw_masks(self, inputs: GraphInputs, generator: torch.Generator | None = None) -> EdgeMasks | None:
+        """Draw the dropout masks of one pass; None when the model is in eval mode or its rate is 0."""
+        if not self.training or self.dropout == 0:
+            return None
+
+        def draw(rows: int, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
+            like = self.projection().detach()
+            return tuple(dropout_mask((rows, width), self.dropout, like, generator) for width in widths)
+
+        features = feature_mask(inputs, self.dropout, generator)
+        hidden = draw(inputs.features.shape[0], self.hidden_widths)
+        return EdgeMasks(features, hidden, draw(inputs.propagation.nnz, self.edge_widths))
+
+    def restrict_masks(self, masks: EdgeMasks | None, inputs: GraphInputs, nodes: Tensor) -> EdgeMasks | None:
+        """Return the part of the masks that concerns the subgraph on ``nodes``."""
+        if masks is None:
+            return None
+        part, edges = masks.restrict(inputs.features, nodes), masks.edges
+        if edges:
+            whole = inputs.propagation
+            place = torch.arange(whole.nnz, device=whole.device)
+            kept = whole.with_values(place).induced(nodes).values  # where each entry of the part stood
+            edges = tuple(mask[kept] for mask in edges)
+        return EdgeMasks(part.features, part.hidden, edges)
+
+    def project(self, inputs: GraphInputs, masks: EdgeMasks | None = None) -> Tensor:
+        """Return dropout(X) W0, shape (N, H)."""
+        return dropped_features(inputs.features, masks.features if masks else None) @ self.projection()
+
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+        """Turn projected features (N, H) into logits (N, C)."""
+        raise NotImplementedError
+
+    def forward(self, inputs: GraphInputs, masks: EdgeMasks | None = None) -> Tensor:
+        """Return the logits, shape (N, C); in training mode masks are drawn unless they are given."""
+        if masks is None:
+            masks = self.draw_masks(inputs)
+        return self.propagate(inputs, self.project(inputs, masks), masks)
+
+
+def layer_widths(in_features: int, classes: int, hidden: int, layers: int) -> list[int]:
+    """Return D, the widths of the hidden layers, C; refuses what makes no model."""
+    if layers < 1 or hidden < 1:
+        raise SettingsError(f"a model needs layers >= 1 and hidden >= 1, not {layers} and {hidden}")
+    return [in_features, *[hidden] * (layers - 1), classes]
+
+
+def dropped(state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
+    """Return the state of a hidden layer with its dropout mask applied; state (N, H_l)."""
+    return state if masks is None else state * masks.hidden[layer]

@@ -1,0 +1,65 @@
+"""The multilayer perceptron: each node by itself, the baseline that does not see the graph."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from bvat.graph import GraphInputs
+from bvat.models.gcn import glorot
+from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths
+
+
+class MLP(LayeredModel):
+    """Multilayer perceptron, ``logits = dropout(relu(dropout(X) W0 + b0)) W1 + b1`` for two layers.
+
+    Args:
+        in_features: D.
+        classes: C.
+        hidden: width of the hidden layers.
+        layers: number of linear maps, at least 1.
+        dropout: rate for the input of every layer.
+        generator: source of the Glorot-uniform weights; biases start at 0.
+        bias: whether there are biases.
+
+    Example:
+        >>> logits = MLP(graph.num_features, graph.num_classes)(graph)  # (N, C)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        *,
+        hidden: int = 64,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
+        bias: bool = True,
+        edge_widths: tuple[int, ...] = (),
+    ) -> None:
+        widths = layer_widths(in_features, classes, hidden, layers)
+        super().__init__(
+            (glorot(rows, columns, generator) for rows, columns in pairwise(widths)),
+            biases=widths[1:] if bias else (),
+            dropout=dropout,
+            hidden_widths=widths[1:-1],
+            edge_widths=edge_widths,
+        )
+
+    @property
+    def depth(self) -> int:
+        """0: a node's prediction depends on its own features only."""
+        return 0
+
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+        """Turn projected features (N, H) into logits (N, C)."""
+        state = projected
+        for layer, weight in enumerate(self.weights):
+            if layer:
+                state = dropped(torch.relu(state), masks, layer - 1) @ weight
+            if len(self.biases):
+                state = state + self.biases[layer]
+        return state

@@ -1,0 +1,89 @@
+"""GraphSAGE with mean aggregation over whole neighbourhoods."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from bvat.graph import GraphInputs
+from bvat.models.gcn import glorot
+from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths
+from bvat.sparse import SparseMatrix
+
+_MEANS: WeakKeyDictionary[SparseMatrix, SparseMatrix] = WeakKeyDictionary()
+
+
+def neighbour_mean(propagation: SparseMatrix) -> SparseMatrix:
+    """Return M with ``(M H)_v`` the mean over v's neighbours without v itself, 0 where there are none.
+
+    Only where Â has entries matters, not how large they are. In the subgraph of K-hop balls the rows of the
+    inner nodes are those of the whole graph; a rim node lacks neighbours, but its mean is never used.
+
+    Shapes: propagation (N, N); result (N, N), kept as long as ``propagation`` lives.
+    """
+    if propagation not in _MEANS:
+        rows, col = propagation.rows, propagation.col
+        other = rows != col
+        rows, col = rows[other], col[other]
+        counts = torch.bincount(rows, minlength=propagation.shape[0])
+        crow = torch.zeros(counts.numel() + 1, dtype=torch.int32, device=propagation.device)
+        crow[1:] = torch.cumsum(counts, 0)
+        values = counts.to(propagation.dtype).reciprocal()[rows]
+        _MEANS[propagation] = SparseMatrix(crow, col, values, propagation.shape)
+    return _MEANS[propagation]
+
+
+class GraphSAGE(LayeredModel):
+    """GraphSAGE (https://arxiv.org/abs/1706.02216), ``h'_v = relu(W_n mean_{u in N(v)} h_u + W_s h_v + b)``.
+
+    Neighbourhoods are taken whole, edge weights are not used, and the states are not scaled to unit length.
+    Each layer's two maps lie side by side in one matrix ``[W_n | W_s]``.
+
+    Args:
+        in_features: D.
+        classes: C.
+        hidden: width of the hidden layers; W0 is (D, 2 * hidden).
+        layers: K, at least 1.
+        dropout: rate for the input of every layer.
+        generator: source of the Glorot-uniform weights; biases start at 0.
+
+    Example:
+        >>> logits = GraphSAGE(graph.num_features, graph.num_classes)(graph)  # (N, C)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        *,
+        hidden: int = 64,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        widths = layer_widths(in_features, classes, hidden, layers)
+        pairs = ([glorot(rows, columns, generator) for _ in range(2)] for rows, columns in pairwise(widths))
+        super().__init__(
+            (nn.Parameter(torch.cat(pair, 1).detach()) for pair in pairs),
+            biases=widths[1:],
+            dropout=dropout,
+            hidden_widths=widths[1:-1],
+        )
+
+    @property
+    def depth(self) -> int:
+        """K, the number of layers."""
+        return len(self.weights)
+
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+        """Turn projected features (N, 2 H) into logits (N, C)."""
+        mean, state = neighbour_mean(inputs.propagation), projected
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if layer:
+                state = dropped(torch.relu(state), masks, layer - 1) @ weight
+            from_neighbours, from_self = state.chunk(2, 1)
+            state = mean @ from_neighbours.contiguous() + from_self + bias
+        return state
