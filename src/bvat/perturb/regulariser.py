@@ -211,8 +211,9 @@ def OBVAT(
     start: float = 0.01,
     reduction: Literal["sum", "mean"] = "sum",
     keep_moments: bool = False,
+    second_moment: Literal["entry", "row"] = "entry",
     **options: Any,
 ) -> Regulariser:
     """Optimisation-based BVAT: one perturbation matrix for all nodes, found by Adam (Algorithm 2)."""
-    search = AdamAscent(steps, step_size, gamma, start, reduction, keep_moments)
+    search = AdamAscent(steps, step_size, gamma, start, reduction, keep_moments, second_moment=second_moment)
     return Regulariser(nodes=AllNodes(), search=search, **options)

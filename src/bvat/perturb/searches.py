@@ -18,6 +18,7 @@ from bvat.perturb.spaces import Space
 
 Norm = Literal["row", "field"]
 Reduction = Literal["sum", "mean"]
+SecondMoment = Literal["entry", "row"]
 
 
 class Found(NamedTuple):
@@ -165,6 +166,14 @@ class PowerIteration(_Stateless):
         return problem.scaled(found, self.epsilon, self.norm)
 
 
+def _row_width(problem: Problem, r: Tensor) -> Tensor:
+    """Return how many entries each row of R has, (N): D, or in the sparse space those of its pattern."""
+    rows, features = problem.inputs.features.shape
+    if problem.space.name == "sparse":
+        return problem.space.row_squares(torch.ones_like(r)).clamp_min_(1)
+    return r.new_full((rows,), features)
+
+
 @dataclass
 class AdamAscent:
     """T Adam steps up Eq. 10, ``reduction_u LDS_u - gamma |R|²``, from a small Gaussian start (Algorithm 2).
@@ -179,6 +188,10 @@ class AdamAscent:
         start: standard deviation of the Gaussian start.
         reduction: how the LDS of the nodes are put together.
         keep_moments: whether Adam's moments live on from one call to the next, as in the authors' code.
+        second_moment: "entry" is Adam itself, which depends on the coordinates: where few directions of W0
+            matter, its steps in the H coordinates of the factored space go less far than in the D of the
+            dense one. "row" takes the mean square over a row of R instead, which is the same number in any
+            coordinates, so that a step has the length and at least the effect of a dense one.
     """
 
     steps: int = 10
@@ -188,6 +201,7 @@ class AdamAscent:
     reduction: Reduction = "sum"
     keep_moments: bool = False
     betas: tuple[float, float] = (0.9, 0.999)
+    second_moment: SecondMoment = "entry"
     _moments: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -196,6 +210,8 @@ class AdamAscent:
         _check(0 <= self.gamma < math.inf, f"gamma must be finite and not negative, not {self.gamma}")
         _check(0 <= self.start < math.inf, f"start must be finite and not negative, not {self.start}")
         _check(self.reduction in ("sum", "mean"), f"reduction must be sum or mean, not {self.reduction!r}")
+        known = self.second_moment in ("entry", "row")
+        _check(known, f"second_moment must be entry or row, not {self.second_moment!r}")
 
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
         """Return R after T steps."""
@@ -203,26 +219,37 @@ class AdamAscent:
         r = space.gaussian(generator)[0] * self.start
         first, second, count = self._start_moments(r, problem)
         b1, b2 = self.betas
+        width = _row_width(problem, r) if self.second_moment == "row" else None
         scale = 1.0 if self.reduction == "sum" else 1.0 / problem.target.shape[1]
         for _ in range(self.steps):
             _, gradient = problem.value_and_gradient(r)
             gradient = gradient.mul_(scale).add_(r, alpha=-2 * self.gamma)
             count += 1
             first.lerp_(gradient, 1 - b1)
-            second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
+            if width is None:
+                second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
+            else:
+                second.mul_(b2).add_(space.row_squares(gradient) / width, alpha=1 - b2)
             root = (1 - b2**count) ** 0.5
             # Adam with both bias corrections, epsilon 1e-8 outside the root
             denominator = second.sqrt().add_(1e-8 * root)
-            r.addcdiv_(first, denominator, value=self.step_size * root / (1 - b1**count))
+            length = self.step_size * root / (1 - b1**count)
+            if width is None:
+                r.addcdiv_(first, denominator, value=length)
+            else:
+                r.add_(space.scale_rows(first, length / denominator))
         if self.keep_moments and problem.rows is None:
             self._moments = {"first": first, "second": second, "count": torch.tensor(count)}
         return Found(r, space.row_squares(r))
 
     def _start_moments(self, r: Tensor, problem: Problem) -> tuple[Tensor, Tensor, int]:
         kept = self._moments
-        if self.keep_moments and problem.rows is None and kept and kept["first"].shape == r.shape:
+        by_row = self.second_moment == "row"
+        second = r.new_zeros(problem.inputs.features.shape[0]) if by_row else torch.zeros_like(r)
+        same = bool(kept) and kept["first"].shape == r.shape and kept["second"].shape == second.shape
+        if self.keep_moments and problem.rows is None and same:
             return kept["first"].to(r), kept["second"].to(r), int(kept["count"])
-        return torch.zeros_like(r), torch.zeros_like(r), 0
+        return torch.zeros_like(r), second, 0
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return Adam's moments."""
