@@ -3,6 +3,7 @@ from __future__ import annotations
 import collections
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,30 @@ def test_a_cut_file_is_never_taken_for_a_whole_one(value: Any) -> None:
     for length in range(len(content)):
         with pytest.raises(DataError):
             unpickle(content[:length], "cut")
+
+
+def _laughs(levels: int) -> bytes:
+    """Lists of two lists each, the same ones: 2 ** levels of them when written out."""
+    value: list[Any] = [1]
+    for _ in range(levels):
+        value = [value, value]
+    return pickle.dumps(value, protocol=2)
+
+
+def test_few_bytes_cannot_ask_for_much_memory_or_time() -> None:
+    tracemalloc.start()
+    try:
+        assert unpickle(b"Nr\xff\xff\xff\x0f.", "memo of 2 ** 28 entries") is None
+        assert len(unpickle(_laughs(60), "lists of lists")) == 2
+        for content in (
+            b"\x96" + b"\x00" * 4 + b"\x01" + b"\x00" * 3 + b".",
+            b"cbuiltins\nbytes\n(I99999999999\ntR.",
+        ):
+            with pytest.raises(DataError):
+                unpickle(content, "a buffer of any length")
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.binary(max_size=60), st.integers(0, 150))

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
 from bvat.errors import DataError
 
+_Done = dict[int, Any]
+"""What was built already, by the id of what describes it: a part that is named often is built once."""
 _BYTE_ORDERS: dict[Any, Literal["<", ">", "="]] = {"<": "<", ">": ">", "|": "=", "=": "="}
 
 
@@ -33,7 +36,7 @@ class _Note:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def build(self) -> Any:
+    def build(self, done: _Done) -> Any:
         """Return what the note describes."""
         raise _Refused(f"a bare {type(self).__name__.strip('_').lower()}")
 
@@ -45,7 +48,7 @@ class _Kind(_Note):
 class _Dtype(_Note):
     """``numpy.dtype``: args (code, align, copy), state (version, byte order, ...)."""
 
-    def build(self) -> np.dtype[Any]:
+    def build(self, done: _Done) -> np.dtype[Any]:
         code = self.args[0] if self.args else None
         order = self.state[1] if isinstance(self.state, tuple) and len(self.state) > 1 else "="
         if not isinstance(code, str) or order not in _BYTE_ORDERS:
@@ -59,7 +62,7 @@ class _Dtype(_Note):
 class _Array(_Note):
     """``_reconstruct``: the state is (version, shape, dtype, Fortran order?, bytes)."""
 
-    def build(self) -> np.ndarray[Any, Any]:
+    def build(self, done: _Done) -> np.ndarray[Any, Any]:
         if not isinstance(self.state, tuple) or len(self.state) != 5:
             raise _Refused("an array without contents")
         _, shape, dtype, fortran, content = self.state
@@ -67,7 +70,7 @@ class _Array(_Note):
             raise _Refused("an array of unknown kind")
         if any(type(length) is not int or length < 0 for length in shape):
             raise _Refused("an array of unknown shape")
-        kind, data = dtype.build(), _as_bytes(content)
+        kind, data = dtype.build(done), _as_bytes(content)
         flat = np.frombuffer(data, kind).astype(kind.newbyteorder("="))
         return flat.reshape(shape, order="F" if fortran else "C")
 
@@ -75,10 +78,10 @@ class _Array(_Note):
 class _Scalar(_Note):
     """``numpy.core.multiarray.scalar``: args (dtype, bytes)."""
 
-    def build(self) -> int | float | bool:
+    def build(self, done: _Done) -> int | float | bool:
         if len(self.args) != 2 or not isinstance(self.args[0], _Dtype):
             raise _Refused("a scalar of unknown kind")
-        kind, data = self.args[0].build(), _as_bytes(self.args[1])
+        kind, data = self.args[0].build(done), _as_bytes(self.args[1])
         if len(data) != kind.itemsize:
             raise _Refused("a scalar of the wrong length")
         value: int | float | bool = np.frombuffer(data, kind)[0].item()
@@ -88,11 +91,11 @@ class _Scalar(_Note):
 class _Csr(_Note):
     """``scipy.sparse.csr_matrix``: the state is its ``__dict__``."""
 
-    def build(self) -> Any:
+    def build(self, done: _Done) -> Any:
         parts = ("data", "indices", "indptr", "_shape")
         if not isinstance(self.state, dict) or not set(parts) <= self.state.keys():
             raise _Refused("a sparse matrix without contents")
-        data, indices, indptr, shape = (_built(self.state[part]) for part in parts)
+        data, indices, indptr, shape = (_built(self.state[part], done) for part in parts)
         matrix = sp.csr_matrix((data, indices, indptr), shape=shape)
         matrix.check_format(full_check=True)  # an index out of range would reach memory that is not ours
         return matrix
@@ -108,14 +111,14 @@ class _Dict(_Note):
     def __setitem__(self, key: Any, value: Any) -> None:
         self.items[key] = value
 
-    def build(self) -> dict[Any, Any]:
-        return {key: _built(value) for key, value in self.items.items()}
+    def build(self, done: _Done) -> dict[Any, Any]:
+        return {key: _built(value, done) for key, value in self.items.items()}
 
 
 class _Encoded(_Note):
     """How Python 3 writes bytes in old protocols: ``_codecs.encode(text, "latin1")``, or ``bytes()``."""
 
-    def build(self) -> bytes:
+    def build(self, done: _Done) -> bytes:
         if not self.args:
             return b""
         if len(self.args) != 2 or not isinstance(self.args[0], str) or self.args[1] != "latin1":
@@ -143,8 +146,23 @@ _KNOWN: dict[tuple[str, str], type] = {
 """Every name a pickle may use, and what it gets instead."""
 
 
-class _Reader(pickle.Unpickler):
-    """An unpickler to which only the names of ``_KNOWN`` exist."""
+_UNWANTED = frozenset(
+    pickle.BYTEARRAY8 + pickle.NEXT_BUFFER + pickle.READONLY_BUFFER + pickle.INST + pickle.OBJ
+    + pickle.EXT1 + pickle.EXT2 + pickle.EXT4 + pickle.PERSID + pickle.BINPERSID
+)  # fmt: skip
+"""Instructions that plain numbers never need: buffers of any announced length, objects from elsewhere."""
+
+
+class _Reader(pickle._Unpickler):
+    """An unpickler to which only the names of ``_KNOWN`` exist.
+
+    It is the one written in Python, on purpose: the one in C reserves memory up to the highest number that a
+    file gives to a part of itself, so that seven bytes can ask for gigabytes.
+    """
+
+    dispatch: ClassVar[dict[int, Callable[[pickle.Unpickler], None]]] = {
+        code: action for code, action in pickle._Unpickler.dispatch.items() if code not in _UNWANTED
+    }
 
     def find_class(self, module: str, name: str) -> type:
         try:
@@ -152,14 +170,11 @@ class _Reader(pickle.Unpickler):
         except KeyError:
             raise _Refused(f"{module}.{name}") from None
 
-    def persistent_load(self, pid: Any) -> Any:
-        raise _Refused("an object stored elsewhere")
-
 
 def _as_bytes(content: Any) -> bytes:
     """Return the bytes of an array, which Python 2 wrote as a string."""
     if isinstance(content, _Encoded):
-        content = content.build()
+        content = content.build({})
     if isinstance(content, str):
         return content.encode("latin-1")
     if not isinstance(content, bytes):
@@ -167,16 +182,22 @@ def _as_bytes(content: Any) -> bytes:
     return content
 
 
-def _built(value: Any) -> Any:
+def _built(value: Any, done: _Done) -> Any:
     """Replace all stand-ins in plain containers by what they describe."""
-    if isinstance(value, _Note):
-        return value.build()
-    if isinstance(value, list | tuple):
-        return type(value)(_built(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _built(item) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
+    if id(value) not in done:
+        done[id(value)] = _build_anew(value, done)
+    return done[id(value)]
+
+
+def _build_anew(value: Any, done: _Done) -> Any:
+    if isinstance(value, _Note):
+        return value.build(done)
+    if isinstance(value, list | tuple):
+        return type(value)(_built(item, done) for item in value)
+    if isinstance(value, dict):
+        return {key: _built(item, done) for key, item in value.items()}
     raise _Refused(f"a {getattr(value, '__name__', type(value).__name__)}")
 
 
@@ -192,7 +213,7 @@ def unpickle(content: bytes, name: str) -> Any:
             containers, or it is damaged.
     """
     try:
-        return _built(_Reader(io.BytesIO(content), encoding="latin-1").load())
+        return _built(_Reader(io.BytesIO(content), encoding="latin-1").load(), {})
     except _Refused as refused:
         raise DataError(
             f"{name} is refused because it contains {refused}: only numbers, arrays, CSR matrices, dicts and "
