@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bvat.graph import Graph, Subgraph
 from bvat.models import GCN
+from bvat.perturb.divergence import with_gradient
 from bvat.perturb.searches import Found, Problem
 from bvat.perturb.spaces import DenseSpace, FactoredSpace, SparseSpace
 
@@ -76,6 +77,17 @@ class Recorder:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self.inner.load_state_dict(state)
+
+
+def lds(problem: Problem, r: Tensor) -> tuple[Tensor, Tensor]:
+    """Return LDS of each chosen node (b) and the gradient of their sum with respect to r, by autograd."""
+    masks, projected = problem.next_pass()
+    effect = problem.space.effect(r.detach()).requires_grad_()
+    logits = problem.model.propagate(problem.inputs, projected.detach() + effect, masks)
+    at = logits if problem.rows is None else logits[problem.rows]
+    value, gradient = problem.divergence.value_and_gradient(problem.target, at)
+    back = torch.autograd.grad(with_gradient(at, value.sum(), gradient), effect)[0]
+    return value, problem.space.pull(back)
 
 
 def gradients(loss: Tensor, model: GCN) -> list[Tensor]:

@@ -202,7 +202,7 @@ class Bare:
     def projection(self) -> None:
         return None
 
-    def draw_masks(self, inputs: Any, generator: torch.Generator | None = None) -> None:
+    def draw_masks(self, inputs: Any, generator: torch.Generator | None = None, **options: Any) -> None:
         return None
 
     def restrict_masks(self, masks: Any, inputs: Any, nodes: Tensor) -> Any:
@@ -301,7 +301,7 @@ BAD: list[tuple[Make, dict[str, Any], str]] = [
     (VAT, {"epsilon": -0.1}, "epsilon must be finite and not negative"),
     (VAT, {"steps": -1}, "steps must not be negative"),
     (VAT, {"xi": 0}, "xi must be positive"),
-    (VAT, {"dropout": "none"}, "dropout must be fresh, pair or shared, not 'none'"),
+    (VAT, {"dropout": "none"}, "dropout must be fresh, .*, not 'none'"),
     (Random, {"epsilon": math.nan}, "epsilon must be finite"),
     (Random, {"norm": "colum"}, "norm must be row or field"),
     (SBVAT, {"count": 0}, "number of sampled nodes must be at least 1"),
@@ -309,7 +309,7 @@ BAD: list[tuple[Make, dict[str, Any], str]] = [
     (OBVAT, {"step_size": -1}, "step_size must be positive"),
     (OBVAT, {"gamma": -1}, "gamma must be finite and not negative"),
     (OBVAT, {"reduction": "median"}, "reduction must be sum or mean"),
-    (Consistency, {"dropout": "never"}, "dropout must be fresh, pair or shared"),
+    (Consistency, {"dropout": "never"}, "dropout must be fresh"),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from core_helpers import Recorder, coordinates, cosine, gradients, make_gcn, seeded
+from core_helpers import Recorder, coordinates, cosine, gradients, lds, make_gcn, seeded
 from torch import Tensor
 
 from bvat.errors import SettingsError
@@ -16,6 +16,7 @@ from bvat.models import GCN
 from bvat.perturb import (
     KL,
     AdamAscent,
+    AllNodes,
     DisjointFields,
     NoSearch,
     PowerIteration,
@@ -30,6 +31,12 @@ from bvat.perturb.spaces import DenseSpace
 def start_of(graph: Graph, seed: int = 7, dtype: torch.dtype = torch.float64) -> Tensor:
     shape = (graph.num_nodes, graph.num_features)
     return torch.randn(shape, dtype=torch.float64, generator=seeded(seed)).to(dtype)
+
+
+def rows_of(whole: Tensor, problem: Problem) -> Tensor:
+    """Return the rows of (N, ...) that the perturbed passes see."""
+    nodes = getattr(problem.inputs, "nodes", None)
+    return whole if nodes is None else whole[nodes]
 
 
 def run(
@@ -86,24 +93,35 @@ def test_power_iteration_factored_equals_dense(
 
 
 @pytest.mark.parametrize("name", ["dense", "factored"])
-def test_gradient_of_the_objective_against_autograd(graph64: Graph, name: Any) -> None:
-    """``value_and_gradient`` is the gradient of sum KL with respect to R, as autograd sees it on dense R."""
+@pytest.mark.parametrize("nodes", [AllNodes(), DisjointFields(3)], ids=["all", "some"])
+def test_gradient_of_the_objective_against_autograd(graph64: Graph, name: Any, nodes: Any) -> None:
+    """What a search follows is the gradient of sum LDS with respect to R, as autograd sees it on dense R."""
     model = make_gcn(graph64, dropout=0.5)
-    recorder, _ = run(graph64, model, PowerIteration(), name, shared=True)
+    start = start_of(graph64)
+
+    # after one step from zero moments Adam's first moment is 0.1 times the gradient
+    search = AdamAscent(1, gamma=0.0, start=0.2, keep_moments=True)
+    recorder, _ = run(graph64, model, search, name, start=start, shared=True, nodes=nodes)
     problem = recorder.problem
     assert problem is not None
-    r = 0.2 * start_of(graph64)
-    value, gradient = problem.value_and_gradient(coordinates(problem.space, r))
+    value, gradient = lds(problem, coordinates(problem.space, 0.2 * rows_of(start, problem)))
 
     masks = model.draw_masks(graph64, seeded(3))
-    leaf = r.clone().requires_grad_()
+    leaf = (0.2 * start).requires_grad_()
     clean = model(graph64, masks).detach()
     logits = model.propagate(graph64, model.project(graph64, masks) + leaf @ model.projection(), masks)
     p = clean.log_softmax(1)
     each = (p.exp() * (p - logits.log_softmax(1))).sum(1)
+    if problem.rows is not None:
+        each = each[rows_of(torch.arange(graph64.num_nodes), problem)[problem.rows]]
     each.sum().backward()
     assert torch.allclose(value, each.detach(), atol=1e-9)
-    assert torch.allclose(problem.space.to_dense(gradient), leaf.grad, atol=1e-9)
+    assert leaf.grad is not None
+    expected = rows_of(leaf.grad, problem)
+    assert torch.allclose(problem.space.to_dense(gradient), expected, atol=1e-9)
+    if problem.rows is None:
+        seen = problem.space.to_dense(search.state_dict()["first"] / 0.1)
+        assert torch.allclose(seen, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -131,7 +149,7 @@ def test_sparse_equals_dense_restricted_to_the_pattern(graph64: Graph, steps: in
 
 def objective(problem: Problem, r: Tensor, gamma: float) -> float:
     """Eq. 10 with the KL summed over the nodes."""
-    value, _ = problem.value_and_gradient(r)
+    value, _ = lds(problem, r)
     return float(value.sum() - gamma * problem.space.row_squares(r).sum())
 
 
@@ -244,7 +262,7 @@ def test_adam_is_adam(graph64: Graph, name: Any) -> None:
             with torch.no_grad():
                 leaf.copy_(0.05 * problem.space.gaussian(None)[0])
             for _ in range(4):
-                _, gradient = problem.value_and_gradient(leaf.detach())
+                _, gradient = lds(problem, leaf)
                 leaf.grad = gradient - 0.2 * leaf.detach()
                 adam.step()
             assert torch.allclose(found.r, leaf.detach(), atol=1e-10)
@@ -397,9 +415,12 @@ def test_tiny_gradients_do_not_underflow(graph: Graph) -> None:
 class Shrunk(KL):
     """KL with gradients near the smallest number of single precision."""
 
-    def value_and_gradient(self, target: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def value_and_gradient(self, target: Any, logits: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = super().value_and_gradient(target, logits)
         return value, (gradient + 1e-3 * torch.ones_like(gradient).cumsum(1)) * 1e-20
+
+    def gradient(self, target: Any, logits: Tensor) -> Tensor:
+        return self.value_and_gradient(target, logits)[1]
 
 
 def test_power_iteration_raises_the_divergence(graph64: Graph) -> None:
