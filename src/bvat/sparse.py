@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # torch announces once, on first use, that CSR tensors are in beta; our indices are validated by Graph. That
 # first use is made here, so that programs that turn warnings into errors work and no filter is changed.
@@ -41,6 +42,7 @@ class _Product(torch.autograd.Function):
         return matrix.product(dense)
 
     @staticmethod
+    @once_differentiable  # products below carry no autograd: refuse second derivatives, do not lose them
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
         return None, ctx.matrix.transposed_product(grads[0])
 
