@@ -31,16 +31,28 @@ class GraphInputs(Protocol):
         """Normalised adjacency Â, shape (N, N)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subgraph:
     """The part of a graph induced by some nodes, with Â's entries as they are in the whole graph.
+
+    Its features and matrix are cut out when they are first asked for.
 
     Shapes: nodes int64 (m) ascending; features (m, D); propagation (m, m).
     """
 
     nodes: Tensor
-    features: SparseMatrix | Tensor
-    propagation: SparseMatrix
+    whole: GraphInputs
+
+    @cached_property
+    def features(self) -> SparseMatrix | Tensor:
+        """Node features X, shape (m, D)."""
+        x = self.whole.features
+        return x.select(self.nodes) if isinstance(x, SparseMatrix) else x[self.nodes]
+
+    @cached_property
+    def propagation(self) -> SparseMatrix:
+        """The rows and columns of Â, shape (m, m)."""
+        return self.whole.propagation.induced(self.nodes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,6 +80,10 @@ class Graph:
     """Where the validation labels come from; every result repeats it."""
     repairs: Mapping[str, int] = field(default_factory=dict)
     """How many self-loops, duplicate edges, ... were put right when the graph was built."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to tell the user, a sentence each: features it made, labels it left out, ..."""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """How a reader made the features, in plain values, so that another graph can be read in the same way."""
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -97,7 +113,7 @@ class Graph:
             class_names: names of the classes; ``"0", "1", ...`` when left out.
             normalize: scale each feature row to absolute sum 1, as the paper does.
             repairs: counts of repairs made by the caller, to be added to those made here.
-            rest: ``name``, ``node_names``, ``validation``.
+            rest: ``name``, ``node_names``, ``validation``, ``notes``, ``recipe``.
         """
         clean, counts = symmetric_adjacency(adjacency)
         x = _as_features(features)
@@ -158,8 +174,7 @@ class Graph:
 
     def induced(self, nodes: Tensor) -> Subgraph:
         """Return the part on ``nodes`` (int64, ascending); Â keeps the weights it has in the whole graph."""
-        x = self.features.select(nodes) if isinstance(self.features, SparseMatrix) else self.features[nodes]
-        return Subgraph(nodes, x, self.propagation.induced(nodes))
+        return Subgraph(nodes, self)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Graph:
         """Return the graph on another device or with features in another precision."""

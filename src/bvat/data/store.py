@@ -63,6 +63,8 @@ def graph_to_bytes(graph: Graph) -> bytes:
         "node_names": graph.node_names,
         "validation": graph.validation,
         "repairs": dict(graph.repairs),
+        "notes": graph.notes,
+        "recipe": dict(graph.recipe),
         "features_shape": tuple(graph.features.shape),
     }
     arrays = {
@@ -120,12 +122,16 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
         features=features,
         adjacency=SymmetricMatrix(adjacency.crow, adjacency.col, adjacency.values, adjacency.shape),
         labels=torch.from_numpy(arrays["labels"].astype(np.int64)),
-        **{split: torch.from_numpy(arrays[split].astype(np.int64)) for split in _SPLITS},
+        train=torch.from_numpy(arrays["train"].astype(np.int64)),
+        val=torch.from_numpy(arrays["val"].astype(np.int64)),
+        test=torch.from_numpy(arrays["test"].astype(np.int64)),
         class_names=tuple(about["class_names"]),
         name=about["name"],
         node_names=None if node_names is None else tuple(node_names),
         validation=about["validation"],
         repairs={str(kind): int(count) for kind, count in about["repairs"].items()},
+        notes=tuple(about.get("notes", ())),
+        recipe=dict(about.get("recipe", {})),
     )
 
 

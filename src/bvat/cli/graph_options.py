@@ -1,0 +1,54 @@
+"""Options of all commands that read a graph, and reading it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bvat.graph import Graph
+
+_PANEL = "Your graph"
+
+Text = Annotated[
+    str | None,
+    typer.Option(
+        help="column of nodes.csv to turn into words (TF-IDF)", metavar="COLUMN", rich_help_panel=_PANEL
+    ),
+]
+TrainPerClass = Annotated[
+    int | None,
+    typer.Option(
+        help="training nodes a class, without a split column (default: 20, at most half of a class)",
+        min=1,
+        rich_help_panel=_PANEL,
+    ),
+]
+Val = Annotated[
+    int | None,
+    typer.Option(
+        help="validation nodes, without a split column (default: 500, at most half of what is left)",
+        min=0,
+        rich_help_panel=_PANEL,
+    ),
+]
+SplitSeed = Annotated[
+    int, typer.Option(help="seed of the split that is drawn", min=0, rich_help_panel=_PANEL)
+]
+
+
+def read_graph(
+    dataset: str,
+    text: str | None = None,
+    train_per_class: int | None = None,
+    val: int | None = None,
+    split_seed: int = 0,
+) -> Graph:
+    """Return the graph, and print what its reader has to say on standard error."""
+    from bvat.data import load
+
+    graph = load(dataset, text=text, train_per_class=train_per_class, val=val, split_seed=split_seed)
+    for note in graph.notes:
+        typer.echo(f"note: {note}", err=True)
+    return graph

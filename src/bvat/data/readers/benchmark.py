@@ -1,0 +1,98 @@
+"""The ``.npz`` format of the common graph benchmarks, read without pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
+from bvat.data.readers.features import Features, matrix_features
+from bvat.data.readers.matrices import csr_of, finite, read_arrays
+from bvat.data.readers.options import ReadOptions
+from bvat.errors import GraphError
+from bvat.graph import UNKNOWN, Graph
+
+_OPTIONAL = ("node_names", "attr_names", "class_names", "metadata", "attr_text", "idx_to_node", "idx_to_attr",
+             "idx_to_class")  # fmt: skip
+"""Arrays that some files store as Python objects; the graph is whole without them."""
+
+
+def read_benchmark(path: Path, options: ReadOptions) -> Graph:
+    """Return the graph of a file with ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``.
+
+    These are A as CSR. Features are ``attr_data``, ... (X as CSR) or ``attr_matrix`` (N, D), or without these
+    made from the edges; ``labels`` (N) are whole numbers, -1 for unknown, or text. The split is drawn.
+
+    Raises:
+        GraphError: an array is missing, broken, or would need pickle.
+    """
+    if options.text is not None:
+        raise GraphError(f"{path} has no columns: leave out --text, or use a folder with nodes.csv")
+    arrays = read_arrays(path, *_OPTIONAL)
+    edges = csr_of(arrays, path, "adj_")
+    size = edges.shape[0]
+    if edges.shape[1] != size or not size:
+        raise GraphError(f"{path}: adj_shape is {edges.shape}: it must be square, with a row a node")
+    if not (np.isfinite(edges.data) & (edges.data >= 0) & (edges.data < 1e30)).all():
+        raise GraphError(f"{path}: adj_data has a weight that is negative, NaN or huge: use positive weights")
+    edges.data[edges.data < 1e-30] = 0
+    classes = _classes(arrays, size, path)
+    require_classes(classes, str(path))
+    return assemble(
+        name=path.stem,
+        classes=classes,
+        edges=edges,
+        features=_features(arrays, size, path),
+        split=None,
+        options=options,
+        node_names=_names(arrays, "node_names", size),
+    )
+
+
+def _features(arrays: dict[str, Any], size: int, path: Path) -> Features | None:
+    if "attr_matrix" in arrays:
+        matrix = arrays["attr_matrix"]
+        if matrix.dtype.kind not in "biuf":
+            raise GraphError(f"{path}: attr_matrix holds no numbers: save it as numbers")
+    elif "attr_data" in arrays:
+        matrix = csr_of(arrays, path, "attr_")
+    else:
+        return None
+    if matrix.ndim != 2 or matrix.shape[0] != size or matrix.shape[1] == 0:
+        raise GraphError(
+            f"{path}: the features are of shape {matrix.shape}, but there are {size} nodes: "
+            "one row a node is needed"
+        )
+    return matrix_features(finite(matrix, path, "the feature matrix"))
+
+
+def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
+    labels = arrays.get("labels")
+    if labels is None:
+        raise GraphError(f"{path}: there is no array 'labels': add the class of each node, -1 for unknown")
+    if labels.shape != (size,):
+        raise GraphError(
+            f"{path}: labels is of shape {labels.shape}, but there are {size} nodes: give one a node"
+        )
+    if labels.dtype.kind == "U":
+        return number_classes([str(label).strip() for label in labels])
+    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == np.trunc(labels)).all():
+        labels = labels.astype(np.int64)
+    if labels.dtype.kind not in "iu" or int(labels.min()) < UNKNOWN or int(labels.max()) >= 2**31:
+        raise GraphError(
+            f"{path}: labels must be whole numbers from 0 up, -1 for unknown: number the classes"
+        )
+    names = _names(arrays, "class_names", int(labels.max()) + 1)
+    if names is not None and len(set(names)) == len(names):
+        return Classes(labels.astype(np.int64), names)
+    return number_classes(["" if label == UNKNOWN else str(label) for label in labels.tolist()])
+
+
+def _names(arrays: dict[str, Any], key: str, size: int) -> tuple[str, ...] | None:
+    """Return stored names when they are text and of the right number."""
+    names = arrays.get(key)
+    if names is None or names.dtype.kind != "U" or names.shape != (size,):
+        return None
+    return tuple(str(name) for name in names)

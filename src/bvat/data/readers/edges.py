@@ -1,0 +1,65 @@
+"""The edges file: two ids a row and maybe a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bvat.data.readers.table import Table, fault, find_column, require_columns, shown
+
+
+def read_edges(table: Table, index: Mapping[str, int], nodes: Table) -> tuple[Any, list[str]]:
+    """Return the edges as a COO matrix (N, N) and what there is to say about their file."""
+    ends = require_columns(table, "source", "target")
+    weight = find_column(table, "weight")
+    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
+    weights: list[NDArray[np.float64]] = []
+    for block in table.blocks(ends, [weight] if weight is not None else []):
+        for name in ends:
+            cells = block.texts[name]
+            rows = np.fromiter(map(index.get, cells, repeat(-1)), dtype=np.int64, count=len(cells))
+            if rows.size and rows.min() < 0:
+                row = int(np.argmin(rows >= 0))
+                raise fault(table, block.start + row, name, _unknown_id(cells[row], index, nodes))
+            found[name].append(rows)
+        if weight is not None:
+            weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
+    source, target = (_concatenated(found[name], np.int64) for name in ends)
+    values = _concatenated(weights, np.float64) if weight is not None else np.ones(source.size)
+    notes = []
+    if not source.size:
+        notes.append(f"{table.path.name} has no edges")
+    zero = int((values == 0).sum())
+    if zero:
+        notes.append(f"edges of weight 0, left out: {zero:,}")
+    unused = [name for name in table.names if name not in (*ends, weight)]
+    if unused:
+        notes.append(f"columns of {table.path.name} that are not used: {', '.join(unused[:6])}")
+    return sp.coo_array((values, (source, target)), shape=(len(index), len(index))), notes
+
+
+def _unknown_id(name: str, index: Mapping[str, int], nodes: Table) -> str:
+    if name.strip() in index:
+        return f"{shown(name)} is an id only without the spaces around it: remove the spaces"
+    return f"{shown(name)} is not an id of {nodes.path.name}: add the node there or remove the edge"
+
+
+def _checked_weights(
+    table: Table, start: int, column: str, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Refuse weights (n) below zero, and those so small that float32 makes them zero."""
+    bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
+    if bad.size:
+        value = weights[bad[0]]
+        problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
+        raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
+    return weights
+
+
+def _concatenated(parts: list[Any], dtype: Any) -> Any:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)

@@ -1,0 +1,159 @@
+"""Matrices in files: scipy's ``.npz`` and Matrix Market, without pickle and with every index checked."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bvat.data.readers.table import LARGEST
+from bvat.errors import GraphError
+
+
+def is_sparse(matrix: Any) -> bool:
+    """Whether a matrix is one of scipy's sparse ones."""
+    return bool(sp.issparse(matrix))
+
+
+def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
+    """Return the arrays of an ``.npz`` file; those that would need pickle are refused unless ``optional``.
+
+    Objects in optional arrays are left out.
+    """
+    arrays = {}
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            for key in stored.files:
+                try:
+                    arrays[key] = stored[key]
+                except ValueError as error:
+                    if "allow_pickle" not in str(error):
+                        raise
+                    if key not in optional:
+                        raise GraphError(
+                            f"{path}, array {key!r}: it holds Python objects, which can run programs when "
+                            "read: save it as plain numbers or text"
+                        ) from None
+    except GraphError:
+        raise
+    except Exception as error:  # a damaged file can fail in any way at all
+        raise GraphError(
+            f"{path} is not a readable .npz file ({type(error).__name__}): save it again"
+        ) from None
+    return arrays
+
+
+def array_names(path: Path) -> set[str]:
+    """Return the names of the arrays in an ``.npz`` file, none when it is not one."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except Exception:  # whoever reads the file will say what is wrong with it
+        return set()
+
+
+def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
+    """Build a CSR matrix from ``data``, ``indices``, ``indptr``, ``shape``, each with a prefix.
+
+    Shapes: result as ``shape`` says, float64.
+    """
+    parts = {part: arrays.get(prefix + part) for part in ("data", "indices", "indptr", "shape")}
+    for part, value in parts.items():
+        if value is None:
+            raise GraphError(
+                f"{path}: there is no array {prefix + part!r}: save it as scipy's CSR matrices are"
+            )
+    try:
+        rows, columns = _shape(parts["shape"])
+        pointers, indices = _whole(parts["indptr"]), _whole(parts["indices"])
+        matrix = sp.csr_array((_reals(parts["data"]), indices, pointers), shape=(rows, columns))
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise GraphError(f"{path}: {prefix or 'the matrix '}is broken ({error}): save it again") from None
+    return matrix
+
+
+def read_features(path: Path) -> Any:
+    """Return the matrix in ``features.npz`` or ``features.mtx``: CSR or array (N, D), float32, finite."""
+    matrix = _read_market(path) if path.suffix == ".mtx" else _read_scipy(path)
+    return finite(matrix, path, "the matrix")
+
+
+def finite(matrix: Any, path: Path, what: str) -> Any:
+    """Return a matrix as float32; GraphError when an entry is NaN, infinite or huge."""
+    values = matrix.data if is_sparse(matrix) else matrix
+    bad = np.argwhere(~(np.abs(values) <= LARGEST))
+    if bad.size:
+        if is_sparse(matrix):
+            row = int(np.searchsorted(matrix.indptr, bad[0, 0], side="right")) - 1
+            column = int(matrix.indices[bad[0, 0]])
+        else:
+            row, column = (int(k) for k in bad[0])
+        raise GraphError(
+            f"{path}: {what} is NaN, infinite or beyond {LARGEST:g} in row {row + 1}, column {column + 1}: "
+            "fill it in or rescale it"
+        )
+    return matrix.astype(np.float32)
+
+
+def _read_scipy(path: Path) -> Any:
+    arrays = read_arrays(path)
+    kind = arrays.get("format", np.array(b""))
+    name = kind.item() if kind.size == 1 else b""
+    name = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
+    if name == "csr":
+        return csr_of(arrays, path)
+    if name == "csc" and "shape" in arrays:
+        flipped = {**arrays, "shape": arrays["shape"][::-1] if arrays["shape"].ndim else arrays["shape"]}
+        return sp.csr_array(csr_of(flipped, path).T)
+    if name == "coo" and {"data", "row", "col", "shape"} <= arrays.keys():
+        try:
+            parts = (_reals(arrays["data"]), (_whole(arrays["row"]), _whole(arrays["col"])))
+            return sp.csr_array(sp.coo_array(parts, shape=_shape(arrays["shape"])))
+        except (ValueError, TypeError, OverflowError, MemoryError) as error:
+            raise GraphError(f"{path} is broken ({error}): save it again") from None
+    raise GraphError(
+        f"{path} holds no CSR, CSC or COO matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"
+    )
+
+
+def _read_market(path: Path) -> Any:
+    """Read a Matrix Market file, real or whole numbers or a pattern."""
+    from scipy.io import mminfo, mmread
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rows, columns, entries, _, field, _ = mminfo(path)
+            least = 2 if entries == rows * columns else 4  # bytes an entry takes at least
+            if field == "complex" or entries * least > path.stat().st_size + 4:
+                raise ValueError("complex numbers, or fewer entries than announced")
+            matrix = mmread(path)
+    except Exception as error:  # the parser has errors of its own
+        raise GraphError(f"{path} is not a readable Matrix Market file ({error}): write it again") from None
+    return sp.csr_array(matrix) if is_sparse(matrix) else np.asarray(matrix)
+
+
+def _shape(given: Any) -> tuple[int, int]:
+    sizes = [int(size) for size in np.atleast_1d(given)]
+    if len(sizes) != 2 or not all(0 <= size < 2**31 for size in sizes):
+        raise ValueError(f"the shape is {sizes}")
+    return sizes[0], sizes[1]
+
+
+def _whole(given: Any) -> NDArray[np.int64]:
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise ValueError("indices must be a flat list of whole numbers")
+    return np.asarray(given, dtype=np.int64)
+
+
+def _reals(given: Any) -> NDArray[np.float64]:
+    if given.ndim != 1 or given.dtype.kind not in "biuf":
+        raise ValueError("entries must be a flat list of numbers")
+    return np.asarray(given, dtype=np.float64)
