@@ -14,7 +14,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 # torch announces once, on first use, that CSR tensors are in beta; our indices are validated by Graph. That
 # first use is made here, so that programs that turn warnings into errors work and no filter is changed.
@@ -42,8 +41,9 @@ class _Product(torch.autograd.Function):
         return matrix.product(dense)
 
     @staticmethod
-    @once_differentiable  # products below carry no autograd: refuse second derivatives, do not lose them
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        if torch.is_grad_enabled():  # second derivatives were asked for
+            return None, ctx.matrix.T @ grads[0]
         return None, ctx.matrix.transposed_product(grads[0])
 
 
