@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bvat.data import load, synthetic_graph
     from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
     from bvat.graph import Graph
-    from bvat.models import GCN
+    from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
     from bvat.perturb import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
     from bvat.training.loop import TrainedModel, predict, train
     from bvat.training.settings import Settings, preset
@@ -29,7 +29,7 @@ _HOME = {
     "bvat.data": ["load", "synthetic_graph"],
     "bvat.errors": ["BvatError", "DataError", "GraphError", "SettingsError", "TrainingError"],
     "bvat.graph": ["Graph"],
-    "bvat.models": ["GCN"],
+    "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE", "wrap"],
     "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
@@ -37,9 +37,10 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "GCN", "OBVAT", "SBVAT", "VAT", "BvatError", "Consistency", "DataError", "Graph", "GraphError",
-    "Random", "Regulariser", "Settings", "SettingsError", "TrainedModel", "TrainingError", "__version__",
-    "entropy", "load", "predict", "preset", "synthetic_graph", "train",
+    "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "Consistency", "DataError",
+    "Graph", "GraphError", "GraphSAGE", "Random", "Regulariser", "Settings", "SettingsError", "TrainedModel",
+    "TrainingError", "__version__", "entropy", "load", "predict", "preset", "synthetic_graph", "train",
+    "wrap",
 ]  # fmt: skip
 
 

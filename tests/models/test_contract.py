@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ import bvat
 from bvat.errors import SettingsError
 from bvat.models import MODELS, linearize
 from bvat.models.base import ProjectedModel
-from bvat.perturb import DisjointFields, PowerIteration, Regulariser, regulariser
+from bvat.perturb import DisjointFields, RandomDirection, Regulariser, regulariser
 from bvat.perturb.searches import Found, Problem
 from bvat.perturb.spaces import make_space
 from bvat.training.build import build_model
@@ -66,17 +66,16 @@ def test_is_a_projected_model_with_one_parameter_as_projection(graph: bvat.Graph
 @every_model
 def test_factored_equals_dense_for_the_step_the_loss_and_all_gradients(graph: bvat.Graph, name: str) -> None:
     model = build(name).eval()
-    divergence = bvat.perturb.KL()
-    target = divergence.target(model(graph).detach())
+    p = torch.softmax(model(graph).detach(), 1)
     factored, dense = make_space("factored", model, graph), make_space("dense", model, graph)
     start, _ = factored.gaussian(torch.Generator().manual_seed(1))
     results = []
     for space, r in ((factored, start), (dense, factored.to_dense(start))):
         projected = model.project(graph).detach() + space.effect(r)
         logits, pullback = linearize(model, graph, projected, None)
-        step = space.pull(pullback(divergence.value_and_gradient(target, logits)[1]))
+        step = space.pull(pullback(torch.softmax(logits, 1) - p))
         perturbed = model.propagate(graph, model.project(graph) + space.trained_effect(step), None)
-        value = torch.nn.functional.kl_div(torch.log_softmax(perturbed, 1), target.exp().t(), reduction="sum")
+        value = torch.nn.functional.kl_div(torch.log_softmax(perturbed, 1), p, reduction="sum")
         results.append(
             (space.to_dense(step), space.row_squares(step), value.detach(), gradients(model, value))
         )
@@ -130,15 +129,12 @@ def test_subgraph_equals_whole_graph_at_the_chosen_nodes(
     assert not bool(pulled[outside].any()), "the depth is too small: a feature outside the fields matters"
 
 
-@dataclass(frozen=True)
-class FromOnes(PowerIteration):
-    """A search without randomness, so that whole graph and subgraph can be compared."""
+class AlongFeatures(RandomDirection):
+    """R along X: the same rows in the whole graph and in a subgraph, without randomness."""
 
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
-        r = torch.ones(problem.inputs.features.shape, dtype=torch.float64)
-        _, gradient = problem.value_and_gradient(1e-3 * r)
-        squares = problem.space.row_squares(gradient)
-        return problem.scaled(Found(gradient, squares), self.epsilon, self.norm)
+        r = problem.inputs.features.to_dense()
+        return problem.scaled(Found(r, problem.space.row_squares(r)), self.epsilon, self.norm)
 
 
 @every_model
@@ -151,7 +147,7 @@ def test_sbvat_on_the_subgraph_equals_sbvat_on_the_whole_graph(
     for share in (0.0, 1.0):
         monkeypatch.setattr(regulariser, "SUBGRAPH_SHARE", share)
         generator = torch.Generator().manual_seed(7)
-        search = FromOnes(epsilon=0.5, norm="field")
+        search = AlongFeatures(epsilon=0.5, norm="field")
         reg = Regulariser(nodes=DisjointFields(4), search=search, space="dense", generator=generator)
         outcome = reg(model, graph, logits)
         results.append((outcome.loss.detach(), outcome.max_row_norm, gradients(model, outcome.loss)))
@@ -216,10 +212,10 @@ def test_dense_features_give_the_same_as_sparse_ones(graph: bvat.Graph, name: st
 @every_model
 def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None:
     single = graph.to(dtype=torch.float32)
-    settings = Settings(model=name, hidden=8, epochs=30, method="sbvat", beta=0.5, count=5)
+    settings = Settings(model=name, hidden=8, epochs=40, lr=0.05, method="sbvat", beta=0.5, count=5)
     trained = bvat.train(single, settings, seed=0)
     losses = [row["supervised"] for row in trained.metrics]
-    assert sum(losses[-5:]) < 0.97 * sum(losses[:5])
+    assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
     model = build_model(settings, single)
     first, *rest = make_optimizer(model, settings).param_groups
     assert first["params"] == [model.projection()]

@@ -10,6 +10,7 @@ from bvat.models.gcn import GCN
 from bvat.models.mlp import MLP
 from bvat.models.sage import GraphSAGE
 from bvat.models.sgc import SGC
+from bvat.models.wrap import WrappedModule, wrap
 
 MODELS: dict[str, Callable[..., Any]] = {
     "gcn": GCN,
@@ -31,5 +32,7 @@ __all__ = [
     "GraphSAGE",
     "Masks",
     "ProjectedModel",
+    "WrappedModule",
     "linearize",
+    "wrap",
 ]

@@ -65,9 +65,8 @@ class GraphSAGE(LayeredModel):
         generator: torch.Generator | None = None,
     ) -> None:
         widths = layer_widths(in_features, classes, hidden, layers)
-        pairs = ([glorot(rows, columns, generator) for _ in range(2)] for rows, columns in pairwise(widths))
         super().__init__(
-            (nn.Parameter(torch.cat(pair, 1).detach()) for pair in pairs),
+            (_side_by_side(rows, columns, generator) for rows, columns in pairwise(widths)),
             biases=widths[1:],
             dropout=dropout,
             hidden_widths=widths[1:-1],
@@ -87,3 +86,9 @@ class GraphSAGE(LayeredModel):
             from_neighbours, from_self = state.chunk(2, 1)
             state = mean @ from_neighbours.contiguous() + from_self + bias
         return state
+
+
+def _side_by_side(rows: int, columns: int, generator: torch.Generator | None) -> nn.Parameter:
+    """Return [W_n | W_s], each drawn by itself; shape (rows, 2 * columns)."""
+    parts: list[Tensor] = [glorot(rows, columns, generator) for _ in range(2)]
+    return nn.Parameter(torch.cat(parts, 1).detach())

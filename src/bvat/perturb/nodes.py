@@ -34,7 +34,7 @@ class NodeSelection(Protocol):
     """Chooses nodes anew for each call of a regulariser."""
 
     def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
-        """Choose nodes of a graph for a model that looks ``depth`` hops far."""
+        """Choose nodes of a graph for a model that looks ``depth`` hops far (-1: nobody knows)."""
 
 
 class AllNodes:
@@ -62,6 +62,11 @@ class DisjointFields:
 
     def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
         """Choose nodes at random, one after another, until ``count`` are found or none is left."""
+        if depth < 0:
+            raise SettingsError(
+                "S-BVAT needs to know how many hops the model looks, and no torch_geometric layer tells: "
+                "pass bvat.wrap(model, depth=K)"
+            )
         matrix = inputs.propagation
         size = matrix.shape[0]
         crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()

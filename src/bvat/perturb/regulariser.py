@@ -12,6 +12,7 @@ from torch import Tensor
 from bvat.errors import SettingsError
 from bvat.graph import Graph, GraphInputs
 from bvat.models.base import ProjectedModel
+from bvat.models.wrap import adapt
 from bvat.perturb.divergence import KL, Divergence, with_gradient
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
 from bvat.perturb.searches import AdamAscent, Norm, NoSearch, PowerIteration, Problem, RandomDirection, Search
@@ -86,6 +87,7 @@ class Regulariser:
             logits: the clean prediction of all nodes, (N, C); no gradient flows through it.
             masks: the dropout masks of the clean pass, needed for ``dropout="shared"`` only.
         """
+        model, graph = adapt(model, graph)
         selection = self.nodes.choose(graph, model.depth, self.generator)
         inputs, nodes, rows, owner = self._cut(graph, selection)
         if self.dropout == "shared" and nodes is not None:
@@ -129,7 +131,7 @@ class Regulariser:
         nodes = selection.field_nodes()
         if nodes is None or selection.owner is None or selection.chosen is None:
             return graph, None, None, None
-        if nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes:
+        if not isinstance(graph, Graph) or nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes:
             return graph, None, selection.chosen, selection.owner
         return (
             graph.induced(nodes),

@@ -1,0 +1,253 @@
+"""Any ``torch.nn.Module`` called as ``model(x, edge_index)`` as a model that the regularisers can perturb."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from bvat.errors import GraphError, SettingsError
+from bvat.graph import Graph, symmetric_adjacency
+from bvat.models.base import Pullback
+from bvat.models.reading import Reading, injected, read_module
+from bvat.sparse import SparseMatrix, SymmetricMatrix
+
+
+@dataclass
+class _Known:
+    """What is remembered about a module: how it reads x, and whether its last pass drew random numbers."""
+
+    reading: Reading
+    draws: bool | None = None
+    told: bool = False
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+_INPUTS: WeakKeyDictionary[Graph, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+_PATTERNS: Any = WeakTensorKeyDictionary()
+
+
+def wrap(module: nn.Module, *, depth: int | None = None, factored: bool = True) -> WrappedModule:
+    """Say about a module what inspection cannot find out; a regulariser wraps plain modules by itself.
+
+    Args:
+        module: called as ``module(x, edge_index)``, returns logits (N, C).
+        depth: K, how many hops away a feature can change a node's prediction (S-BVAT needs it). Left out, it
+            is the number of aggregations that torch_geometric's layers do in a pass.
+        factored: whether to look for linear maps at the start; without, x itself is perturbed.
+
+    Example:
+        >>> outcome = bvat.SBVAT()(bvat.wrap(model, depth=2), data, logits)
+    """
+    return WrappedModule(module, depth, factored)
+
+
+def adapt(model: Any, data: Any) -> tuple[Any, Any]:
+    """Return what the regularisers work on: unchanged, or a module and its x and edge_index wrapped."""
+    if isinstance(model, nn.Module) and not hasattr(model, "draw_masks"):
+        model = WrappedModule(model)
+    return model, model.inputs(data) if isinstance(model, WrappedModule) else data
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeInputs:
+    """What a wrapped module reads; shapes: features x (N, D), edge_index int64 (2, E).
+
+    It is never cut to a subgraph: batch statistics and the degrees at the rim would be others there.
+    """
+
+    features: Tensor
+    edge_index: Tensor
+
+    @cached_property
+    def propagation(self) -> SparseMatrix:
+        """The pattern of A + I without directions, (N, N), all entries 1: where features can spread."""
+        version, pattern = _PATTERNS.get(self.edge_index, (None, None))
+        if pattern is None or version != self.edge_index._version:
+            size = self.features.shape[0]
+            source, target = self.edge_index.cpu().numpy()
+            edges = sp.coo_array((np.ones(source.size), (source, target)), shape=(size, size))
+            whole = symmetric_adjacency(edges)[0].to_scipy() + sp.eye_array(size, format="csr")
+            plain = SparseMatrix.from_scipy(whole).to(self.edge_index.device)
+            pattern = SymmetricMatrix(plain.crow, plain.col, plain.values, plain.shape)
+            _PATTERNS[self.edge_index] = self.edge_index._version, pattern
+        return pattern  # type: ignore[no-any-return]
+
+
+class WrappedModule:
+    """A module as a :class:`ProjectedModel`; built by :func:`wrap`.
+
+    Where the first thing done to x is linear, ``project`` gives zeros (N, H) and ``propagate`` runs the
+    module with what is added to them put behind those maps; otherwise ``project`` gives x itself.
+
+    Dropout inside modules draws from torch's own generators, so the masks of a pass are a seed for them. For
+    ``dropout="shared"`` draw it first: ``masks = wrapped.draw_masks(data); logits = wrapped(data, masks)``.
+    Perturbed passes leave the statistics of batch normalisation alone.
+    """
+
+    def __init__(self, module: nn.Module, depth: int | None = None, factored: bool = True) -> None:
+        if depth is not None and depth < 0:
+            raise SettingsError(f"depth must not be negative, not {depth}")
+        self.module, self.given_depth, self.factored = module, depth, factored
+
+    def inputs(self, data: Any) -> EdgeInputs:
+        """Take x and edge_index from torch_geometric's Data or a :class:`Graph`; inspect the module once."""
+        if isinstance(data, EdgeInputs):
+            return data
+        x, edge_index = _tensors(data)
+        if self.module not in _KNOWN:
+            _KNOWN[self.module] = _Known(read_module(self.module, x, edge_index))
+        known = _KNOWN[self.module]
+        if self.factored and known.reading.reason and not known.told:
+            known.told = True
+            text = f"bvat perturbs x itself, which takes N x D numbers, because {known.reading.reason}"
+            warnings.warn(text + "; bvat.wrap(model, factored=False) says that this is wanted", stacklevel=4)
+        return EdgeInputs(x, edge_index)
+
+    @property
+    def _maps(self) -> tuple[Any, ...]:
+        return _KNOWN[self.module].reading.maps if self.factored else ()
+
+    @property
+    def training(self) -> bool:
+        """Whether the module is in training mode."""
+        return self.module.training
+
+    @property
+    def depth(self) -> int:
+        """K; -1 where it is not known, which matters to S-BVAT only."""
+        found = self.given_depth if self.given_depth is not None else _KNOWN[self.module].reading.depth
+        return -1 if found is None else found
+
+    def _weights(self) -> list[Tensor]:
+        return [self.module.get_parameter(f"{m.name}.weight".lstrip(".")) for m in self._maps]
+
+    def projection(self) -> Tensor | None:
+        """W0 (D, H), the linear maps side by side; None when x itself is perturbed."""
+        weights = self._weights()
+        return torch.cat([weight.t() for weight in weights], 1) if weights else None
+
+    def draw_masks(
+        self, inputs: Any, generator: torch.Generator | None = None, *, features: bool = True
+    ) -> int | None:
+        """Draw the seed of one pass; None in eval mode and for modules that draw nothing."""
+        if not features:
+            raise SettingsError(
+                "dropout 'reuse' cannot tell a module's masks apart: use pair, fresh or shared"
+            )
+        if not self.training:
+            return None
+        inputs = self.inputs(inputs)
+        known = _KNOWN[self.module]
+        if known.draws is None:
+            with torch.no_grad(), _frozen_statistics(self.module):
+                self._run(inputs.features, inputs.edge_index, 0)
+        device = "cpu" if generator is None else generator.device
+        return int(torch.randint(2**62, (), generator=generator, device=device)) if known.draws else None
+
+    def restrict_masks(self, masks: int | None, inputs: Any, nodes: Tensor) -> int | None:
+        """Refuse: the passes run on the whole graph."""
+        raise SettingsError("a wrapped module runs on the whole graph: its masks cannot be cut")
+
+    def project(self, inputs: EdgeInputs, masks: int | None = None) -> Tensor:
+        """Return zeros (N, H) for what is added behind the linear maps, or x (N, D)."""
+        if not self._maps:
+            return inputs.features
+        width = sum(weight.shape[0] for weight in self._weights())
+        return inputs.features.new_zeros(inputs.features.shape[0], width)
+
+    def propagate(self, inputs: EdgeInputs, projected: Tensor, masks: int | None = None) -> Tensor:
+        """Run the module; projected (N, H) or (N, D), logits (N, C)."""
+        maps = self._maps
+        with _frozen_statistics(self.module):
+            if not maps:
+                return self._run(projected, inputs.edge_index, masks)
+            effects = torch.split(projected, [weight.shape[0] for weight in self._weights()], 1)
+            with injected(self.module, maps, effects):
+                return self._run(inputs.features, inputs.edge_index, masks)
+
+    def linearize(self, inputs: EdgeInputs, projected: Tensor, masks: Any) -> tuple[Tensor, Pullback]:
+        """Return the logits (N, C) and the map from their gradient back to ``projected``."""
+        with torch.enable_grad():
+            point = projected.detach().requires_grad_()
+            logits = self.propagate(inputs, point, masks)
+
+        def pullback(grad: Tensor) -> Tensor:
+            found = (
+                torch.autograd.grad(logits, point, grad, allow_unused=True)[0]
+                if logits.requires_grad
+                else None
+            )
+            if found is None:
+                raise SettingsError(
+                    "the model's output does not depend on x: let it read x in every pass (cached=False)"
+                )
+            return found
+
+        return logits.detach(), pullback
+
+    def __call__(self, data: Any, masks: int | None = None) -> Tensor:
+        """Return the logits (N, C) of an ordinary pass, with the dropout that ``masks`` stands for."""
+        inputs = self.inputs(data)
+        return self._run(inputs.features, inputs.edge_index, masks)
+
+    def _run(self, x: Tensor, edge_index: Tensor, seed: int | None) -> Tensor:
+        """Run the module, seeded, and notice whether it drew random numbers."""
+        cuda = [x.device] if x.is_cuda else []
+        with torch.random.fork_rng(cuda, enabled=seed is not None):
+            if seed is not None:
+                torch.default_generator.manual_seed(seed)
+                for device in cuda:
+                    with torch.cuda.device(device):
+                        torch.cuda.manual_seed(seed)
+            before = _random_state(x)
+            logits: Tensor = self.module(x, edge_index)
+            if self.training:
+                _KNOWN[self.module].draws = not torch.equal(before, _random_state(x))
+        return logits
+
+
+@contextmanager
+def _frozen_statistics(module: nn.Module) -> Iterator[None]:
+    """Within the block running statistics are updated in copies, which are thrown away at its end."""
+    kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for part in module.modules():
+        if part.training and part._buffers.get("running_mean") is not None:
+            kept.append((part._buffers, dict(part._buffers)))
+            part._buffers.update({name: b.clone() for name, b in part._buffers.items() if b is not None})
+    try:
+        yield
+    finally:
+        for buffers, before in kept:
+            buffers.update(before)
+
+
+def _random_state(x: Tensor) -> Tensor:
+    return torch.cuda.get_rng_state(x.device) if x.is_cuda else torch.get_rng_state()
+
+
+def _tensors(data: Any) -> tuple[Tensor, Tensor]:
+    """Return x (N, D), dense, and edge_index (2, E)."""
+    if isinstance(data, Graph):
+        if data not in _INPUTS:
+            given = data.features
+            dense = given.to_dense() if isinstance(given, SparseMatrix) else given
+            _INPUTS[data] = dense, torch.stack([data.adjacency.col.long(), data.adjacency.rows])
+        return _INPUTS[data]
+    x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
+    if not isinstance(x, Tensor) or not isinstance(edge_index, Tensor):
+        raise GraphError(
+            "data must be a bvat Graph, or have tensors x (N, D) and edge_index (2, E) as torch_geometric's "
+            "Data: set data.x and data.edge_index"
+        )
+    return x if x.layout == torch.strided else x.to_dense(), edge_index
