@@ -169,6 +169,11 @@ class FactoredSpace:
     name = "factored"
 
     def __init__(self, weight: Tensor, rows: int) -> None:
+        if weight.shape[0] < weight.shape[1]:
+            raise SettingsError(
+                f"space 'factored' needs at least as many features as hidden units, "
+                f"not {weight.shape[0]} and {weight.shape[1]}: use 'auto' or 'dense'"
+            )
         self.weight, self.rows = weight, rows
         wide = weight.detach().double()
         gram = wide.t() @ wide
@@ -228,11 +233,6 @@ def make_space(name: SpaceName, model: ProjectedModel, inputs: GraphInputs) -> S
     if weight is None:
         raise SettingsError(f"space {name!r} needs a model that is linear in its features: use 'dense'")
     if name == "factored":
-        if weight.shape[0] < weight.shape[1]:
-            raise SettingsError(
-                f"space 'factored' needs at least as many features as hidden units, "
-                f"not {weight.shape[0]} and {weight.shape[1]}: use 'auto' or 'dense'"
-            )
         return FactoredSpace(weight, shape[0])
     if name == "sparse":
         if not isinstance(features, SparseMatrix):
