@@ -137,6 +137,68 @@ class Graph:
             **rest,
         )
 
+    @classmethod
+    def from_scipy(cls, adjacency: Any, features: Any = None, labels: Any = None, **rest: Any) -> Graph:
+        """Build a graph from matrices, and make what is missing: features from the edges, a split by drawing.
+
+        Args:
+            adjacency: (N, N) scipy matrix or array, repaired as by :meth:`build`.
+            features: (N, D) scipy matrix, array or tensor; None makes one-hot or degree features.
+            labels: (N) class numbers with -1 for unknown, or class names with ``""`` or None for unknown.
+            rest: ``train``, ``val``, ``test`` (node numbers or masks), or for a drawn split
+                ``train_per_class``, ``val_size``, ``split_seed``; ``class_names``, ``node_names``, ``name``,
+                ``normalize``.
+        """
+        from bvat.convert import from_scipy
+
+        return from_scipy(adjacency, features, labels, **rest)
+
+    @classmethod
+    def from_pyg(cls, data: Any, **rest: Any) -> Graph:
+        """Build a graph from a ``torch_geometric.data.Data``: x, edge_index, edge_weight, y and the masks.
+
+        Args:
+            data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without
+                ``train_mask`` a split is drawn.
+            rest: ``mask``, the column to use of masks (N, k); else as for :meth:`from_scipy`.
+        """
+        from bvat.convert import from_pyg
+
+        return from_pyg(data, **rest)
+
+    @classmethod
+    def from_networkx(cls, network: Any, **rest: Any) -> Graph:
+        """Build a graph from a NetworkX graph, directed or not, whose nodes have attributes.
+
+        Args:
+            network: nodes with ``label`` (unknown when left out), maybe ``split`` (train, val or test), and
+                edges maybe with ``weight``.
+            rest: ``label``, the attribute of the class; ``features``, the attribute that holds a list of
+                numbers (default ``x``), or a list of attributes that hold numbers; else as for
+                :meth:`from_scipy`.
+        """
+        from bvat.convert import from_networkx
+
+        return from_networkx(network, **rest)
+
+    def to_scipy(self) -> tuple[Any, Any, Any]:
+        """Return copies of adjacency (N, N) as CSR, features (N, D) as CSR or array, and labels (N)."""
+        from bvat.convert import to_scipy
+
+        return to_scipy(self)
+
+    def to_pyg(self) -> Any:
+        """Return a ``torch_geometric.data.Data`` with dense x (N, D), edge_index (2, 2E), y and the masks."""
+        from bvat.convert import to_pyg
+
+        return to_pyg(self)
+
+    def to_networkx(self, *, features: bool = True) -> Any:
+        """Return a ``networkx.Graph`` with label, split and x (a list, left out without ``features``)."""
+        from bvat.convert import to_networkx
+
+        return to_networkx(self, features=features)
+
     @property
     def num_nodes(self) -> int:
         """N."""

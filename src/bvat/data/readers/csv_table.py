@@ -71,14 +71,13 @@ class CsvTable:
     def _plain_columns(self) -> Generator[Columns, None, int | None]:
         """Yield rows as long as they are plain; return how many when that ends before the file does."""
         width, done, rest, header = len(self.names), 0, b"", True
-        with (
-            self._open() as file,
-            suppress(OSError, EOFError, zlib.error),
-        ):  # the csv module will say what is wrong
+        unreadable = (OSError, EOFError, zlib.error)  # the csv module will meet it too, and say so
+        with self._open() as file, suppress(*unreadable):
             while True:
                 piece = file.buffer.read(_BYTES)
-                end = (rest + piece).rfind(b"\n") + 1 if piece else len(rest)
-                whole, rest = (rest + piece)[:end], (rest + piece)[end:]
+                rest += piece
+                end = rest.rfind(b"\n") + 1 if piece else len(rest)
+                whole, rest = rest[:end], rest[end:]
                 if whole:
                     columns = _cut(whole if whole.endswith(b"\n") else whole + b"\n", width)
                     if columns is None:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from bvat.data.readers.table import Table, fault, find_column, require_columns, shown
 
 
-def read_edges(table: Table, index: Mapping[str, int], nodes: Table) -> tuple[Any, list[str]]:
-    """Return the edges as a COO matrix (N, N) and what there is to say about their file."""
+def read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:
+    """Return the edges as a COO matrix (N, N), and add what there is to say about their file to ``notes``."""
     ends = require_columns(table, "source", "target")
     weight = find_column(table, "weight")
     found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
@@ -31,7 +31,6 @@ def read_edges(table: Table, index: Mapping[str, int], nodes: Table) -> tuple[An
             weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
     source, target = (_concatenated(found[name], np.int64) for name in ends)
     values = _concatenated(weights, np.float64) if weight is not None else np.ones(source.size)
-    notes = []
     if not source.size:
         notes.append(f"{table.path.name} has no edges")
     zero = int((values == 0).sum())
@@ -40,7 +39,7 @@ def read_edges(table: Table, index: Mapping[str, int], nodes: Table) -> tuple[An
     unused = [name for name in table.names if name not in (*ends, weight)]
     if unused:
         notes.append(f"columns of {table.path.name} that are not used: {', '.join(unused[:6])}")
-    return sp.coo_array((values, (source, target)), shape=(len(index), len(index))), notes
+    return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
 
 
 def _unknown_id(name: str, index: Mapping[str, int], nodes: Table) -> str:

@@ -59,8 +59,9 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     nodes = _read_nodes(node_table, text, numeric)
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
-    edges, notes = read_edges(edge_table, index, node_table)
+    notes: list[str] = []
     split = _given_split(node_table, nodes.splits, classes, notes)
+    edges = read_edges(edge_table, index, node_table, notes)
     if split is not None and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used, not what was asked for")
     parts, where = [], str(node_table.path)

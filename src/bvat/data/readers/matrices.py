@@ -72,10 +72,12 @@ def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
     try:
         rows, columns = _shape(parts["shape"])
         pointers, indices = _whole(parts["indptr"]), _whole(parts["indices"])
+        if indices.size and not 0 <= indices.min() <= indices.max() < columns:
+            raise ValueError(f"a column number is not from 0 to {columns - 1}")
         matrix = sp.csr_array((_reals(parts["data"]), indices, pointers), shape=(rows, columns))
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise GraphError(f"{path}: {prefix or 'the matrix '}is broken ({error}): save it again") from None
+        raise GraphError(f"{path}: {prefix or 'the matrix'} is broken ({error}): save it again") from None
     return matrix
 
 
@@ -85,7 +87,7 @@ def read_features(path: Path) -> Any:
     return finite(matrix, path, "the matrix")
 
 
-def finite(matrix: Any, path: Path, what: str) -> Any:
+def finite(matrix: Any, path: Path | str, what: str) -> Any:
     """Return a matrix as float32; GraphError when an entry is NaN, infinite or huge."""
     values = matrix.data if is_sparse(matrix) else matrix
     bad = np.argwhere(~(np.abs(values) <= LARGEST))
