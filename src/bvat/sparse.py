@@ -15,6 +15,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from bvat.compiled import Compiled
+
 # torch announces once, on first use, that CSR tensors are in beta; our indices are validated by Graph. That
 # first use is made here, so that programs that turn warnings into errors work and no filter is changed.
 with warnings.catch_warnings():
@@ -23,13 +25,10 @@ with warnings.catch_warnings():
     torch.sparse_csr_tensor(_none, _none[:0], torch.zeros(0), size=(0, 0), check_invariants=False)
 
 
-def csr_product(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], dense: Tensor) -> Tensor:
-    """Return ``S @ dense`` for S in CSR form, without autograd.
-
-    Shapes: crow (rows + 1), col and values (nnz), dense (columns, H); result (rows, H).
-    """
-    matrix = torch.sparse_csr_tensor(crow, col, values, size=shape, check_invariants=False)
-    return matrix @ dense
+def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
+    """Return ``csr @ dense`` without autograd, into memory that need not be cleared first."""
+    with torch.no_grad():
+        return dense.new_empty(csr.shape[0], dense.shape[1]).addmm_(csr, dense, beta=0)
 
 
 class _Product(torch.autograd.Function):
@@ -126,7 +125,7 @@ class SparseMatrix:
 
     @cached_property
     def _transposed_values(self) -> Tensor:
-        return self.values[self._transpose[2]]
+        return self.values.index_select(0, self._transpose[2])  # four times faster than indexing
 
     @property
     def T(self) -> SparseMatrix:
@@ -142,14 +141,26 @@ class SparseMatrix:
             other.__dict__["rows"] = self.rows
         return other
 
+    @cached_property
+    def _csr(self) -> Tensor:
+        """The matrix as torch sees it."""
+        return torch.sparse_csr_tensor(
+            self.crow, self.col, self.values, size=self.shape, check_invariants=False
+        )
+
+    @cached_property
+    def _transposed_csr(self) -> Tensor:
+        crow, col, _ = self._transpose
+        shape = (self.shape[1], self.shape[0])
+        return torch.sparse_csr_tensor(crow, col, self._transposed_values, size=shape, check_invariants=False)
+
     def product(self, dense: Tensor) -> Tensor:
         """Return ``S @ dense`` without autograd; dense (columns, H), result (rows, H)."""
-        return csr_product(self.crow, self.col, self.values, self.shape, dense)
+        return _multiply(self._csr, dense)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd; dense (rows, H), result (columns, H)."""
-        crow, col, _ = self._transpose
-        return csr_product(crow, col, self._transposed_values, (self.shape[1], self.shape[0]), dense)
+        return _multiply(self._transposed_csr, dense)
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.requires_grad and torch.is_grad_enabled():
@@ -179,6 +190,15 @@ class SparseMatrix:
 
         Shapes: nodes int64 (m), ascending and without repeats; result (m, m).
         """
+        if self.device.type == "cpu":
+            arrays = (part.detach().numpy() for part in (self.crow, self.col, self.values, nodes))
+            crow, col, values = (torch.from_numpy(array) for array in _cut_out(*arrays))
+        else:
+            crow, col, values = self._cut_out_on_device(nodes)
+        return SparseMatrix(crow, col, values, (nodes.numel(), nodes.numel()))
+
+    def _cut_out_on_device(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Do what :func:`_cut_out` does with tensor operations."""
         local = torch.full((self.shape[1],), -1, dtype=torch.int32, device=self.device)
         local[nodes] = torch.arange(nodes.numel(), dtype=torch.int32, device=self.device)
         chosen = self.select(nodes)
@@ -186,8 +206,7 @@ class SparseMatrix:
         keep = col >= 0
         kept_before = torch.zeros(keep.numel() + 1, dtype=torch.int32, device=self.device)
         torch.cumsum(keep, 0, dtype=torch.int32, out=kept_before[1:])
-        crow = kept_before[chosen.crow]
-        return SparseMatrix(crow, col[keep], chosen.values[keep], (nodes.numel(), nodes.numel()))
+        return kept_before[chosen.crow], col[keep], chosen.values[keep]
 
     def __repr__(self) -> str:
         rows, columns = self.shape
@@ -212,3 +231,26 @@ class SymmetricMatrix(SparseMatrix):
         """Return the square submatrix of the chosen rows and columns, symmetric again."""
         part = super().induced(nodes)
         return SymmetricMatrix(part.crow, part.col, part.values, part.shape)
+
+
+@Compiled
+def _cut_out(crow: Any, col: Any, values: Any, nodes: Any) -> Any:
+    """Return row pointers, columns and values of the square submatrix on ``nodes``."""
+    local = np.full(crow.shape[0], -1, dtype=np.int32)
+    most = 0
+    for place in range(nodes.shape[0]):
+        local[nodes[place]] = place
+        most += crow[nodes[place] + 1] - crow[nodes[place]]
+    own_crow = np.zeros(nodes.shape[0] + 1, dtype=np.int32)
+    own_col = np.empty(most, dtype=np.int32)
+    own_values = np.empty(most, dtype=values.dtype)
+    size = 0
+    for place in range(nodes.shape[0]):
+        for k in range(crow[nodes[place]], crow[nodes[place] + 1]):
+            column = local[col[k]]
+            if column >= 0:
+                own_col[size] = column
+                own_values[size] = values[k]
+                size += 1
+        own_crow[place + 1] = size
+    return own_crow, own_col[:size], own_values[:size]

@@ -7,6 +7,7 @@ needed. A model that is not linear in X offers the identity as its projection.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -36,8 +37,10 @@ class ProjectedModel(Protocol):
     def projection(self) -> Tensor | None:
         """W0, shape (D, H), or None when ``project`` is the identity."""
 
-    def draw_masks(self, inputs: GraphInputs, generator: torch.Generator | None = None) -> Any:
-        """Draw the dropout masks of one pass; None when dropout is off."""
+    def draw_masks(
+        self, inputs: GraphInputs, generator: torch.Generator | None = None, *, features: bool = True
+    ) -> Any:
+        """Draw the masks of one pass, without that of the features if not ``features``; None: no dropout."""
 
     def restrict_masks(self, masks: Any, inputs: GraphInputs, nodes: Tensor) -> Any:
         """Return the part of the masks (drawn for ``inputs``) that concerns the subgraph on ``nodes``."""
@@ -58,13 +61,25 @@ class Masks:
 
     features: Tensor | None
     hidden: tuple[Tensor, ...]
+    factor: float = 1.0
+    """1 / (1 - p), the factor of what is kept."""
 
     def restrict(self, features: SparseMatrix | Tensor, nodes: Tensor) -> Masks:
         """Return the masks of the rows ``nodes`` of the graph for whose ``features`` they were drawn."""
         part = self.features
         if part is not None:
             part = part[features.entries(nodes)[1] if isinstance(features, SparseMatrix) else nodes]
-        return Masks(part, tuple(mask[nodes] for mask in self.hidden))
+        return Masks(part, tuple(mask[nodes] for mask in self.hidden), self.factor)
+
+
+def _dropout_level(rate: float) -> int:
+    """Return the rate in units of 2^-16; a rate just below 1 must not round up to it."""
+    return min(round(rate * 2**16), 2**16 - 1)
+
+
+def dropout_factor(rate: float) -> float:
+    """Return the factor of what dropout keeps, so that the expectation is exactly 1."""
+    return 2**16 / (2**16 - _dropout_level(rate))
 
 
 def dropout_mask(
@@ -72,17 +87,18 @@ def dropout_mask(
 ) -> Tensor:
     """Draw a mask of factors 0 (with probability ``rate``) and 1 / (1 - rate).
 
-    One 64-bit draw serves four entries of 16 bits each: three times faster than a uniform number an entry.
+    One 64-bit draw serves four entries of 16 bits each, and 0 and 1 are made by clamping whole numbers rather
+    than by comparing: both are several times faster than a uniform number an entry and a comparison.
     ``rate`` is rounded to a multiple of 2^-16 and the factor made to fit, so the expectation is exactly 1.
     """
-    size = 1
-    for length in shape:
-        size *= length
+    size = math.prod(shape)
     words = torch.empty((size + 3) // 4, dtype=torch.int64, device=like.device)
     words.random_(-(2**63), None, generator=generator)
-    level = min(round(rate * 2**16), 2**16 - 1)  # a rate just below 1 must not round up to it
-    keep = words.view(torch.int16)[:size] >= level - 2**15
-    return keep.to(like.dtype).mul_(2**16 / (2**16 - level)).view(shape)
+    kept_from = _dropout_level(rate) - 2**15  # of the 2^16 values of 16 bits, those from here on are kept
+    if kept_from == -(2**15):
+        return like.new_ones(shape)
+    bits = words.view(torch.int16)[:size].clamp_(kept_from - 1, kept_from).sub_(kept_from - 1)
+    return bits.to(like.dtype).mul_(dropout_factor(rate)).view(shape)
 
 
 def dropped_features(features: SparseMatrix | Tensor, mask: Tensor | None) -> SparseMatrix | Tensor:

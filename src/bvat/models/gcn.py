@@ -11,15 +11,22 @@ from torch.autograd.function import once_differentiable
 
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
-from bvat.models.base import Masks, Pullback, dropout_mask, dropped_features, feature_mask
+from bvat.models.base import (
+    Masks,
+    Pullback,
+    dropout_factor,
+    dropout_mask,
+    dropped_features,
+    feature_mask,
+)
 from bvat.sparse import SparseMatrix
 
 
 class Trace(NamedTuple):
-    """What the backward pass needs of the forward pass: per hidden layer its gate and its output."""
+    """What the backward pass needs of the forward pass."""
 
-    gates: list[Tensor]  # relu' times dropout factor, (N, H_l)
-    hidden: list[Tensor]  # gate times pre-activation, (N, H_l)
+    hidden: list[Tensor]  # dropout(relu(A_l)), (N, H_l)
+    inputs: list[Tensor]  # what W_l was multiplied with: hidden, or Â hidden, (N, H_l)
 
 
 def gcn_forward(
@@ -27,41 +34,61 @@ def gcn_forward(
 ) -> tuple[Tensor, Trace]:
     """Return the logits of a GCN given its projected features, without autograd.
 
-    ``A_1 = Â P``, then for each further layer ``A_{l+1} = Â (dropout(relu(A_l)) W_l)``.
+    ``A_1 = Â P``, then for each further layer ``A_{l+1} = Â dropout(relu(A_l)) W_l``, where Â is applied on
+    the narrower side of W_l.
 
     Shapes: projected (N, H_1), weights W_l (H_l, H_{l+1}), masks (N, H_l); logits (N, C).
     """
     trace = Trace([], [])
     state = adjacency.product(projected)
     for layer, weight in enumerate(weights):
-        gate = (state > 0).to(state.dtype)
+        hidden = state.clamp_min_(0)
         if masks:
-            gate *= masks[layer]
-        hidden = state.mul_(gate)
-        trace.gates.append(gate)
+            hidden.mul_(masks[layer])
         trace.hidden.append(hidden)
-        state = adjacency.product(hidden @ weight)
+        if _widens(weight):
+            trace.inputs.append(adjacency.product(hidden))
+            state = trace.inputs[-1] @ weight
+        else:
+            trace.inputs.append(hidden)
+            state = adjacency.product(hidden @ weight)
     return state, trace
 
 
 def gcn_backward(
-    adjacency: SparseMatrix, weights: tuple[Tensor, ...], trace: Trace, grad: Tensor, *, for_weights: bool
+    adjacency: SparseMatrix,
+    weights: tuple[Tensor, ...],
+    trace: Trace,
+    grad: Tensor,
+    *,
+    factor: float,
+    for_weights: bool,
 ) -> tuple[Tensor, list[Tensor]]:
     """Pull a gradient with respect to the logits back to the projected features and the weights.
 
-    One recursion through Âᵀ: ``B = Âᵀ G``, ``dW_l = H_lᵀ B``, ``G = (B W_lᵀ) ∘ gate_l``.
+    One recursion through Âᵀ: ``B = Âᵀ G``, ``dW_l = H_lᵀ B``, ``G = factor (B W_lᵀ) where H_l > 0``. Dropout
+    and relu together let the gradient through, times ``factor``, exactly where their output is positive.
 
     Shapes: grad (N, C); result (N, H_1) and one (H_l, H_{l+1}) a weight (none unless ``for_weights``).
     """
     weight_grads: list[Tensor] = []
-    for weight, gate, hidden in zip(
-        reversed(weights), reversed(trace.gates), reversed(trace.hidden), strict=True
+    for weight, hidden, multiplied in zip(
+        reversed(weights), reversed(trace.hidden), reversed(trace.inputs), strict=True
     ):
-        spread = adjacency.transposed_product(grad)
+        widens = _widens(weight)
+        if not widens:
+            grad = adjacency.transposed_product(grad)
         if for_weights:
-            weight_grads.append(hidden.t() @ spread)
-        grad = (spread @ weight.t()).mul_(gate)
+            weight_grads.append(multiplied.t() @ grad)
+        grad = grad @ (factor * weight).t()
+        if widens:
+            grad = adjacency.transposed_product(grad)
+        grad = torch.ops.aten.threshold_backward(grad, hidden, 0)
     return adjacency.transposed_product(grad), weight_grads[::-1]
+
+
+def _widens(weight: Tensor) -> bool:
+    return weight.shape[1] > weight.shape[0]
 
 
 class _Propagate(torch.autograd.Function):
@@ -69,10 +96,10 @@ class _Propagate(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, adjacency: SparseMatrix, masks: tuple[Tensor, ...], projected: Tensor, *weights: Tensor
+        ctx: Any, adjacency: SparseMatrix, masks: Masks | None, projected: Tensor, *weights: Tensor
     ) -> Tensor:
-        logits, trace = gcn_forward(adjacency, projected, weights, masks)
-        ctx.adjacency, ctx.trace = adjacency, trace
+        logits, trace = gcn_forward(adjacency, projected, weights, masks.hidden if masks else ())
+        ctx.adjacency, ctx.trace, ctx.factor = adjacency, trace, masks.factor if masks else 1.0
         ctx.save_for_backward(*weights)  # torch then notices weights that change before the backward pass
         return logits
 
@@ -80,7 +107,7 @@ class _Propagate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         projected, weights = gcn_backward(
-            ctx.adjacency, ctx.saved_tensors, ctx.trace, grads[0], for_weights=True
+            ctx.adjacency, ctx.saved_tensors, ctx.trace, grads[0], factor=ctx.factor, for_weights=True
         )
         return None, None, projected, *weights
 
@@ -132,16 +159,19 @@ class GCN(nn.Module):
         first: Tensor = self.weights[0]
         return first
 
-    def draw_masks(self, inputs: GraphInputs, generator: torch.Generator | None = None) -> Masks | None:
+    def draw_masks(
+        self, inputs: GraphInputs, generator: torch.Generator | None = None, *, features: bool = True
+    ) -> Masks | None:
         """Draw the dropout masks of one pass; None when the model is in eval mode or its rate is 0."""
         if not self.training or self.dropout == 0:
             return None
-        nodes = inputs.features.shape[0]
+        nodes = inputs.propagation.shape[0]
         hidden = tuple(
             dropout_mask((nodes, weight.shape[0]), self.dropout, weight.detach(), generator)
             for weight in list(self.weights)[1:]
         )
-        return Masks(feature_mask(inputs, self.dropout, generator), hidden)
+        first = feature_mask(inputs, self.dropout, generator) if features else None
+        return Masks(first, hidden, dropout_factor(self.dropout))
 
     def restrict_masks(self, masks: Masks | None, inputs: GraphInputs, nodes: Tensor) -> Masks | None:
         """Return the part of the masks that concerns the subgraph on ``nodes``."""
@@ -154,7 +184,7 @@ class GCN(nn.Module):
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
         logits: Tensor = _Propagate.apply(  # type: ignore[no-untyped-call]
-            inputs.propagation, masks.hidden if masks else (), projected, *list(self.weights)[1:]
+            inputs.propagation, masks, projected, *list(self.weights)[1:]
         )
         return logits
 
@@ -163,9 +193,13 @@ class GCN(nn.Module):
     ) -> tuple[Tensor, Pullback]:
         """Return the logits (N, C) and their pullback in closed form, without autograd."""
         weights = tuple(weight.detach() for weight in list(self.weights)[1:])
-        adjacency = inputs.propagation
+        adjacency, factor = inputs.propagation, masks.factor if masks else 1.0
         logits, trace = gcn_forward(adjacency, projected, weights, masks.hidden if masks else ())
-        return logits, lambda grad: gcn_backward(adjacency, weights, trace, grad, for_weights=False)[0]
+
+        def pullback(grad: Tensor) -> Tensor:
+            return gcn_backward(adjacency, weights, trace, grad, factor=factor, for_weights=False)[0]
+
+        return logits, pullback
 
     def forward(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
         """Return the logits, shape (N, C); in training mode masks are drawn unless they are given."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
-from bvat.models.base import Masks, dropout_mask, dropped_features, feature_mask
+from bvat.models.base import Masks, dropout_factor, dropout_mask, dropped_features, feature_mask
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class LayeredModel(nn.Module):
         first: nn.Parameter = self.weights[0]
         return first
 
-    def draw_masks(self, inputs: GraphInputs, generator: torch.Generator | None = None) -> EdgeMasks | None:
+    def draw_masks(
+        self, inputs: GraphInputs, generator: torch.Generator | None = None, *, features: bool = True
+    ) -> EdgeMasks | None:
         """Draw the dropout masks of one pass; None when the model is in eval mode or its rate is 0."""
         if not self.training or self.dropout == 0:
             return None
@@ -64,9 +66,12 @@ class LayeredModel(nn.Module):
             like = self.projection().detach()
             return tuple(dropout_mask((rows, width), self.dropout, like, generator) for width in widths)
 
-        features = feature_mask(inputs, self.dropout, generator)
-        hidden = draw(inputs.features.shape[0], self.hidden_widths)
-        return EdgeMasks(features, hidden, draw(inputs.propagation.nnz, self.edge_widths))
+        return EdgeMasks(
+            features=feature_mask(inputs, self.dropout, generator) if features else None,
+            hidden=draw(inputs.propagation.shape[0], self.hidden_widths),
+            factor=dropout_factor(self.dropout),
+            edges=draw(inputs.propagation.nnz, self.edge_widths),
+        )
 
     def restrict_masks(self, masks: EdgeMasks | None, inputs: GraphInputs, nodes: Tensor) -> EdgeMasks | None:
         """Return the part of the masks that concerns the subgraph on ``nodes``."""
@@ -78,7 +83,7 @@ class LayeredModel(nn.Module):
             place = torch.arange(whole.nnz, device=whole.device)
             kept = whole.with_values(place).induced(nodes).values  # where each entry of the part stood
             edges = tuple(mask[kept] for mask in edges)
-        return EdgeMasks(part.features, part.hidden, edges)
+        return EdgeMasks(part.features, part.hidden, part.factor, edges)
 
     def project(self, inputs: GraphInputs, masks: EdgeMasks | None = None) -> Tensor:
         """Return dropout(X) W0, shape (N, H)."""

@@ -1,12 +1,12 @@
 """How far apart two predictions are, and the losses built on predictions, with closed-form gradients.
 
-Everything here works class-major, on (C, n): a softmax over a few classes vectorises over the nodes that
-way and is twenty times faster than over the rows of (n, C).
+A softmax over a few classes works class-major, on (C, n): it vectorises over the nodes that way and is
+twenty times faster than over the rows of (n, C).
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -33,9 +33,21 @@ def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
     return attached
 
 
-def log_probabilities(logits: Tensor) -> Tensor:
-    """Return log softmax, class-major: logits (n, C), result (C, n)."""
-    return torch.log_softmax(logits.detach().t().contiguous(), 0)
+CLASS_MAJOR_UP_TO = 32
+"""Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
+
+
+def _layout(logits: Tensor) -> tuple[Tensor, int]:
+    """Return the logits in the faster layout, (C, n) or (n, C), and which dimension holds the classes."""
+    logits = logits.detach()
+    if logits.shape[1] > CLASS_MAJOR_UP_TO:
+        return logits, 1
+    return logits.t().contiguous(), 0
+
+
+def _rows(values: Tensor, dim: int) -> Tensor:
+    """Undo :func:`_layout`: return (n, C)."""
+    return values if dim == 1 else values.t().contiguous()
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -43,52 +55,81 @@ def entropy(logits: Tensor) -> Tensor:
 
     Shapes: logits (n, C); result a scalar. Gradient: ``dE/dl_k = -p_k (log p_k + E)``.
     """
-    log_p = log_probabilities(logits)
+    values, dim = _layout(logits)
+    log_p = torch.log_softmax(values, dim)
     p = log_p.exp()
-    each = (p * log_p).sum(0).neg_()
+    each = (p * log_p).sum(dim, keepdim=True).neg_()
     gradient = p.mul_(log_p.add_(each)).div_(-each.numel())
-    return with_gradient(logits, each.mean(), gradient.t().contiguous())
+    return with_gradient(logits, each.mean(), _rows(gradient, dim))
+
+
+class Target(NamedTuple):
+    """The clean side of a divergence, in the layout of :func:`_layout`."""
+
+    p: Tensor
+    log_p: Tensor
+    size: int
+    """How many nodes."""
+
+
+def _target(logits: Tensor) -> Target:
+    values, dim = _layout(logits)
+    log_p = torch.log_softmax(values, dim)
+    return Target(log_p.exp(), log_p, logits.shape[0])
 
 
 class Divergence(Protocol):
     """A measure of how far a perturbed prediction is from the clean one, node by node."""
 
-    def target(self, logits: Tensor) -> Tensor:
-        """Prepare the clean side once: logits (n, C), result class-major; it carries no gradient."""
+    def target(self, logits: Tensor) -> Target:
+        """Prepare the clean side once from its logits (n, C); it carries no gradient."""
 
-    def value_and_gradient(self, target: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def gradient(self, target: Target, logits: Tensor) -> Tensor:
+        """Return the gradient of the sum over the nodes with respect to the logits, (n, C)."""
+
+    def value_and_gradient(self, target: Target, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the divergence of each node (n) and its gradient with respect to the logits (n, C)."""
 
 
 class KL:
     """``D_KL(p || q) = sum_k p_k (log p_k - log q_k)``, the divergence of the paper; gradient ``q - p``."""
 
-    def target(self, logits: Tensor) -> Tensor:
-        """Return log p, shape (C, n)."""
-        return log_probabilities(logits)
+    def target(self, logits: Tensor) -> Target:
+        """Return p and log p."""
+        return _target(logits)
 
-    def value_and_gradient(self, target: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def gradient(self, target: Target, logits: Tensor) -> Tensor:
+        """Return ``q - p`` (n, C)."""
+        values, dim = _layout(logits)
+        return _rows(torch.softmax(values, dim).sub_(target.p), dim)
+
+    def value_and_gradient(self, target: Target, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return KL of each node (n) and ``q - p`` (n, C)."""
-        log_q = log_probabilities(logits)
-        p = target.exp()
+        values, dim = _layout(logits)
+        log_q = torch.log_softmax(values, dim)
         # rounding can push a vanishing KL below zero by 1e-8
-        value = ((target - log_q) * p).sum(0).clamp_min_(0)
-        return value, log_q.exp_().sub_(p).t().contiguous()
+        value = (target.log_p - log_q).mul_(target.p).sum(dim).clamp_min_(0)
+        return value, _rows(log_q.exp_().sub_(target.p), dim)
 
 
 class SquaredError:
     """``sum_k (q_k - p_k)^2``, bounded by 2 where KL is not; as in the mean-teacher literature."""
 
-    def target(self, logits: Tensor) -> Tensor:
-        """Return p, shape (C, n)."""
-        return log_probabilities(logits).exp_()
+    def target(self, logits: Tensor) -> Target:
+        """Return p and log p."""
+        return _target(logits)
 
-    def value_and_gradient(self, target: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def gradient(self, target: Target, logits: Tensor) -> Tensor:
+        """Return ``2 q (d - sum q d)``, d = q - p, (n, C)."""
+        return self.value_and_gradient(target, logits)[1]
+
+    def value_and_gradient(self, target: Target, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the squared error of each node (n) and ``2 q (d - sum q d)``, d = q - p, (n, C)."""
-        q = log_probabilities(logits).exp_()
-        d = q - target
-        gradient = 2 * q * (d - (q * d).sum(0))
-        return (d * d).sum(0), gradient.t().contiguous()
+        values, dim = _layout(logits)
+        q = torch.softmax(values, dim)
+        d = q - target.p
+        gradient = 2 * q * (d - (q * d).sum(dim, keepdim=True))
+        return (d * d).sum(dim), _rows(gradient, dim)
 
 
 DIVERGENCES: dict[str, type[KL] | type[SquaredError]] = {"kl": KL, "squared": SquaredError}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bvat.compiled import Compiled
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
 
@@ -86,25 +86,7 @@ class DisjointFields:
         )
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with numba on first use; without numba the same function runs as plain Python."""
-    kernel: list[Callable[..., Any]] = []
-
-    def call(*args: Any) -> Any:
-        if not kernel:
-            try:
-                import numba
-            except ImportError:  # pragma: no cover
-                kernel.append(function)
-            else:
-                kernel.append(numba.njit(cache=True)(function))
-        return kernel[0](*args)
-
-    call.python = function  # type: ignore[attr-defined]
-    return call
-
-
-@_compiled
+@Compiled
 def _grow(
     crow: Any, col: Any, depth: int, candidates: Any, owner: Any, rejected: Any, chosen: Any, found: int
 ) -> int:

@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from bvat.errors import SettingsError
-from bvat.graph import Graph, GraphInputs
+from bvat.graph import Graph, GraphInputs, Subgraph
 from bvat.models.base import ProjectedModel
 from bvat.models.wrap import adapt
 from bvat.perturb.divergence import KL, Divergence, with_gradient
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
-from bvat.perturb.searches import AdamAscent, Norm, NoSearch, PowerIteration, Problem, RandomDirection, Search
+from bvat.perturb.problem import Norm, Problem
+from bvat.perturb.searches import AdamAscent, NoSearch, PowerIteration, RandomDirection, Search
 from bvat.perturb.spaces import SpaceName, make_space
 
-DropoutPolicy = Literal["fresh", "pair", "shared"]
+DropoutPolicy = Literal["fresh", "pair", "reuse", "shared"]
 
 SUBGRAPH_SHARE = 0.7
 """Perturbed passes run on the subgraph of the receptive fields if it has at most this share of the nodes."""
@@ -57,8 +58,10 @@ class Regulariser:
         space: where it lives; "auto" is factored wherever the model is linear in its features.
         divergence: how predictions are compared.
         dropout: "fresh" draws masks for every pass, as the paper's code does; "pair" draws one set for all
-            perturbed passes, apart from the clean pass; "shared" uses the masks of the clean pass everywhere
-            (hand them over as ``masks``). Without dropout, or in eval mode, all three are the same.
+            perturbed passes, apart from the clean pass; "reuse" takes the projected features of the clean
+            pass as they are (hand them over as ``projected``) and draws one set of masks for the layers after
+            them, which saves all products with X; "shared" uses the masks of the clean pass everywhere
+            (hand them over as ``masks``). Without dropout, or in eval mode, all four are the same.
         generator: source of all randomness.
 
     Example:
@@ -75,10 +78,17 @@ class Regulariser:
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
-        if self.dropout not in ("fresh", "pair", "shared"):
-            raise SettingsError(f"dropout must be fresh, pair or shared, not {self.dropout!r}")
+        if self.dropout not in ("fresh", "pair", "reuse", "shared"):
+            raise SettingsError(f"dropout must be fresh, pair, reuse or shared, not {self.dropout!r}")
 
-    def __call__(self, model: ProjectedModel, graph: Graph, logits: Tensor, masks: Any = None) -> Outcome:
+    def __call__(
+        self,
+        model: ProjectedModel,
+        graph: Graph,
+        logits: Tensor,
+        masks: Any = None,
+        projected: Tensor | None = None,
+    ) -> Outcome:
         """Find the perturbation and return the loss.
 
         Args:
@@ -86,21 +96,22 @@ class Regulariser:
             graph: the whole graph.
             logits: the clean prediction of all nodes, (N, C); no gradient flows through it.
             masks: the dropout masks of the clean pass, needed for ``dropout="shared"`` only.
+            projected: ``model.project`` of the clean pass, (N, H), needed for ``dropout="reuse"`` only.
         """
         model, graph = adapt(model, graph)
         selection = self.nodes.choose(graph, model.depth, self.generator)
-        inputs, nodes, rows, owner = self._cut(graph, selection)
-        if self.dropout == "shared" and nodes is not None:
-            masks = model.restrict_masks(masks, graph, nodes)
-        last_pass, search_pass, same_masks = self._passes(model, inputs, masks)
-        clean = logits.detach() if selection.chosen is None else logits.detach()[selection.chosen]
+        inputs, rows, owner = self._cut(graph, selection)
+        last_pass, search_pass, same_masks = self._passes(model, inputs, masks, projected)
+        clean = logits.detach()
         space = make_space(self.space, model, inputs)
         problem = Problem(
             model=model,
             inputs=inputs,
             space=space,
             divergence=self.divergence,
-            target=self.divergence.target(clean),
+            target=self.divergence.target(
+                clean if selection.chosen is None else clean.index_select(0, selection.chosen)
+            ),
             rows=rows,
             owner=owner,
             next_pass=search_pass,
@@ -114,7 +125,7 @@ class Regulariser:
             projected = projected + space.trained_effect(found.r)
         perturbed = model.propagate(inputs, projected, masks)
         if rows is not None:
-            perturbed = perturbed[rows]
+            perturbed = perturbed.index_select(0, rows)
         value, gradient = self.divergence.value_and_gradient(problem.target, perturbed)
         loss = with_gradient(perturbed, value.mean(), gradient.div_(value.numel()))
 
@@ -124,31 +135,41 @@ class Regulariser:
         return Outcome(loss, value.numel(), norms.mean(), norms.max(), space.name)
 
     @staticmethod
-    def _cut(
-        graph: Graph, selection: Selection
-    ) -> tuple[GraphInputs, Tensor | None, Tensor | None, Tensor | None]:
-        """Return the inputs of the perturbed passes, their nodes (None: all), the chosen rows and owners."""
+    def _cut(graph: Graph, selection: Selection) -> tuple[GraphInputs, Tensor | None, Tensor | None]:
+        """Return the inputs of the perturbed passes, the chosen rows and the owners."""
         nodes = selection.field_nodes()
         if nodes is None or selection.owner is None or selection.chosen is None:
-            return graph, None, None, None
+            return graph, None, None
         if not isinstance(graph, Graph) or nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes:
-            return graph, None, selection.chosen, selection.owner
-        return (
-            graph.induced(nodes),
-            nodes,
-            torch.searchsorted(nodes, selection.chosen),
-            selection.owner[nodes],
-        )
+            return graph, selection.chosen, selection.owner
+        rows = torch.searchsorted(nodes, selection.chosen)
+        return graph.induced(nodes), rows, selection.owner.index_select(0, nodes)
 
     def _passes(
-        self, model: ProjectedModel, inputs: GraphInputs, masks: Any
+        self, model: ProjectedModel, inputs: GraphInputs, masks: Any, projected: Tensor | None
     ) -> tuple[Callable[[], tuple[Any, Tensor]], Callable[[], tuple[Any, Tensor]], bool]:
-        """Return what gives masks and projected features to the last pass and to each pass of the search."""
-        # held stays None in training mode too when the rate is 0: then all passes agree at r = 0
-        held = None
-        if model.training and (self.dropout != "shared" or masks is None):
+        """Return what gives masks and projected features to the last pass and to each pass of the search.
+
+        ``masks`` and ``projected`` are those of the clean pass, of the whole graph.
+        """
+        policy = self.dropout
+        part = inputs if isinstance(inputs, Subgraph) else None
+        if policy == "shared":
+            held = masks if part is None else model.restrict_masks(masks, part.whole, part.nodes)
+            if held is None and model.training and model.draw_masks(inputs, self.generator) is not None:
+                raise SettingsError("dropout 'shared' needs the masks of the clean pass: call with masks=...")
+        elif policy == "reuse":
+            held = model.draw_masks(inputs, self.generator, features=False)
+        else:
             held = model.draw_masks(inputs, self.generator)
-        if self.dropout == "fresh" and held is not None:
+        # held is None in training mode too when the rate is 0: then all passes agree at r = 0
+        if policy == "reuse":
+            if projected is None:
+                raise SettingsError(
+                    "dropout 'reuse' needs the clean pass's features: call with projected=..."
+                )
+            base = projected if part is None else projected.index_select(0, part.nodes)
+        elif policy == "fresh" and held is not None:
             unused = [held]
 
             def fresh() -> tuple[Any, Tensor]:
@@ -156,13 +177,9 @@ class Regulariser:
                 return drawn, model.project(inputs, drawn)
 
             return fresh, fresh, False
-        same = self.dropout == "shared" or held is None
-        if self.dropout == "shared":
-            if held is not None:
-                raise SettingsError("dropout 'shared' needs the masks of the clean pass: call with masks=...")
-            held = masks
-        projected = model.project(inputs, held)
-        return lambda: (held, projected), lambda: (held, projected.detach()), same
+        else:
+            base = model.project(inputs, held)
+        return lambda: (held, base), lambda: (held, base.detach()), policy == "shared" or held is None
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what has to be kept to go on later with the same numbers."""

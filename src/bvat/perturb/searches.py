@@ -3,77 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from bvat.errors import SettingsError
-from bvat.graph import GraphInputs
-from bvat.models.base import ProjectedModel, linearize
-from bvat.perturb.divergence import Divergence
-from bvat.perturb.spaces import Space
+from bvat.perturb.problem import Found, Norm, Problem
 
-Norm = Literal["row", "field"]
 Reduction = Literal["sum", "mean"]
 SecondMoment = Literal["entry", "row"]
-
-
-class Found(NamedTuple):
-    """A perturbation: its coordinates in the space and the squared length of each row, (N)."""
-
-    r: Tensor
-    row_squares: Tensor
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a search maximises: the sum over the chosen nodes of ``LDS_u`` as a function of r.
-
-    Shapes: target class-major (C, b); rows int64 (b), the chosen nodes, None for all; owner int64 (N), whose
-    receptive field a row lies in, -1 for none, None when every node is chosen.
-    """
-
-    model: ProjectedModel
-    inputs: GraphInputs
-    space: Space
-    divergence: Divergence
-    target: Tensor
-    rows: Tensor | None
-    owner: Tensor | None
-    next_pass: Callable[[], tuple[Any, Tensor]]
-    """Gives the masks and the projected features (N, H) of the next pass."""
-    same_masks: bool
-    """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
-
-    def value_and_gradient(self, r: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return LDS of each chosen node (b) and the gradient of their sum with respect to r."""
-        masks, projected = self.next_pass()
-        if r is not None:
-            projected = projected + self.space.effect(r)
-        logits, pullback = linearize(self.model, self.inputs, projected, masks)
-        at = logits if self.rows is None else logits[self.rows]
-        value, grad = self.divergence.value_and_gradient(self.target, at)
-        if self.rows is not None:
-            grad = torch.zeros_like(logits).index_copy_(0, self.rows, grad)
-        return value, self.space.pull(pullback(grad))
-
-    def scaled(self, found: Found, length: float, norm: Norm) -> Found:
-        """Return the perturbation with every row, or every receptive field, scaled to ``length``.
-
-        What is zero stays zero, so lengths never exceed ``length``.
-        """
-        squares = found.row_squares
-        if norm == "field":
-            if self.owner is None:
-                raise SettingsError("norm 'field' needs disjoint receptive fields (S-BVAT): use norm 'row'")
-            # rows outside all fields (owner -1) have no effect on a chosen node; they form their own group
-            group = torch.where(self.owner < 0, self.target.shape[1], self.owner)
-            squares = squares.new_zeros(self.target.shape[1] + 1).index_add_(0, group, squares)[group]
-        factor = squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt_().mul_(length)
-        return Found(self.space.scale_rows(found.r, factor), found.row_squares * factor * factor)
 
 
 class Search(Protocol):
@@ -153,17 +93,32 @@ class PowerIteration(_Stateless):
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
         """Return the perturbation after T iterations (a random one for T = 0)."""
         space = problem.space
-        found = Found(*space.gaussian(generator))
-        probe = self.xi
-        if problem.same_masks:
-            probe = max(probe, torch.finfo(found.r.dtype).eps ** 0.5)
+        if not self.steps:
+            return problem.scaled(Found(*space.gaussian(generator)), self.epsilon, self.norm)
+        found = self._start(problem, generator)
         for _ in range(self.steps):
-            found = problem.scaled(found, probe, self.norm)
-            _, gradient = problem.value_and_gradient(found.r)
+            gradient = problem.gradient(None if found is None else found.r)
             # unit length first: squares of the tiny gradients at xi would underflow
-            gradient = gradient / gradient.abs().amax().clamp_min(torch.finfo(gradient.dtype).tiny)
-            found = Found(gradient, space.row_squares(gradient))
-        return problem.scaled(found, self.epsilon, self.norm)
+            gradient.div_(gradient.abs().amax().clamp_min_(torch.finfo(gradient.dtype).tiny))
+            unscaled = Found(gradient, space.row_squares(gradient))
+            found = None if found is None else problem.scaled(unscaled, self._probe(problem), self.norm)
+        return problem.scaled(unscaled, self.epsilon, self.norm)
+
+    def _start(self, problem: Problem, generator: torch.Generator | None) -> Found | None:
+        """Return the first probe; None where it is as good as zero.
+
+        Under separate masks the passes differ a hundred thousand times more than a probe of length 1e-6 can
+        make them: the gradient at r = 0 is the same number, and needs no start.
+        """
+        if not problem.same_masks and self.xi <= 1e-5:
+            return None
+        start = Found(*problem.space.gaussian(generator))
+        return problem.scaled(start, self._probe(problem), self.norm)
+
+    def _probe(self, problem: Problem) -> float:
+        if not problem.same_masks:
+            return self.xi
+        return max(self.xi, math.sqrt(torch.finfo(problem.target.p.dtype).eps))
 
 
 def _row_width(problem: Problem, r: Tensor) -> Tensor:
@@ -215,41 +170,60 @@ class AdamAscent:
 
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
         """Return R after T steps."""
-        space = problem.space
-        r = space.gaussian(generator)[0] * self.start
-        first, second, count = self._start_moments(r, problem)
-        b1, b2 = self.betas
-        width = _row_width(problem, r) if self.second_moment == "row" else None
-        scale = 1.0 if self.reduction == "sum" else 1.0 / problem.target.shape[1]
+        r = problem.space.gaussian(generator)[0] * self.start
+        moments = self._start_moments(r, problem)
+        step = self._step_of_rows if self.second_moment == "row" else self._step
         for _ in range(self.steps):
-            _, gradient = problem.value_and_gradient(r)
-            gradient = gradient.mul_(scale).add_(r, alpha=-2 * self.gamma)
-            count += 1
-            first.lerp_(gradient, 1 - b1)
-            if width is None:
-                second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
-            else:
-                second.mul_(b2).add_(space.row_squares(gradient) / width, alpha=1 - b2)
-            root = (1 - b2**count) ** 0.5
-            # Adam with both bias corrections, epsilon 1e-8 outside the root
-            denominator = second.sqrt().add_(1e-8 * root)
-            length = self.step_size * root / (1 - b1**count)
-            if width is None:
-                r.addcdiv_(first, denominator, value=length)
-            else:
-                r.add_(space.scale_rows(first, length / denominator))
+            gradient = problem.gradient(r)
+            if self.reduction == "mean":
+                gradient.div_(problem.target.size)
+            step(problem, r, gradient, moments)
         if self.keep_moments and problem.rows is None:
-            self._moments = {"first": first, "second": second, "count": torch.tensor(count)}
-        return Found(r, space.row_squares(r))
+            self._moments = moments
+        return Found(r, problem.space.row_squares(r))
 
-    def _start_moments(self, r: Tensor, problem: Problem) -> tuple[Tensor, Tensor, int]:
-        kept = self._moments
+    def _start_moments(self, r: Tensor, problem: Problem) -> dict[str, Tensor]:
         by_row = self.second_moment == "row"
-        second = r.new_zeros(problem.inputs.features.shape[0]) if by_row else torch.zeros_like(r)
+        second = r.new_zeros(problem.num_nodes) if by_row else torch.zeros_like(r)
+        kept = self._moments
         same = bool(kept) and kept["first"].shape == r.shape and kept["second"].shape == second.shape
         if self.keep_moments and problem.rows is None and same:
-            return kept["first"].to(r), kept["second"].to(r), int(kept["count"])
-        return torch.zeros_like(r), second, 0
+            return {name: tensor.to(r) for name, tensor in kept.items()}
+        return {"first": torch.zeros_like(r), "second": second, "count": r.new_zeros(())}
+
+    def _step(self, problem: Problem, r: Tensor, gradient: Tensor, moments: dict[str, Tensor]) -> None:
+        """Make one step of Adam, in one pass over memory: the penalty's gradient is Adam's weight decay."""
+        moments["count"] += 1
+        torch._fused_adam_(
+            [r],
+            [gradient],
+            [moments["first"]],
+            [moments["second"]],
+            [],
+            [moments["count"]],
+            lr=self.step_size,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=2 * self.gamma,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=True,
+        )
+
+    def _step_of_rows(
+        self, problem: Problem, r: Tensor, gradient: Tensor, moments: dict[str, Tensor]
+    ) -> None:
+        """Make one step with one second moment a row."""
+        space, (b1, b2) = problem.space, self.betas
+        gradient = gradient.add_(r, alpha=-2 * self.gamma)
+        moments["count"] += 1
+        count = int(moments["count"])
+        first = moments["first"].lerp_(gradient, 1 - b1)
+        squares = space.row_squares(gradient) / _row_width(problem, r)
+        second = moments["second"].mul_(b2).add_(squares, alpha=1 - b2)
+        root = (1 - b2**count) ** 0.5
+        length = self.step_size * root / (1 - b1**count)
+        r.add_(space.scale_rows(first, length / second.sqrt().add_(1e-8 * root)))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return Adam's moments."""
@@ -258,3 +232,55 @@ class AdamAscent:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take up Adam's moments."""
         self._moments = {name: tensor.clone() for name, tensor in state.items()}
+
+
+@dataclass
+class FastAscent:
+    """A few full steps ``r = epsilon g / |g|`` on the sphere, the gradient taken at the last r itself.
+
+    LDS grows convexly in r around its minimum r = 0, so the full step of the conditional-gradient method, to
+    the point of the sphere that the gradient points at, goes up without a step size to choose; one or two
+    such steps do what ten of Adam do. With ``warm`` the first gradient is taken at the perturbation of the
+    call before, which the weights have moved from but little.
+
+    Args:
+        epsilon: length of every row.
+        steps: number of gradients.
+        warm: whether to start from the perturbation of the call before.
+    """
+
+    epsilon: float = 0.02
+    steps: int = 1
+    norm: Norm = "row"
+    warm: bool = True
+    _last: dict[str, Tensor] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_length(self.epsilon, self.norm)
+        _check(self.steps >= 1, f"steps must be at least 1, not {self.steps}")
+
+    def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
+        """Return the perturbation after the last step."""
+        space = problem.space
+        warm = self.warm and problem.rows is None
+        last = self._last.get("r")
+        if warm and last is not None and last.shape[0] == problem.num_nodes and self.epsilon > 0:
+            r = last.to(problem.target.p)
+        else:
+            r = problem.scaled(Found(*space.gaussian(generator)), self.epsilon, self.norm).r
+        for _ in range(self.steps):
+            gradient = problem.gradient(r)
+            gradient.div_(gradient.abs().amax().clamp_min_(torch.finfo(gradient.dtype).tiny))
+            found = problem.scaled(Found(gradient, space.row_squares(gradient)), self.epsilon, self.norm)
+            r = found.r
+        if warm:
+            self._last = {"r": r}
+        return found
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the last perturbation."""
+        return {name: tensor.clone() for name, tensor in self._last.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take up the last perturbation."""
+        self._last = {name: tensor.clone() for name, tensor in state.items()}

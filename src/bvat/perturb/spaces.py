@@ -32,6 +32,9 @@ class Space(Protocol):
     def effect(self, r: Tensor) -> Tensor:
         """Return R W0 (N, H) without gradient."""
 
+    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
+        """Return base + R W0 (N, H) without gradient."""
+
     def pull(self, gradient: Tensor) -> Tensor:
         """Turn a gradient with respect to the effect (N, H) into one with respect to r."""
 
@@ -69,6 +72,10 @@ class DenseSpace:
     def effect(self, r: Tensor) -> Tensor:
         """Return R W0."""
         return r if self.weight is None else r @ self.weight.detach()
+
+    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
+        """Return base + R W0."""
+        return base + r if self.weight is None else torch.addmm(base, r, self.weight.detach())
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Return G W0ᵀ (N, D)."""
@@ -112,6 +119,10 @@ class SparseSpace:
     def effect(self, r: Tensor) -> Tensor:
         """Return R W0."""
         return self.pattern.with_values(r).product(self.weight.detach())
+
+    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
+        """Return base + R W0."""
+        return self.effect(r).add_(base)
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Return the entries of G W0ᵀ at the pattern, in blocks so that memory stays small."""
@@ -175,10 +186,14 @@ class FactoredSpace:
                 f"not {weight.shape[0]} and {weight.shape[1]}: use 'auto' or 'dense'"
             )
         self.weight, self.rows = weight, rows
-        wide = weight.detach().double()
-        gram = wide.t() @ wide
-        # The shift keeps Cholesky defined when columns of W0 depend on each other; it changes |R|² by 1e-12.
-        gram.diagonal().add_(1e-12 * gram.diagonal().mean() + torch.finfo(weight.dtype).tiny)
+        # A wide W0 is multiplied in its own precision: doubling it would take longer than the rest of a step.
+        small = weight.numel() <= 2**20
+        wide = weight.detach().double() if small else weight.detach()
+        gram = (wide.t() @ wide).double()
+        # The shift keeps Cholesky defined when columns of W0 depend on each other, or rounding makes them;
+        # it changes |R|² by the same share.
+        shift = 1e-12 if small or weight.dtype == torch.float64 else 1e-6
+        gram.diagonal().add_(shift * gram.diagonal().mean() + torch.finfo(weight.dtype).tiny)
         self.upper: Tensor = torch.linalg.cholesky(gram, upper=True).to(weight.dtype)
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
@@ -197,6 +212,10 @@ class FactoredSpace:
     def effect(self, r: Tensor) -> Tensor:
         """Return Z U."""
         return r @ self.upper
+
+    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
+        """Return base + Z U."""
+        return torch.addmm(base, r, self.upper)
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Return G Uᵀ (N, H)."""
@@ -223,17 +242,17 @@ class FactoredSpace:
 
 def make_space(name: SpaceName, model: ProjectedModel, inputs: GraphInputs) -> Space:
     """Build the space called ``name`` for a model and a graph; "auto": factored wherever that is smaller."""
-    weight, features = model.projection(), inputs.features
-    shape = (int(features.shape[0]), int(features.shape[1]))
+    weight = model.projection()
     if name == "auto":
         name = "dense" if weight is None or weight.shape[0] <= weight.shape[1] else "factored"
-    like = features.values if isinstance(features, SparseMatrix) else features
+    if name == "factored" and weight is not None:  # the features of a subgraph are not cut out for nothing
+        return FactoredSpace(weight, inputs.propagation.shape[0])
+    features = inputs.features
     if name == "dense":
-        return DenseSpace(weight, shape, like)
+        like = features.values if isinstance(features, SparseMatrix) else features
+        return DenseSpace(weight, (int(features.shape[0]), int(features.shape[1])), like)
     if weight is None:
         raise SettingsError(f"space {name!r} needs a model that is linear in its features: use 'dense'")
-    if name == "factored":
-        return FactoredSpace(weight, shape[0])
     if name == "sparse":
         if not isinstance(features, SparseMatrix):
             raise SettingsError("space 'sparse' needs sparse features: use 'dense' or 'factored'")

@@ -10,6 +10,7 @@ from bvat.graph import Graph
 from bvat.models import MODELS
 from bvat.perturb.divergence import DIVERGENCES
 from bvat.perturb.regulariser import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser
+from bvat.perturb.searches import FastAscent
 from bvat.training.settings import Settings
 
 
@@ -46,6 +47,8 @@ def build_regulariser(settings: Settings, generator: torch.Generator | None = No
             return VAT(s.epsilon, s.steps, s.xi, **options)
         case "sbvat":
             return SBVAT(s.epsilon, s.count, s.steps, s.xi, s.norm, **options)  # type: ignore[arg-type]
+        case "obvat" if s.search == "fast":
+            return Regulariser(search=FastAscent(s.epsilon, s.steps), **options)
         case "obvat":
             return OBVAT(
                 s.steps,

@@ -150,8 +150,9 @@ def training_step(state: TrainState, graph: Graph, settings: Settings) -> dict[s
     model: Any = state.model
     model.train()
     masks = model.draw_masks(graph, state.generator)
-    logits = model.propagate(graph, model.project(graph, masks), masks)
-    supervised = F.cross_entropy(logits[graph.train], graph.labels[graph.train])
+    projected = model.project(graph, masks)
+    logits = model.propagate(graph, projected, masks)
+    supervised = F.cross_entropy(logits.index_select(0, graph.train), graph.labels[graph.train])
     loss = supervised
     measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
     if settings.alpha:
@@ -159,7 +160,7 @@ def training_step(state: TrainState, graph: Graph, settings: Settings) -> dict[s
         loss = loss + settings.alpha * uncertainty
         measured["entropy"] = uncertainty.detach()
     if state.regulariser is not None and settings.beta:
-        outcome = state.regulariser(model, graph, logits, masks)
+        outcome = state.regulariser(model, graph, logits, masks, projected)
         loss = loss + settings.beta * outcome.loss
         state.space = outcome.space
         measured.update(r_vadv=outcome.loss.detach(), row_norm=outcome.row_norm, nodes=outcome.nodes)

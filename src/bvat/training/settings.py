@@ -45,13 +45,18 @@ class Settings:
     alpha: float = _setting(0.7, "weight of the entropy of the predictions", at_least=0)
     beta: float = _setting(1.2, "weight of the regulariser R_vadv", at_least=0)
     space: str = _setting("auto", "perturbation space", choices=("auto", "dense", "sparse", "factored"))
-    masks: str = _setting("fresh", "dropout masks: one draw for every pass, one for all perturbed passes, or "
-                          "the clean pass's", choices=("fresh", "pair", "shared"))  # fmt: skip
+    masks: str = _setting("fresh", "masks of perturbed passes: drawn for each, once for all, once but the "
+                          "features' as in the clean pass, or all as there",
+                          choices=("fresh", "pair", "reuse", "shared"))  # fmt: skip
     divergence: str = _setting("kl", "how predictions are compared", choices=("kl", "squared"))
-    epsilon: float = _setting(0.03, "length of a perturbation (random, vat, sbvat)", at_least=0)
+    epsilon: float = _setting(
+        0.03, "length of a perturbation (random, vat, sbvat, obvat with fast search)", at_least=0
+    )
     norm: str = _setting("row", "what epsilon measures: each row, or each receptive field (sbvat only)",
                          choices=("row", "field"))  # fmt: skip
     xi: float = _setting(1e-6, "length of the probe of a power iteration (vat, sbvat)", above=0)
+    search: str = _setting("adam", "how obvat searches: Adam, or few full steps of length epsilon",
+                           choices=("adam", "fast"))  # fmt: skip
     steps: int = _setting(1, "steps T of the search (vat, sbvat, obvat)", at_least=0)
     count: int = _setting(100, "number of sampled nodes B (sbvat)", at_least=1)
     step_size: float = _setting(0.001, "Adam's step in the search (obvat)", above=0)

@@ -1,0 +1,79 @@
+"""What a search maximises, and the perturbation it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bvat.errors import SettingsError
+from bvat.graph import GraphInputs
+from bvat.models.base import ProjectedModel, linearize
+from bvat.perturb.divergence import Divergence, Target
+from bvat.perturb.spaces import Space
+
+Norm = Literal["row", "field"]
+
+
+class Found(NamedTuple):
+    """A perturbation: its coordinates in the space and the squared length of each row, (N)."""
+
+    r: Tensor
+    row_squares: Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a search maximises: the sum over the chosen nodes of ``LDS_u`` as a function of r.
+
+    Shapes: target of b nodes; rows int64 (b), the chosen nodes, None for all; owner int64 (N), whose
+    receptive field a row lies in, -1 for none, None when every node is chosen.
+    """
+
+    model: ProjectedModel
+    inputs: GraphInputs
+    space: Space
+    divergence: Divergence
+    target: Target
+    rows: Tensor | None
+    owner: Tensor | None
+    next_pass: Callable[[], tuple[Any, Tensor]]
+    """Gives the masks and the projected features (N, H) of the next pass."""
+    same_masks: bool
+    """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
+
+    @property
+    def num_nodes(self) -> int:
+        """N, the number of rows of R."""
+        return self.inputs.propagation.shape[0]
+
+    def gradient(self, r: Tensor | None) -> Tensor:
+        """Return the gradient with respect to r, at r; None stands for r = 0."""
+        masks, projected = self.next_pass()
+        if r is not None:
+            projected = self.space.add_effect(projected, r)
+        logits, pullback = linearize(self.model, self.inputs, projected, masks)
+        if self.rows is None:
+            grad = self.divergence.gradient(self.target, logits)
+        else:
+            at = self.divergence.gradient(self.target, logits.index_select(0, self.rows))
+            grad = torch.zeros_like(logits).index_copy_(0, self.rows, at)
+        return self.space.pull(pullback(grad))
+
+    def scaled(self, found: Found, length: float, norm: Norm) -> Found:
+        """Return the perturbation with every row, or every receptive field, scaled to ``length``.
+
+        What is zero stays zero, so lengths never exceed ``length``.
+        """
+        squares = found.row_squares
+        if norm == "field":
+            if self.owner is None:
+                raise SettingsError("norm 'field' needs disjoint receptive fields (S-BVAT): use norm 'row'")
+            # rows outside all fields (owner -1) have no effect on a chosen node; they form their own group
+            group = torch.where(self.owner < 0, self.target.size, self.owner)
+            squares = squares.new_zeros(self.target.size + 1).index_add_(0, group, squares)[group]
+        factor = squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt_().mul_(length)
+        return Found(self.space.scale_rows(found.r, factor), found.row_squares * factor * factor)
