@@ -108,7 +108,8 @@ def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str
 
 def _absent(classes: Classes, split: Split) -> list[str]:
     """Name the classes that cannot be learned because no training node has them."""
-    trained = set(classes.labels[split.train].tolist())
+    train = split.train[(split.train >= 0) & (split.train < classes.labels.size)]  # Graph refuses the others
+    trained = set(classes.labels[train].tolist())
     missing = [name for k, name in enumerate(classes.names) if k not in trained]
     if not missing:
         return []

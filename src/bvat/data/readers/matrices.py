@@ -28,7 +28,7 @@ def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
     """
     arrays = {}
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             for key in stored.files:
                 try:
                     arrays[key] = stored[key]
@@ -143,7 +143,7 @@ def _read_market(path: Path) -> Any:
 
 
 def _shape(given: Any) -> tuple[int, int]:
-    sizes = [int(size) for size in np.atleast_1d(given)]
+    sizes = _whole(np.atleast_1d(given)).tolist()
     if len(sizes) != 2 or not all(0 <= size < 2**31 for size in sizes):
         raise ValueError(f"the shape is {sizes}")
     return sizes[0], sizes[1]
