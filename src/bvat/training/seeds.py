@@ -1,26 +1,21 @@
-"""Several seeds side by side, one process each, with one thread a process unless asked otherwise."""
+"""Several seeds of one run side by side, one process each."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import queue
+import functools
 import resource
-import signal
 import sys
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-import torch.multiprocessing as mp
-
-from bvat.errors import BvatError, TrainingError
 from bvat.graph import Graph
 from bvat.training.loop import train
+from bvat.training.pool import Report, run_tasks, thread_count
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
+
+__all__ = ["Job", "Progress", "peak_rss_mb", "thread_count", "train_seed", "train_seeds"]
 
 REPORT_EVERY = 10
 """Epochs between two messages about progress."""
@@ -79,90 +74,16 @@ def train_seeds(job: Job, seeds: list[int], jobs: int, progress: Progress) -> li
     waiting = [seed for seed in seeds if job.folder.finished(seed) is None]
     for seed in set(seeds) - set(waiting):
         progress(seed, job.settings.epochs)
-    if jobs <= 1 or len(waiting) <= 1:
-        for seed in waiting:
-            train_seed(job, seed, progress)
-    else:
-        _train_in_processes(job, waiting, min(jobs, len(waiting)), progress)
+    run_tasks(
+        functools.partial(_train_task, job),
+        waiting,
+        jobs,
+        lambda seed, epoch: progress(seed, int(epoch)),
+        threads=job.threads,
+        advice="run again with --resume and fewer --jobs",
+    )
     return [result for seed in seeds if (result := job.folder.finished(seed)) is not None]
 
 
-def _train_in_processes(job: Job, seeds: list[int], jobs: int, progress: Progress) -> None:
-    context = mp.get_context("spawn")
-    tasks, events = context.Queue(), context.Queue()
-    for seed in seeds:
-        tasks.put(seed)
-    for _ in range(jobs):
-        tasks.put(None)
-    workers = [
-        context.Process(target=_work, args=(job, tasks, events, os.getpid()), daemon=True)
-        for _ in range(jobs)
-    ]
-    for worker in workers:
-        worker.start()
-    try:
-        remaining = set(seeds)
-        while remaining:
-            try:
-                kind, seed, content = events.get(timeout=0.5)
-            except queue.Empty:
-                dead = [worker for worker in workers if worker.exitcode not in (None, 0)]
-                if dead:
-                    raise TrainingError(
-                        f"a training process ended with code {dead[0].exitcode} (out of memory?): "
-                        "run again with --resume and fewer --jobs"
-                    ) from None
-                continue
-            if kind == "progress":
-                progress(seed, content)
-            elif kind == "done":
-                remaining.discard(seed)
-            elif kind == "user error":
-                raise TrainingError(content)
-            else:
-                raise RuntimeError(f"training of seed {seed} failed:\n{content}")
-        for worker in workers:
-            worker.join()
-    finally:
-        for worker in workers:
-            worker.terminate()
-
-
-def _work(job: Job, tasks: Any, events: Any, parent: int) -> None:
-    """Train seeds from the queue until it says None; end when the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    signal.signal(signal.SIGTERM, _interrupt)  # save a checkpoint before ending
-    torch.set_num_threads(job.threads)
-
-    def report(seed: int, epoch: int) -> None:
-        if os.getppid() != parent:
-            os._exit(1)
-        events.put(("progress", seed, epoch))
-
-    try:
-        while (seed := tasks.get()) is not None:
-            try:
-                train_seed(job, seed, report)
-                events.put(("done", seed, None))
-            except BvatError as error:
-                events.put(("user error", seed, str(error)))
-            except Exception:
-                events.put(("error", seed, traceback.format_exc()))
-    except KeyboardInterrupt:
-        pass
-
-
-def _interrupt(*_: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def thread_count(threads: int) -> Iterator[None]:
-    """Compute with so many threads inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _train_task(job: Job, seed: int, report: Report) -> None:
+    train_seed(job, seed, lambda _, epoch: report(epoch))
