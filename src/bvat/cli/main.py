@@ -40,10 +40,14 @@ def _options(
     """Virtual adversarial training for graph neural networks."""
 
 
+STOPPED = 130
+"""The exit code after Ctrl-C."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: errors that a user can mend become one sentence and exit code 2."""
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, standalone_mode=False, prog_name="bvat")
     except _UsageError as error:
         if not error.format_message():  # no arguments at all: the help has been shown
             sys.exit(2)
@@ -54,10 +58,11 @@ def main(arguments: list[str] | None = None) -> None:
         _complain(str(error))
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        _complain("stopped; what was finished is kept, --resume goes on from there")
-        sys.exit(130)
+        code = STOPPED
     except BrokenPipeError:
         sys.exit(141)
+    if code == STOPPED:  # typer too turns Ctrl-C into this code
+        _complain("stopped; what was finished is kept, --resume goes on from there")
     sys.exit(code if isinstance(code, int) else 0)
 
 

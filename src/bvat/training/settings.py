@@ -69,6 +69,8 @@ class Settings:
     def __post_init__(self) -> None:
         for f in fields(self):
             _check(f.name, getattr(self, f.name), type(f.default), f.metadata)
+        if self.norm == "field" and self.method != "sbvat":
+            raise SettingsError("norm 'field' needs the disjoint receptive fields of sbvat: use norm 'row'")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""

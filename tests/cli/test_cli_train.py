@@ -1,0 +1,187 @@
+"""``bvat train`` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bvat.cli.main import main
+from bvat.data import save_graph, synthetic_graph
+
+QUICK = ["--epochs", "6", "--hidden", "8", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def graph_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("graphs") / "small.npz"
+    save_graph(synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5), path)
+    return path
+
+
+def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = bvat(["train", str(graph_file), "--seeds", "2", "--json", *QUICK], capsys)
+    result = json.loads(out)
+    assert code == 0
+    assert list(result) == [
+        "dataset", "method", "space", "seeds", "epochs", "settings", "validation", "val_accuracy",
+        "test_accuracy", "epoch_ms", "peak_rss_mb", "version",
+    ]  # fmt: skip
+    assert (result["method"], result["space"], result["seeds"], result["epochs"]) == (
+        "obvat",
+        "factored",
+        2,
+        6,
+    )
+    assert result["settings"]["hidden"] == 8
+    for part in (result["val_accuracy"], result["test_accuracy"]):
+        assert part["mean"] == pytest.approx(sum(part["values"]) / 2)
+        assert 0 <= part["mean"] <= 100
+
+
+def test_the_table_and_the_folder(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = bvat(["train", str(graph_file), "--method", "sbvat", "--count", "5", *QUICK], capsys)
+    assert code == 0
+    for word in ("validation accuracy", "test accuracy", "time an epoch", "peak memory", "runs/small-sbvat"):
+        assert word in out
+    assert {"settings.json", "split.npz", "metrics.csv", "result.json", "seed-0"} <= {
+        path.name for path in Path("runs/small-sbvat").iterdir()
+    }
+    bvat(["train", str(graph_file), "--method", "sbvat", *QUICK], capsys)
+    assert Path("runs/small-sbvat-2").exists()  # what was there is not touched
+
+
+@pytest.mark.parametrize("space", ["dense", "sparse", "factored"])
+def test_every_space(graph_file: Path, space: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = bvat(["train", str(graph_file), "--space", space, "--json", *QUICK], capsys)
+    assert code == 0
+    assert json.loads(out)["space"] == space
+
+
+BAD: list[tuple[list[str], str]] = [
+    (["train", "corra"], "no data set or file 'corra' (did you mean cora?)"),
+    (["train", "GRAPH", "--method", "magic"], "there is no method 'magic': use one of gcn"),
+    (["train", "GRAPH", "--metod", "gcn"], "No such option: --metod"),
+    (["train", "GRAPH", "--lr", "fast"], "Invalid value for '--lr'"),
+    (["train", "GRAPH", "--lr", "-1"], "lr must be above 0, not -1.0"),
+    (["train", "GRAPH", "--dropout", "1"], "dropout must be below 1"),
+    (["train", "GRAPH", "--select", "first"], "'first' is not one of"),
+    (["train", "GRAPH", "--epochs", "0"], "epochs must be at least 1"),
+    (["train", "GRAPH", "--seeds", "0"], "--seeds"),
+    (["train", "GRAPH", "--space", "curved"], "space must be one of auto, dense, sparse, factored"),
+    (["train", "GRAPH", "--device", "tpu"], "device must be auto, cpu or cuda, not 'tpu'"),
+    (["train", "GRAPH", "--resume"], "there is no run to resume at runs/small-obvat"),
+    (
+        ["train", "GRAPH", "--method", "vat", "--norm", "field"],
+        "norm 'field' needs the disjoint receptive fields of sbvat",
+    ),
+    (["train", "GRAPH", "--out", "occupied"], "occupied is there and is not a run folder"),
+    (["train", "GRAPH", "extra"], "unexpected extra argument"),
+    (["train", "broken.npz"], "broken.npz"),
+    (["trian"], "No such command 'trian'"),
+    (["data", "check", "corra"], "corra"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_gets_one_sentence_and_code_2(
+    arguments: list[str], message: str, graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("occupied").mkdir()
+    Path("occupied/letter.txt").write_text("keep me")
+    Path("broken.npz").write_bytes(b"PK\x03\x04 and then nothing")
+    code, out, err = bvat([str(graph_file) if a == "GRAPH" else a for a in arguments], capsys)
+    assert code == 2
+    assert message in err
+    assert err.startswith("bvat: ")
+    assert len(err.strip().splitlines()) == 1, err
+    assert out == ""
+    assert Path("occupied/letter.txt").read_text() == "keep me"
+
+
+def test_cuda_is_asked_for_in_vain(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    code, _, err = bvat(["train", str(graph_file), "--device", "cuda"], capsys)
+    assert code == 2
+    assert "use --device cpu" in err
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["train", "--help"], ["data", "--help"]):
+        code, out, _ = bvat(arguments, capsys)
+        assert code == 0
+        assert "Usage" in out
+    assert "--step-size" in bvat(["train", "--help"], capsys)[1]
+    assert bvat(["--version"], capsys)[1].startswith("bvat ")
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys, bvat.cli.main; sys.exit(any(m in sys.modules for m in ('torch', 'numba', 'scipy')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def start(arguments: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bvat.cli.main", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:
+    stop = time.monotonic() + 120
+    while not list(Path().glob(path)):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < stop, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
+    seeds = 2
+    run = ["train", str(graph_file), "--epochs", "400", "--hidden", "8", "--seeds", str(seeds), "--jobs", "2",
+           "--json"]  # fmt: skip
+    killed = start([*run, "--out", "killed"])
+    wait_for("killed/seed-*/checkpoint.safetensors", killed)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    assert not Path("killed/result.json").exists()
+    results: dict[str, Any] = {}
+    for out, extra in (("killed", ["--resume"]), ("whole", [])):
+        process = start([*run, "--out", out, *extra])
+        stdout, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr
+        results[out] = json.loads(stdout)
+    assert results["killed"]["test_accuracy"] == results["whole"]["test_accuracy"]
+    for seed in range(seeds):
+        a, b = (load_file(f"{out}/seed-{seed}/weights.safetensors") for out in ("killed", "whole"))
+        assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_ctrl_c_keeps_what_was_done(graph_file: Path) -> None:
+    process = start(["train", str(graph_file), "--epochs", "100000", "--hidden", "8", "--out", "run"])
+    wait_for("run/seed-0/checkpoint.safetensors", process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert b"--resume goes on from there" in err
+    assert Path("run/seed-0/checkpoint.safetensors").exists()

@@ -1,0 +1,69 @@
+"""Settings and presets."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from bvat.errors import SettingsError
+from bvat.training.settings import METHODS, Settings, has_preset, preset
+
+DATASETS = ("cora", "citeseer", "pubmed", "nell")
+
+
+@pytest.mark.parametrize("dataset", [*DATASETS, "somebody-elses"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_pair_has_settings_within_their_ranges(dataset: str, method: str) -> None:
+    settings = preset(dataset, method)
+    assert settings.method == method
+    assert has_preset(dataset) == (dataset in DATASETS)
+    assert (settings.beta == 0) == (method == "gcn")
+
+
+def test_the_paper_settings_of_the_base_model() -> None:
+    for dataset in DATASETS:
+        settings = preset(dataset, "gcn")
+        nell = dataset == "nell"
+        assert settings.hidden == (64 if nell else 16)
+        assert settings.dropout == (0.1 if nell else 0.5)
+        assert settings.weight_decay == (1e-5 if nell else 5e-4)
+        assert (settings.epochs, settings.lr, settings.layers) == (200, 0.01, 2)
+        assert settings.alpha == 0
+
+
+def test_overrides_win() -> None:
+    assert preset("cora", "obvat", alpha=0.25, hidden=7).alpha == 0.25
+    assert preset("cora", "obvat", hidden=7).hidden == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("lr", 0.0, "lr must be above 0, not 0.0"),
+        ("lr", float("nan"), "lr must be a finite number"),
+        ("hidden", 0, "hidden must be at least 1, not 0"),
+        ("hidden", 2.5, "hidden must be of type int, not 2.5"),
+        ("dropout", 1.0, "dropout must be below 1, not 1.0"),
+        ("epochs", -3, "epochs must be at least 1, not -3"),
+        ("select", "first", "select must be one of last, best, not 'first'"),
+        ("space", "curved", "space must be one of auto, dense, sparse, factored, not 'curved'"),
+        ("keep_moments", 1, "keep_moments must be of type bool, not 1"),
+        ("layers", True, "layers must be of type int, not True"),
+        ("epsilon", -0.1, "epsilon must be at least 0, not -0.1"),
+        ("widgets", 1, "there is no setting 'widgets'"),
+    ],
+)
+def test_bad_values_are_named(name: str, value: object, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        preset("cora", "obvat", **{name: value})
+    assert message in str(caught.value)
+
+
+def test_an_unknown_method_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no method 'magic': use one of gcn"):
+        preset("cora", "magic")
+
+
+def test_every_setting_is_described() -> None:
+    assert all(f.metadata["help"] for f in fields(Settings))
