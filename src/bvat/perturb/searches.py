@@ -264,7 +264,7 @@ class FastAscent:
         space = problem.space
         warm = self.warm and problem.rows is None
         last = self._last.get("r")
-        if warm and last is not None and last.shape[0] == problem.num_nodes and self.epsilon > 0:
+        if warm and last is not None and last.shape == space.shape:
             r = last.to(problem.target.p)
         else:
             r = problem.scaled(Found(*space.gaussian(generator)), self.epsilon, self.norm).r

@@ -26,6 +26,10 @@ class Space(Protocol):
 
     name: str
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of r."""
+
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw R with independent N(0, 1) entries; return r and the squared length of each row (N)."""
 
@@ -110,6 +114,7 @@ class SparseSpace:
 
     def __init__(self, weight: Tensor, pattern: SparseMatrix) -> None:
         self.weight, self.pattern = weight, pattern
+        self.shape = (pattern.nnz,)
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw the entries (nnz)."""
@@ -185,7 +190,7 @@ class FactoredSpace:
                 f"space 'factored' needs at least as many features as hidden units, "
                 f"not {weight.shape[0]} and {weight.shape[1]}: use 'auto' or 'dense'"
             )
-        self.weight, self.rows = weight, rows
+        self.weight, self.shape = weight, (rows, int(weight.shape[1]))
         # A wide W0 is multiplied in its own precision: doubling it would take longer than the rest of a step.
         small = weight.numel() <= 2**20
         wide = weight.detach().double() if small else weight.detach()
@@ -202,10 +207,10 @@ class FactoredSpace:
         This is exact: for R with independent N(0, 1) entries, R Q is N(0, I_H) and the rest is independent.
         """
         features, hidden = self.weight.shape
-        z = self.upper.new_empty(self.rows, hidden).normal_(generator=generator)
+        z = self.upper.new_empty(self.shape).normal_(generator=generator)
         squares = self.row_squares(z)
         if features > hidden:
-            half = self.upper.new_full((self.rows,), (features - hidden) / 2)
+            half = self.upper.new_full(self.shape[:1], (features - hidden) / 2)
             squares = squares + 2 * torch._standard_gamma(half, generator=generator)
         return z, squares
 

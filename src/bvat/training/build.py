@@ -57,6 +57,7 @@ def build_regulariser(settings: Settings, generator: torch.Generator | None = No
                 s.start,
                 s.reduction,  # type: ignore[arg-type]
                 s.keep_moments,
+                s.second_moment,  # type: ignore[arg-type]
                 **options,
             )
     return None
