@@ -1,0 +1,120 @@
+"""``bvat reproduce``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def reproduce(
+    what: Annotated[str, typer.Argument(help="table2, fig1a, fig1b, fig1c, fig3, fig4, time or all")],
+    seeds: Annotated[
+        str, typer.Option(help="number of seeds; 20,nell=10 gives a data set another number")
+    ] = "10",
+    datasets: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="names or paths, with commas between or the option repeated (default: the paper's)"
+        ),
+    ] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option(help="gcn, consistency, random, vat, sbvat, obvat (default: all)")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="number of epochs (default: the presets')", min=1)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder for the results")] = Path("results/paper"),
+    jobs: Annotated[
+        int | None, typer.Option(help="processes side by side (default: one a core)", min=1)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+) -> None:
+    """Regenerate tables and figures of the paper and hold them against the published numbers.
+
+    Every run has a result file of its own: stopped at any time, the same command does only what is missing.
+
+    Examples:
+
+      bvat reproduce table2 --datasets cora --seeds 2
+
+      bvat reproduce all --seeds 20,nell=10 --out results/paper
+    """
+    from rich.console import Console
+
+    from bvat.experiments.request import Request, parse_seeds
+    from bvat.experiments.targets import TARGETS
+    from bvat.experiments.targets import reproduce as make
+
+    chosen_datasets, chosen_methods = split(datasets), split(methods)
+    request = Request(
+        datasets=chosen_datasets,
+        methods=chosen_methods,
+        seeds=parse_seeds(seeds),
+        overrides={} if epochs is None else {"epochs": epochs},
+        command=command_line(what, seeds, chosen_datasets, chosen_methods, epochs, out),
+    )
+    names = list(TARGETS) if what == "all" else [what]
+    try:
+        found = make(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True))
+    except KeyboardInterrupt:
+        typer.echo("bvat: stopped; the same command goes on from the runs that are finished", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        show(found, out)
+
+
+def split(values: list[str] | None) -> list[str] | None:
+    """Return the parts of a repeated option whose values may hold commas."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()] if values else None
+
+
+def command_line(
+    what: str,
+    seeds: str,
+    datasets: list[str] | None,
+    methods: list[str] | None,
+    epochs: int | None,
+    out: Path,
+) -> str:
+    """Return the command that gives these results; of an absolute folder only its name."""
+    parts = ["bvat", "reproduce", what, "--seeds", seeds]
+    for option, values in (("--datasets", datasets), ("--methods", methods)):
+        parts += [option, ",".join(values)] if values else []
+    parts += ["--epochs", str(epochs)] if epochs is not None else []
+    return shlex.join([*parts, "--out", out.name if out.is_absolute() else str(out)])
+
+
+def show(found: dict[str, dict[str, Any]], out: Path) -> None:
+    """Print Table 2 and what was found, in words."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if "table2" in found:
+        result = found["table2"]
+        table = Table(title=f"{result['title']}, last epoch; in brackets the paper's", title_justify="left")
+        table.add_column("")
+        for dataset in result["datasets"]:
+            table.add_column(dataset, justify="right")
+        for method, title in result["methods"].items():
+            row = result["cells"][method]
+            table.add_row(title, *[cell_text(row[dataset]) for dataset in result["datasets"]])
+        console.print(table)
+    marks = {True: "yes ", False: "NO  ", None: "    "}
+    for result in found.values():
+        for claim in result["claims"]:
+            console.print(marks[claim["holds"]] + claim["text"], highlight=False, markup=False)
+    console.print(f"results: {out}", highlight=False, soft_wrap=True, markup=False)
+
+
+def cell_text(cell: dict[str, Any]) -> str:
+    """Return a cell of Table 2: mean ± standard deviation (the paper's mean)."""
+    ours = f"{cell['last']['mean']:.1f} ± {cell['last']['std']:.1f}"
+    return ours if cell["paper"] is None else f"{ours} ({cell['paper']['mean']:.1f})"
