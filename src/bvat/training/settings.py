@@ -64,7 +64,7 @@ class Settings:
     start: float = _setting(0.01, "standard deviation of the search's start (obvat)", at_least=0)
     reduction: str = _setting("sum", "Eq. 10 with KL summed over nodes, or averaged as printed (obvat)",
                               choices=("sum", "mean"))  # fmt: skip
-    second_moment: str = _setting("entry", "Adam's second moment in the search: of each entry, or of each row, "
+    second_moment: str = _setting("entry", "second moment of the search's Adam: of an entry, or of a row, "
                                   "which is the same in every space (obvat)",
                                   choices=("entry", "row"))  # fmt: skip
     keep_moments: bool = _setting(False, "keep the search's Adam moments from epoch to epoch (obvat)")
