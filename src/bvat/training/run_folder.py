@@ -1,7 +1,8 @@
 """The run folder: settings, split, metrics, weights and result of a run, one subfolder a seed.
 
-settings.json            data set, settings, version
+settings.json            data set, its classes and number of features, settings, version
 split.npz                train, val and test nodes
+graph.npz                the graph, unless it is one of the paper's
 metrics.csv              one line an epoch and seed
 result.json              what ``--json`` prints
 seed-0/weights.safetensors, result.json   (checkpoint.safetensors while it is running)
@@ -21,11 +22,17 @@ import numpy as np
 from safetensors.torch import save
 
 from bvat._version import __version__
+from bvat.data.loading import names
+from bvat.data.store import graph_to_bytes
 from bvat.errors import SettingsError, TrainingError
 from bvat.files import write_atomic, write_json
 from bvat.graph import Graph
+from bvat.training.checkpoint import graph_fingerprint
 from bvat.training.loop import METRICS, TrainedModel
 from bvat.training.settings import Settings
+
+GRAPH_FILE = "graph.npz"
+"""The graph that was trained on, kept so that it can be predicted whatever becomes of its own files."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,9 @@ class RunFolder:
         about = {
             "dataset": graph.name,
             "nodes": graph.num_nodes,
+            "features": graph.num_features,
+            "classes": list(graph.class_names),
+            "graph": graph_fingerprint(graph),
             "validation": graph.validation,
             "settings": settings.as_dict(),
             "version": __version__,
@@ -72,6 +82,8 @@ class RunFolder:
             test=graph.test.cpu().numpy(),
         )
         write_atomic(self.path / "split.npz", splits.getvalue())
+        if graph.name not in names() or graph.recipe:  # a reader's recipe: a folder that is called cora
+            write_atomic(self.path / GRAPH_FILE, graph_to_bytes(graph))
         write_json(self.path / "settings.json", about)
 
     def read(self, name: str) -> dict[str, Any]:

@@ -1,0 +1,107 @@
+"""A trained model with all that is needed to use it again: settings, class names, how features are made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bvat.errors import DataError, GraphError
+from bvat.graph import UNKNOWN, Graph
+from bvat.models import MODELS
+from bvat.training.loop import predict
+from bvat.training.settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """One model, or several whose probabilities are averaged.
+
+    Shapes: every model maps a graph with D features to logits (N, C).
+    """
+
+    models: tuple[nn.Module, ...]
+    settings: Settings
+    class_names: tuple[str, ...]
+    num_features: int
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """How the features were made: ``graph.recipe`` of the graph it was trained on."""
+
+    def check(self, graph: Graph) -> None:
+        """Raise GraphError unless the graph has the features and classes that the model was trained on."""
+        if graph.num_features != self.num_features:
+            raise GraphError(
+                f"{graph.name} has {graph.num_features} features, but the model was trained with "
+                f"{self.num_features}: give a graph with the same features"
+            )
+        unknown = [name for name in graph.class_names if name not in self.class_names]
+        if unknown:
+            raise GraphError(
+                f"{graph.name} has a class {unknown[0]!r}, which the model does not know: leave its labels "
+                "out, or train on this graph"
+            )
+        if graph.recipe and self.recipe and _features_of(graph.recipe) != _features_of(self.recipe):
+            raise GraphError(
+                f"the features of {graph.name} were made in another way than those of the training graph: "
+                "read it with bvat.load(path, like=recipe of the training graph)"
+            )
+
+    def probabilities(self, graph: Graph) -> Tensor:
+        """Return the mean over the models of ``softmax(logits)``, shape (N, C)."""
+        self.check(graph)
+        models = [model.to(graph.device) for model in self.models]
+        return torch.stack([torch.softmax(predict(model, graph), 1) for model in models]).mean(0)
+
+    def labels(self, graph: Graph) -> Tensor:
+        """Return the labels of a graph as numbers of this model's classes, int64 (N), -1 for unknown."""
+        number = [self.class_names.index(name) for name in graph.class_names]
+        table = torch.tensor([*number, UNKNOWN], device=graph.device)  # the label -1 finds the last entry
+        return table[graph.labels]
+
+
+def build_classifier(
+    weights: list[dict[str, Tensor]],
+    settings: Settings,
+    class_names: tuple[str, ...],
+    num_features: int,
+    recipe: Mapping[str, Any],
+    where: str,
+) -> Classifier:
+    """Make the models and fill in their weights; DataError naming ``where`` if they do not fit."""
+    models = []
+    for state in weights:
+        model: nn.Module = MODELS[settings.model](
+            num_features,
+            len(class_names),
+            hidden=settings.hidden,
+            layers=settings.layers,
+            dropout=settings.dropout,
+        )
+        try:
+            model.load_state_dict(state)
+        except RuntimeError:
+            raise DataError(
+                f"the weights in {where} do not fit the model {settings.model!r} described beside them: "
+                "train again"
+            ) from None
+        models.append(model.eval())
+    return Classifier(tuple(models), settings, class_names, num_features, recipe)
+
+
+def read_settings(stored: Mapping[str, Any], where: str, version: str) -> Settings:
+    """Return stored settings; those that are missing get their defaults, unknown ones are refused."""
+    try:
+        return Settings(**stored)
+    except TypeError:
+        raise DataError(
+            f"{where} was written by bvat {version} with settings that this version does not know: "
+            "use that version, or train again"
+        ) from None
+
+
+def _features_of(recipe: Mapping[str, Any]) -> str:
+    return json.dumps({key: value for key, value in recipe.items() if key != "classes"}, sort_keys=True)

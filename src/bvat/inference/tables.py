@@ -1,0 +1,93 @@
+"""Predictions and audits as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bvat.errors import DataError, SettingsError
+from bvat.files import write_atomic
+from bvat.graph import UNKNOWN, Graph
+from bvat.inference.audit import Audit
+
+AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
+                 "smallest_relative", "becomes")  # fmt: skip
+
+
+def node_id(graph: Graph, node: int) -> str:
+    """Return the name of a node, its number where nodes have no names."""
+    return str(node) if graph.node_names is None else graph.node_names[node]
+
+
+def predictions_csv(graph: Graph, class_names: Sequence[str], probabilities: Tensor) -> str:
+    """Return ``id,predicted,confidence,p_CLASS,...``, one line a node; probabilities (N, C)."""
+    confidence, predicted = probabilities.cpu().max(1)
+    rows = zip(predicted.tolist(), confidence.tolist(), probabilities.tolist(), strict=True)
+    return _csv(
+        ("id", "predicted", "confidence", *(f"p_{name}" for name in class_names)),
+        (
+            (node_id(graph, node), class_names[k], _number(p), *map(_number, each))
+            for node, (k, p, each) in enumerate(rows)
+        ),
+    )
+
+
+def audit_csv(graph: Graph, class_names: Sequence[str], labels: Tensor, found: Audit) -> str:
+    """Return the columns of ``AUDIT_COLUMNS``, one line a node; cells are empty where nothing was found.
+
+    Shapes: labels int64 (N), numbers of ``class_names``, -1 for unknown.
+    """
+
+    def name(k: int) -> str:
+        return "" if k == UNKNOWN else class_names[k]
+
+    columns = (
+        [node_id(graph, node) for node in found.nodes.tolist()],
+        [name(k) for k in found.predicted.tolist()],
+        [name(k) for k in labels.cpu()[found.nodes].tolist()],
+        [_number(p) for p in found.confidence.tolist()],
+        found.field_size.tolist(),
+        [_number(value) for value in found.lds.tolist()],
+        [_number(length) for length in found.smallest.tolist()],
+        [_number(share) for share in found.relative.tolist()],
+        [name(k) for k in found.becomes.tolist()],
+    )
+    return _csv(AUDIT_COLUMNS, zip(*columns, strict=True))
+
+
+def check_writable(*paths: Path) -> None:
+    """Raise SettingsError where a file cannot be written for sure: before the work, not after it."""
+    for path in paths:
+        if path.is_dir():
+            raise SettingsError(f"{path} is a folder: give the name of a file")
+        blocked = next((p for p in path.parents if p.exists() and not p.is_dir()), None)
+        if blocked is not None:
+            raise SettingsError(
+                f"{path} cannot be written, because {blocked} is a file: choose another place"
+            )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all; what was there before stays if writing fails."""
+    try:
+        write_atomic(path, text)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror}): choose another place") from None
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
