@@ -25,7 +25,7 @@ def perform(workshop: Workshop, runs: Iterable[Run], jobs: int, console: Any = N
     unique = {workshop.key(run): run for run in runs}
     missing = {key: run for key, run in unique.items() if workshop.result(run) is None}
     efforts = {key: effort(workshop, run) for key, run in missing.items()}
-    with _progress(console) as bar:
+    with progress_bar(console) as bar:
         whole = bar.add_task(
             f"{len(missing)} runs, {len(unique) - len(missing)} found finished",
             total=sum(efforts.values()) or 1,
@@ -67,7 +67,8 @@ def effort(workshop: Workshop, run: Run) -> float:
     return (run.settings.epochs * _EFFORT[run.settings.method] + extra) * (1e4 + size)
 
 
-def _progress(console: Any) -> Any:
+def progress_bar(console: Any) -> Any:
+    """Return the progress display: one bar, and the time left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -1,0 +1,104 @@
+"""``bvat tune``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
+
+
+def tune(
+    dataset: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")],
+    method: Annotated[str, typer.Option(help="consistency, random, vat, sbvat or obvat")] = "obvat",
+    trials: Annotated[int, typer.Option(help="number of trials in all, earlier ones included", min=1)] = 40,
+    seeds: Annotated[int, typer.Option(help="seeds of each trial", min=1)] = 5,
+    finalists: Annotated[int, typer.Option(help="how many of the best trials are trained again", min=1)] = 5,
+    check_seeds: Annotated[
+        int, typer.Option(help="with how many other seeds, to choose among them", min=1)
+    ] = 10,
+    storage: Annotated[
+        str | None, typer.Option(help="Optuna storage URL or journal file (default: a journal in OUT/work)")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="number of epochs (default: the preset's)", min=1)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder for the result, DATASET-METHOD.json")] = Path(
+        "results/tune"
+    ),
+    jobs: Annotated[
+        int | None, typer.Option(help="processes side by side (default: one a core)", min=1)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+    text: Text = None,
+    train_per_class: TrainPerClass = None,
+    val: Val = None,
+    split_seed: SplitSeed = 0,
+) -> None:
+    """Search for settings with the best validation accuracy (needs the extra "tune").
+
+    The test labels are not known to the search. Run the same command again to go on with a search that was
+    stopped, or with more --trials; several machines can share one --storage.
+
+    Examples:
+
+      bvat tune cora --method sbvat --trials 60
+
+      bvat tune my-graph/ --method obvat --storage sqlite:///search.db
+    """
+    from rich.console import Console
+
+    from bvat.experiments.tune import Search, require_optuna
+    from bvat.experiments.tune import tune as search_for
+
+    require_optuna()
+    search = Search(
+        dataset=dataset,
+        method=method,
+        trials=trials,
+        seeds=seeds,
+        finalists=finalists,
+        check_seeds=check_seeds,
+        overrides={} if epochs is None else {"epochs": epochs},
+        command=shlex.join(
+            ["bvat", "tune", dataset, "--method", method, "--trials", str(trials), "--seeds", str(seeds)]
+            + ["--finalists", str(finalists), "--check-seeds", str(check_seeds)]
+            + (["--epochs", str(epochs)] if epochs is not None else [])
+        ),
+    )
+    graph = read_graph(dataset, text, train_per_class, val, split_seed)
+    try:
+        result = search_for(search, graph, out, jobs or os.cpu_count() or 1, storage, Console(stderr=True))
+    except KeyboardInterrupt:
+        typer.echo("bvat: stopped; the same command goes on from the trials that are finished", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        show(result, out / f"{search.name}.json")
+
+
+def show(result: dict[str, Any], path: Path) -> None:
+    """Print the finalists, the chosen one marked."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{result['method']} on {result['dataset']}", title_justify="left")
+    table.add_column("")
+    table.add_column("validation accuracy", justify="right")
+    table.add_column("settings")
+    for entry in result["finalists"]:
+        mark = "→ " if entry["settings"] == result["chosen"] else "  "
+        val = entry["val"]
+        said = ", ".join(f"{name} {value}" for name, value in entry["settings"].items())
+        table.add_row(mark + entry["from"], f"{val['mean']:.2f} ± {val['std']:.2f} %", said)
+    console = Console()
+    console.print(table)
+    states = [trial["state"] for trial in result["trials"]]
+    console.print(f"{len(states)} trials, {states.count('pruned')} of them given up early")
+    console.print(f"result: {path}", highlight=False, soft_wrap=True, markup=False)
