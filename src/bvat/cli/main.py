@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import data, reproduce, train
+from bvat.cli import data, reproduce, train, tune
 from bvat.errors import BvatError
 
 # The base of all complaints about arguments; typer exports only this child of it.
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("reproduce")(reproduce.reproduce)
+app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")
 
 
