@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import data, reproduce, train, tune
+from bvat.cli import bench, data, predict, reproduce, train, tune
 from bvat.errors import BvatError
 
 # The base of all complaints about arguments; typer exports only this child of it.
@@ -21,8 +21,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train")(train.train)
+app.command("predict")(predict.predict)
 app.command("reproduce")(reproduce.reproduce)
 app.command("tune")(tune.tune)
+app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 
 

@@ -1,0 +1,92 @@
+"""One measurement in a process of its own, so that its peak memory is nobody else's.
+
+The parent calls :func:`run_cell`; the child reads what to do as JSON from standard input and writes what it
+measured as JSON to standard output (``python -m bvat.bench.cell``).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bvat.bench.plan import Effort
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What to train and measure: ``source`` is a data set, or the arguments of ``synthetic_graph``."""
+
+    source: str | dict[str, Any]
+    settings: dict[str, Any]
+    effort: Effort
+
+
+def run_cell(cell: Cell) -> dict[str, Any]:
+    """Measure in a fresh process; ``{"reason": text}`` when that process fails.
+
+    Returns:
+        the times of :meth:`Times.summary`; ``peak_mb``, the most memory during training over what the
+        process held before it read the graph; ``process_peak_mb``, the most memory of the whole process from
+        start to end; ``sizes``, see :class:`bvat.bench.work.Sizes`; ``settings``, as given.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "bvat.bench.cell"],
+        input=json.dumps(asdict(cell)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        why = "killed, out of memory?" if done.returncode < 0 else last
+        return {"reason": f"the process ended with code {done.returncode} ({why})"}
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    """Do what a cell says, in this process."""
+    import torch
+
+    from bvat.bench.epochs import epoch_action
+    from bvat.bench.memory import current_mb, peak_mb, reset_peak
+    from bvat.bench.timing import interleave
+    from bvat.bench.work import Sizes
+    from bvat.data import load, synthetic_graph
+    from bvat.training.seeds import peak_rss_mb
+    from bvat.training.settings import Settings
+
+    torch.set_num_threads(1)
+    settings = Settings(**cell.settings)
+    # what is loaded on first use (kernels, libraries) belongs to the process, not to this graph
+    small = replace(settings, hidden=4, count=5)
+    few = synthetic_graph(nodes=200, edges=400, features=40, classes=4, train_per_class=5)
+    interleave({"": epoch_action(few, small)}, Effort(warmup=1, rounds=1, least=1))
+    baseline = current_mb()
+    highest = peak_rss_mb()
+    graph = synthetic_graph(**cell.source) if isinstance(cell.source, dict) else load(cell.source)
+    highest = max(highest, peak_rss_mb())  # resetting the peak may reset what the system reports here too
+    reset_peak()
+    times = interleave({"": epoch_action(graph, settings)}, cell.effort)[""]
+    peak = peak_mb()
+    return {
+        **times.summary(),
+        "peak_mb": max(0.0, peak - baseline),
+        "process_peak_mb": max(highest, peak),
+        "sizes": asdict(Sizes.of(graph, settings)),
+        "settings": cell.settings,
+    }
+
+
+def main() -> None:
+    """Read a cell from standard input, measure it and write the result to standard output."""
+    given = json.load(sys.stdin)
+    cell = Cell(given["source"], given["settings"], Effort(**given["effort"]))
+    sys.stdout.write(json.dumps(measure(cell)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""How much memory this process has used at most, with a mark from which on to count."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from bvat.training.seeds import peak_rss_mb
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def reset_peak() -> bool:
+    """Let the peak start anew from what is in use now; False where the system cannot (only Linux can).
+
+    Without it a peak while the graph was read would hide a lower one of the training that follows.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_mb() -> float:
+    """Return the peak since :func:`reset_peak`, or of the whole life of the process, in MiB."""
+    found = _status("VmHWM:")
+    return peak_rss_mb() if found is None else found
+
+
+def current_mb() -> float:
+    """Return what is in use now (the peak so far where the system does not tell), in MiB."""
+    found = _status("VmRSS:")
+    return peak_rss_mb() if found is None else found
+
+
+def _status(name: str) -> float | None:
+    try:
+        lines = _STATUS.read_text("ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 2**10 for line in lines if line.startswith(name)), None)

@@ -1,0 +1,147 @@
+"""Point 2: our GCN against the GCN of torch_geometric, on one graph.
+
+Both make the same step: two layers without bias, dropout before each, cross-entropy on the training nodes,
+backward, Adam with L2 on the first layer; and the same evaluation after it. torch_geometric keeps the
+normalised adjacency (``cached=True``) and gets its features dense, as its users have them, unless they would
+not fit: then as a torch CSR tensor.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+import warnings
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bvat.bench.epochs import epoch_action
+from bvat.bench.plan import Effort
+from bvat.bench.timing import Action, interleave
+from bvat.graph import Graph
+from bvat.sparse import SparseMatrix
+from bvat.training.loop import accuracy
+from bvat.training.settings import Settings, preset
+
+MISSING = "torch_geometric is not installed: pip install 'bvat[pyg]'"
+DENSE_AT_MOST_GB = 2.0
+"""Features that take more than this when dense are given as a torch CSR tensor."""
+SETTLE_BELOW_MS = 100.0
+
+
+def import_pyg() -> Any | None:
+    """Return torch_geometric with its layers, or None where it is not installed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what it calls while it is imported
+            module = importlib.import_module("torch_geometric")
+            importlib.import_module("torch_geometric.nn")
+            importlib.import_module("torch_geometric.utils")
+    except ImportError:
+        return None
+    return module
+
+
+class PygGCN(nn.Module):
+    """Two ``GCNConv`` layers, as in torch_geometric's own example, without biases.
+
+    Shapes: x (N, D) dense or CSR; edges (2, E) or a sparse (N, N); result (N, C).
+    """
+
+    def __init__(self, pyg: Any, features: int, classes: int, settings: Settings) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"cached": True, "bias": False}
+        self.first = pyg.nn.GCNConv(features, settings.hidden, **options)
+        self.second = pyg.nn.GCNConv(settings.hidden, classes, **options)
+        self.dropout = settings.dropout
+
+    def forward(self, x: Tensor, edges: Any) -> Tensor:
+        """Return the logits, shape (N, C)."""
+        hidden = self.first(self._dropped(x), edges).relu()
+        hidden = F.dropout(hidden, self.dropout, self.training)
+        logits: Tensor = self.second(hidden, edges)
+        return logits
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        if x.layout == torch.strided:
+            return F.dropout(x, self.dropout, self.training)
+        values = F.dropout(x.values(), self.dropout, self.training)
+        return torch.sparse_csr_tensor(
+            x.crow_indices(), x.col_indices(), values, size=x.shape, check_invariants=False
+        )
+
+
+def measure_pyg(graph: Graph, dataset: str, effort: Effort) -> dict[str, Any]:
+    """Return the times of our GCN and of torch_geometric's in its two forms, or the reason why not.
+
+    Returns:
+        ``{"ours": times, "edge_index": times, "sparse": times, "features": "dense" or "sparse"}`` with times
+        as :meth:`Times.summary` gives them, or ``{"reason": text}``.
+    """
+    pyg = import_pyg()
+    if pyg is None:
+        return {"reason": MISSING}
+    settings = preset(dataset, "gcn")
+    x, layout = pyg_features(graph)
+    coo = graph.adjacency.to_scipy().tocoo()
+    edge_index = torch.stack([torch.from_numpy(coo.row.copy()), torch.from_numpy(coo.col.copy())]).long()
+    actions = {"ours": epoch_action(graph, settings)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch: CSR tensors are in beta
+        sparse, form = sparse_form(pyg, edge_index, graph.num_nodes)
+        for name, edges in (("edge_index", edge_index), ("sparse", sparse)):
+            actions[name] = _action(pyg, graph, settings, x, edges)
+        times = interleave(actions, effort, settle_below_ms=SETTLE_BELOW_MS)
+    result: dict[str, Any] = {name: each.summary() for name, each in times.items()}
+    return {**result, "features": layout, "sparse_form": form}
+
+
+def pyg_features(graph: Graph) -> tuple[Tensor, str]:
+    """Return the features for torch_geometric, (N, D), and "dense" or "sparse"."""
+    x = graph.features
+    if not isinstance(x, SparseMatrix):
+        return x, "dense"
+    if x.shape[0] * x.shape[1] * x.values.element_size() <= DENSE_AT_MOST_GB * 1e9:
+        return x.to_dense(), "dense"
+    csr = torch.sparse_csr_tensor(x.crow, x.col, x.values, size=x.shape, check_invariants=False)
+    return csr, "sparse"
+
+
+def sparse_form(pyg: Any, edge_index: Tensor, nodes: int) -> tuple[Any, str]:
+    """Return the adjacency (N, N) in torch_geometric's best sparse form that is installed, and its name."""
+    if getattr(importlib.import_module("torch_geometric.typing"), "WITH_TORCH_SPARSE", False):
+        tensor = importlib.import_module("torch_sparse").SparseTensor
+        source, target = edge_index
+        return tensor(row=target, col=source, sparse_sizes=(nodes, nodes)), "torch_sparse.SparseTensor"
+    return pyg.utils.to_torch_csr_tensor(edge_index, size=(nodes, nodes)), "torch CSR tensor"
+
+
+def _action(pyg: Any, graph: Graph, settings: Settings, x: Tensor, edges: Any) -> Action:
+    """Return an action that makes one epoch with torch_geometric and tells the time of its step."""
+    model = PygGCN(pyg, graph.num_features, graph.num_classes, settings)
+    groups: list[dict[str, Any]] = [
+        {"params": list(model.first.parameters()), "weight_decay": settings.weight_decay},
+        {"params": list(model.second.parameters())},
+    ]
+    optimizer = torch.optim.Adam(groups, lr=settings.lr, fused=True)
+    labels = graph.labels[graph.train]
+
+    def epoch() -> float:
+        started = time.perf_counter()
+        model.train()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, edges).index_select(0, graph.train), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        float(loss.detach())
+        step = 1000 * (time.perf_counter() - started)
+        model.eval()
+        with torch.no_grad():
+            predicted = model(x, edges).argmax(1)
+        for nodes in (graph.train, graph.val, graph.test):
+            accuracy(predicted, graph, nodes)
+        return step
+
+    return epoch

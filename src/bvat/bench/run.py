@@ -1,0 +1,138 @@
+"""The whole benchmark: measures what a plan says and puts it together as one object of plain values."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bvat.bench.growth import measure_growth
+from bvat.bench.limit import limit_of, machine_rates, measure_limit
+from bvat.bench.machine import machine, versions
+from bvat.bench.methods import measure_methods
+from bvat.bench.plan import Plan
+from bvat.bench.pyg import measure_pyg
+from bvat.bench.ratios import all_ratios
+from bvat.bench.spaces import measure_spaces
+from bvat.bench.work import Sizes
+from bvat.data import load
+from bvat.training.seeds import thread_count
+from bvat.training.settings import Settings
+
+ABOUT = {
+    "epoch_ms": "median of an epoch as bvat train makes it: the training step and the evaluation after it",
+    "step_ms": "median of the training step alone: forward, search, backward, Adam",
+    "*_p10": "the 10 % quantile instead of the median: what a quiet machine would give",
+    "pyg_gcn_epoch_ms": "the same epoch (step and evaluation) with torch_geometric's GCN, in the faster of "
+    "its two forms; pyg has both forms and ours, measured in turn",
+    "space_peak_mb": "MiB: most memory during training less what the process held before it read the graph",
+    "space_process_peak_mb": "MiB: most memory of the whole process, libraries and reading included",
+    "growth.exponent": "of O-BVAT's epoch_ms against edges; growth.exponents has the others",
+    "limit": "bytes and flops by the formulas of bvat.bench.work at the measured rates; "
+    "fraction = limit_ms / epoch_ms",
+    "ratios": "of the medians",
+}
+
+Report = Callable[[str], None]
+
+
+def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
+    """Measure everything in ``plan`` with one thread; ``report`` is told what is being measured.
+
+    Returns:
+        the object that ``bvat bench --json`` prints; ``ABOUT`` says what its numbers are.
+    """
+    started = time.perf_counter()
+    with thread_count(1):
+        facts = machine()
+        methods: dict[str, Any] = {}
+        pyg: dict[str, Any] = {}
+        spaces: dict[str, Any] = {}
+        limits: dict[str, Any] = {}
+        skipped: list[str] = []
+        rates = machine_rates() if plan.limit else {}
+        for source in plan.datasets:
+            name = key_of(source)
+            graph = load(source)
+            report(f"{name}: methods {', '.join(plan.methods)}")
+            methods[name] = measure_methods(graph, name, plan.methods, plan.method_effort)
+            if plan.limit:
+                report(f"{name}: sparse products alone")
+                limits[name] = measure_limit(graph, methods[name], rates, plan.method_effort)
+            report(f"{name}: GCN of torch_geometric")
+            pyg[name] = measure_pyg(graph, name, plan.pyg_effort)
+            if "reason" in pyg[name]:
+                skipped.append(f"{name}, torch_geometric: {pyg[name]['reason']}")
+            spaces[name], without = measure_spaces(graph, source, name, plan, report)
+            skipped += without
+        growth = None
+        if plan.growth is not None:
+            growth, failed = measure_growth(plan.growth, report)
+            skipped += failed
+        limit = (
+            {"rates": rates, "datasets": limits, "growth": _of_growth(growth, rates)} if plan.limit else None
+        )
+    settings = {
+        name: {method: each.pop("settings") for method, each in measured.items()}
+        for name, measured in methods.items()
+    }
+    return {
+        **_by_key(methods, ("epoch_ms", "epoch_ms_p10", "step_ms", "step_ms_p10")),
+        "pyg_gcn_epoch_ms": {name: _faster(measured) for name, measured in pyg.items()},
+        "pyg": pyg,
+        **_by_space(spaces, ("epoch_ms", "epoch_ms_p10", "step_ms", "peak_mb", "process_peak_mb")),
+        "growth": growth,
+        "limit": limit,
+        "ratios": all_ratios(methods, pyg, spaces),
+        "skipped": skipped,
+        "settings": {"presets": settings, "plan": plan.as_dict()},
+        "versions": versions(),
+        "machine": facts,
+        "about": ABOUT,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def key_of(source: str) -> str:
+    """Return the name under which the results of a data set, or of a graph at a path, are reported."""
+    return Path(source).stem if os.sep in source else source
+
+
+def _faster(measured: dict[str, Any]) -> float | None:
+    """Return the epoch time of the faster form of torch_geometric's GCN; None when it was not measured."""
+    forms = [measured[form]["epoch_ms"] for form in ("edge_index", "sparse") if form in measured]
+    return min(forms) if forms else None
+
+
+def _by_key(methods: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        key: {name: {m: each[key] for m, each in measured.items()} for name, measured in methods.items()}
+        for key in keys
+    }
+
+
+def _by_space(spaces: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        f"space_{key}": {
+            name: {
+                method: {space: each and each[key] for space, each in of_method.items()}
+                for method, of_method in measured.items()
+            }
+            for name, measured in spaces.items()
+        }
+        for key in keys
+    }
+
+
+def _of_growth(growth: dict[str, Any] | None, rates: dict[str, float]) -> list[dict[str, Any]]:
+    """Hold the points along the edges against the limit as well: the large ones do not fit in any cache."""
+    rows = []
+    for point in growth["points"] if growth else []:
+        if point["axis"] != "edges":
+            continue
+        row = limit_of(Sizes(**point["sizes"]), Settings(**point["settings"]), point["epoch_ms"], rates)
+        if row is not None:
+            rows.append({"method": point["method"], "nodes": point["nodes"], "edges": point["edges"], **row})
+    return rows
