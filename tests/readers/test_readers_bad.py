@@ -81,8 +81,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("NaN in features", {"features__npz": _sparse(np.where(_X > 0, [1, 1, np.nan, 1, 1], 0))}, "/features.npz: the matrix is NaN, infinite or beyond 1e+30 in row 3, column 3: fill it in or rescale it"),
     ("features are text", {"features__npz": "1,2,3"}, "/features.npz is not a readable .npz file (ValueError): save it again"),
     ("index out of range", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([9]), indptr=np.array([0, 1, 1, 1, 1, 1]))}, "/features.npz: the matrix is broken (a column number is not from 0 to 4): save it again"),
-    ("not Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx is not a readable Matrix Market file (*): write it again"),
-    ("too much announced", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n5 5 99999999999\n1 1 1\n"}, "/features.mtx is not a readable Matrix Market file (complex numbers, or fewer entries than announced): write it again"),
+    ("pointers that fall back", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([1]), indptr=np.array([0, 0, 0, 0, 1, 0]))}, "/features.npz: the matrix is broken (the row pointers do not ascend from 0): save it again"),
+    ("not Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx, line 1: this is not the banner of a general matrix of real or whole numbers: write the file with scipy.io.mmwrite(path, matrix, symmetry='general')"),
+    ("too much announced", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n5 5 99999999999\n1 1 1\n"}, "/features.mtx: 1 entries where 99999999999 are announced: write the file again"),
+    ("no place", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n%\n5 5 2\n1 1 1\n1 6 1\n"}, "/features.mtx, entry 2: 1 6 is no place in a matrix of 5 x 5, counted from 1: correct it"),
+    ("not an entry", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n%\n5 5 2\n1 1 1\n1 2 x\n"}, "/features.mtx, line 5: '1 2 x' is not 3 finite numbers: correct it"),
+    ("no sizes", {"features__mtx": "%%MatrixMarket matrix array real general\n%\n5\n"}, "/features.mtx, line 3: here must be 2 sizes: write the file again"),
 ]  # fmt: skip
 
 
@@ -93,10 +97,7 @@ def test_bad_folders(files: dict[str, Any], message: str, tmp_path: Path) -> Non
     folder = write(tmp_path / "mine", **files)
     with pytest.raises(GraphError) as caught:
         load(folder)
-    start, _, end = message.partition("*")  # in place of words that are not ours
-    assert str(caught.value).startswith(f"{folder}{start}")
-    assert str(caught.value).endswith(end)
-    assert end or str(caught.value) == f"{folder}{message}"
+    assert str(caught.value) == f"{folder}{message}"
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,8 @@ def test_feature_matrices(kind: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "mine", "id,label\nn1,x\nn2,y\nn3,\n", "source,target\nn1,n2\n")
     matrix = np.array([[1.0, 3, 0], [0, 0, 2], [0, 0, 0]])
     if kind.endswith("mtx"):
-        scipy.io.mmwrite(folder / "features.mtx", matrix if kind == "dense mtx" else sp.coo_array(matrix))
+        given = matrix if kind == "dense mtx" else sp.coo_array(matrix)
+        scipy.io.mmwrite(folder / "features.mtx", given, comment="made by a test")
     else:
         sp.save_npz(folder / "features.npz", sp.csr_array(matrix).asformat(kind))
     assert dense(load(folder)).tolist() == [[0.25, 0.75, 0], [0, 0, 1], [0, 0, 0]]

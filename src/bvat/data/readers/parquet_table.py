@@ -26,11 +26,11 @@ class ParquetTable:
             ) from None
         try:
             self._content: Any = parquet.read_table(path, memory_map=False)
+            self.names = tuple(str(name).strip() for name in self._content.column_names)
         except Exception as error:  # pyarrow fails in many ways on a damaged file
             raise GraphError(
                 f"{path} is not a readable Parquet file ({type(error).__name__}): write it again"
             ) from None
-        self.names = tuple(str(name).strip() for name in self._content.column_names)
         if not self.names:
             raise fault(self, None, None, "the table has no columns: write it again")
 
