@@ -56,7 +56,8 @@ def stratified_split(labels: IntArray, class_names: Sequence[str], options: Read
     train = [nodes[:count] for nodes, count in zip(members, taken, strict=True)]
     validate = [n[t : t + v] for n, t, v in zip(members, taken, shares, strict=True)]
     test = [n[t + v :] for n, t, v in zip(members, taken, shares, strict=True)]
-    origin = f"drawn: {wanted} a class for training, {val} for validation, seed {options.split_seed}"
+    number = f"at most {wanted}" if small else str(wanted)
+    origin = f"drawn: {number} a class for training, {val} for validation, seed {options.split_seed}"
     if val == 0:
         notes.append("no labels are left for validation: label more nodes to see how well it works")
     return Split(_joined(train), _joined(validate), _joined(test), origin, tuple(notes))
