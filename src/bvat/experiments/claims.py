@@ -6,6 +6,7 @@ A claim is ``{"holds": True, False or None, "text": a sentence}``; None marks a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from bvat.experiments.paper import short as title
@@ -103,4 +104,85 @@ def _ablation(cells: Mapping[str, Mapping[str, Any]], selection: str) -> list[Cl
             said = listed([f"{title(method)} {number(value)}" for method, value in others.items()])
             text += f"; with perturbations it is {said}"
         claims.append(claim(None, text + "."))
+    return claims
+
+
+def fig1a_claims(panel: Mapping[str, Any]) -> list[Claim]:
+    """Judge the shape of Figure 1a: VAT and S-BVAT jump and stay, S-BVAT above VAT, O-BVAT rises.
+
+    The paper measures with dropout on; what is found without it is told, not judged.
+    """
+    means = {line["name"]: line["mean"] for line in panel["series"]}
+    where = panel["title"]
+    if panel.get("dropout") == "off":
+        said = [
+            f"{title(method)} {mean[0]:.2f} at T = 0, {mean[1]:.2f} at T = 1 and {mean[-1]:.2f} at the end"
+            for method, mean in means.items()
+        ]
+        return [claim(None, f"{where}: R_vadv of {listed(said)}.")]
+    claims = []
+    for method in ("vat", "sbvat"):
+        if method not in means:
+            continue
+        start, first, *rest = means[method]
+        jumps = first >= 1.5 * start and all(abs(value - first) <= 0.3 * first for value in rest)
+        low, high = min(first, *rest), max(first, *rest)
+        word = "jumps and stays" if jumps else "does not jump and stay"
+        text = f"from {start:.2f} at T = 0 to {first:.2f} at T = 1, then between {low:.2f} and {high:.2f}"
+        claims.append(claim(jumps, f"{where}: {title(method)}'s R_vadv {word}: {text}."))
+    if {"vat", "sbvat"} <= set(means):
+        above = all(s > v for s, v in zip(means["sbvat"][1:], means["vat"][1:], strict=True))
+        word = "lies above VAT's at every T ≥ 1" if above else "is not above VAT's at every T ≥ 1"
+        claims.append(claim(above, f"{where}: S-BVAT's R_vadv {word}."))
+    if "obvat" in means:
+        curve = means["obvat"]
+        rises = all(after > before for before, after in pairwise(curve))
+        word = "rises with every step" if rises else "does not rise with every step"
+        text = f"{where}: O-BVAT's R_vadv {word}, from {curve[0]:.2f} at T = 0 to {curve[-1]:.2f} at the end."
+        claims.append(claim(rises, text))
+    return claims
+
+
+def trained_claims(panel: Mapping[str, Any], method: str) -> list[Claim]:
+    """Judge Figures 1b and 1c: the trained model lies below the vanilla one at every T ≥ 1."""
+    without, with_ = (line["mean"] for line in panel["series"])
+    below = all(w < v for v, w in zip(without[1:], with_[1:], strict=True))
+    word = "lies below the GCN's" if below else "is not below the GCN's"
+    text = (
+        f"{panel['title']}: R_vadv of a model trained with {method} {word} at every T ≥ 1 "
+        f"({with_[-1]:.2f} against {without[-1]:.2f} at the last T)."
+    )
+    return [claim(below, text)]
+
+
+def sweep_claims(panel: Mapping[str, Any], x: Sequence[float], varied: str) -> list[Claim]:
+    """Compare validation accuracies over a setting with the paper's points."""
+    claims = []
+    for line in panel["series"]:
+        best = max(range(len(x)), key=lambda i, line=line: line["mean"][i])  # type: ignore[misc]
+        text = f"{line['label']} on {panel['title']}: best validation accuracy {line['mean'][best]:.1f} % "
+        text += f"at {varied} = {x[best]:g}"
+        holds = None
+        if line["paper"]:
+            theirs = max(range(len(x)), key=lambda i, line=line: line["paper"][i])  # type: ignore[misc]
+            gaps = [ours - paper for ours, paper in zip(line["mean"], line["paper"], strict=True)]
+            mean_gap = sum(abs(gap) for gap in gaps) / len(gaps)
+            holds = mean_gap <= 1.5
+            text += f" (paper: {line['paper'][theirs]:.1f} % at {x[theirs]:g}); over the range the means are "
+            text += f"{mean_gap:.1f} points from the paper's on average, {number(min(gaps))} to "
+            text += f"{number(max(gaps))}"
+        claims.append(claim(holds, text + "."))
+    return claims
+
+
+def time_claims(dataset: str, ratios: Mapping[str, float], published: Mapping[str, float]) -> list[Claim]:
+    """Compare epoch times, as multiples of a GCN's, with the paper's."""
+    claims = []
+    for method, theirs in published.items():
+        if method == "gcn" or method not in ratios:
+            continue
+        ours = ratios[method]
+        text = f"An epoch of {title(method)} on {named(dataset)} takes {ours:.1f} times as long as a GCN's "
+        text += f"(paper: {theirs:.1f}, on a GPU)."
+        claims.append(claim(None, text))
     return claims

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bvat.data import load
 from bvat.errors import SettingsError
-from bvat.experiments import table2
+from bvat.experiments import figures, table2, timing
 from bvat.experiments.perform import perform
 from bvat.experiments.request import Request, preset_name
 from bvat.experiments.runs import Run, Workshop, versions
@@ -26,6 +27,12 @@ class Target:
 
 TARGETS = {
     "table2": Target(table2.plan, table2.collect),
+    "fig1a": Target(partial(figures.plan_fig1, target="fig1a"), figures.collect_fig1a),
+    "fig1b": Target(partial(figures.plan_fig1, target="fig1b"), figures.collect_fig1b),
+    "fig1c": Target(partial(figures.plan_fig1, target="fig1c"), figures.collect_fig1c),
+    "fig3": Target(figures.plan_fig3, figures.collect_fig3),
+    "fig4": Target(figures.plan_fig4, figures.collect_fig4),
+    "time": Target(timing.plan_time, timing.collect_time),
 }
 
 
