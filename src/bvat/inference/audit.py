@@ -67,7 +67,6 @@ def audit(
     *,
     epsilon: float = EPSILON,
     nodes: Tensor | None = None,
-    seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Audit:
     """Measure how fragile the predictions of a model are. The model is put into eval mode.
@@ -80,7 +79,6 @@ def audit(
         graph: the graph.
         epsilon: length of each row of the perturbation for LDS.
         nodes: which nodes, int64; all when left out.
-        seed: of the search's start.
         progress: called with the number of nodes done.
 
     Example:
@@ -90,13 +88,12 @@ def audit(
     if not 0 <= epsilon < float("inf"):
         raise SettingsError(f"epsilon must be finite and not negative, not {epsilon}")
     chosen = torch.arange(graph.num_nodes) if nodes is None else nodes
-    generator = torch.Generator(graph.device).manual_seed(seed)
     parts: list[tuple[Tensor, ...]] = []
     done = 0
     for around, bound in _neighbourhoods(model, graph, chosen):
         fields = around.fields
         with torch.no_grad():
-            lds = local_smoothness(around, epsilon, generator=generator)
+            lds = local_smoothness(around, epsilon)
             flip = smallest_flip(around, bound)
         probability = torch.softmax(around.logits, 1).amax(1)
         norm = fields.sums(_row_squares(graph).index_select(0, fields.nodes)).sqrt()

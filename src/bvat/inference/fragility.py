@@ -7,6 +7,7 @@ without dropout. R acts through ``R W0`` only, so that both searches run in the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +16,6 @@ from torch import Tensor
 from bvat.inference.fields import Fields
 from bvat.models.base import ProjectedModel, linearize
 from bvat.perturb.divergence import KL
-from bvat.perturb.problem import Found, Problem
-from bvat.perturb.searches import PowerIteration
 from bvat.perturb.spaces import make_space
 
 LEAD = 3e-5
@@ -71,43 +70,52 @@ class Neighbourhoods:
         """Multiply the perturbation of each field by its factor (b)."""
         return self.space.scale_rows(r, factor.index_select(0, self.fields.owner))
 
+    def rows_of_length(self, r: Tensor, length: float) -> Tensor:
+        """Scale every row to a length; rows of zeros stay."""
+        biggest = r.abs().amax().clamp_min(torch.finfo(r.dtype).tiny)  # squares of tiny numbers underflow
+        squares = self.space.row_squares(r / biggest).clamp_min(torch.finfo(r.dtype).tiny)
+        return self.space.scale_rows(r / biggest, squares.rsqrt() * length)
+
+    def zeros(self) -> Tensor:
+        """Return R = 0."""
+        return torch.zeros_like(self.space.pull(torch.zeros_like(self.projected)))
+
+    def margins(self, targets: int) -> Iterator[Tensor]:
+        """Yield for each of the next likely classes k what to multiply logits with, (b, C), for l_y - l_k."""
+        order = self.logits.argsort(1, descending=True)
+        for rank in range(1, min(targets + 1, order.shape[1])):
+            select = torch.zeros_like(self.logits).scatter_(1, self.predicted[:, None], 1)
+            yield select.scatter_(1, order[:, rank : rank + 1], -1)
+
     def squares(self, r: Tensor) -> Tensor:
         """Return |R|² over each receptive field, (b)."""
         return self.fields.sums(self.space.row_squares(r))
 
 
-def local_smoothness(
-    around: Neighbourhoods, epsilon: float, *, steps: int = 8, generator: torch.Generator | None = None
-) -> Tensor:
+def local_smoothness(around: Neighbourhoods, epsilon: float, *, targets: int = 6, steps: int = 6) -> Tensor:
     """Return ``LDS_u = max KL(p(y|X_u) || p(y|X_u + R))`` over R with ``|R_v| <= epsilon`` for v in F(u).
 
-    A power iteration finds where KL grows fastest from R = 0; from there, ``steps`` times, each row is set to
-    ``epsilon g_v / |g_v|`` with g the gradient at the R before. The largest KL met is returned, so that it is
-    a lower bound of the maximum.
+    R = 0 is a minimum of KL, with several maxima around it. So the search starts along and against the
+    gradient of the margin ``l_y - l_k`` to each of the next likely classes k; from there, ``steps`` times,
+    each row is set to ``epsilon g_v / |g_v|`` with g the gradient of KL at the R before. Nothing is random.
+    The largest KL met is returned, so that it is a lower bound of the maximum.
 
     Shapes: result (b), not negative.
     """
-    divergence, fields = KL(), around.fields
-    problem = Problem(
-        model=around.model,
-        inputs=fields,
-        space=around.space,
-        divergence=divergence,
-        target=divergence.target(around.logits),
-        rows=fields.rows,
-        owner=fields.owner,
-        next_pass=lambda: (None, around.projected),
-        same_masks=True,
-    )
-    found = PowerIteration(epsilon, steps=2).find(problem, generator)
+    divergence = KL()
+    target = divergence.target(around.logits)
     largest = torch.zeros_like(around.logits[:, 0])
-    for step in range(steps + 1):
-        logits, pull = around.linearised_at(found.r)
-        value, gradient = divergence.value_and_gradient(problem.target, logits)
-        largest = torch.maximum(largest, value)
-        if step < steps:
-            g = pull(gradient)
-            found = problem.scaled(Found(g, around.space.row_squares(g)), epsilon, "row")
+    for select in around.margins(targets):
+        slope = around.linearised_at(around.zeros())[1](select)  # autograd's pullback serves once
+        for g in (slope, -slope):
+            r = around.rows_of_length(g, epsilon)
+            for _ in range(steps):
+                logits, pull_at = around.linearised_at(r)
+                value, gradient = divergence.value_and_gradient(target, logits)
+                largest = torch.maximum(largest, value)
+                r = around.rows_of_length(pull_at(gradient), epsilon)
+            value, _ = divergence.value_and_gradient(target, around.logits_at(r))
+            largest = torch.maximum(largest, value)
     return largest
 
 
@@ -130,23 +138,20 @@ def smallest_flip(
         halvings: bisections of the length for each.
     """
     logits = around.logits
-    order = logits.argsort(1, descending=True)
     lead = LEAD * logits.abs().amax(1).clamp_min(torch.finfo(logits.dtype).tiny)
-    origin = torch.zeros_like(around.space.pull(torch.zeros_like(around.projected)))
-    best = Flip(torch.full_like(lead, math.inf), torch.full_like(around.predicted, -1), origin)
-    for rank in range(1, min(targets + 1, logits.shape[1])):
-        direction, best = _towards(around, order[:, rank], lead, bound, steps, best)
+    none = torch.full_like(around.predicted, -1)
+    best = Flip(torch.full_like(lead, math.inf), none, around.zeros())
+    for select in around.margins(targets):
+        direction, best = _towards(around, select, lead, bound, steps, best)
         best = _along(around, direction, lead, bound, halvings, best)
     return best
 
 
 def _towards(
-    around: Neighbourhoods, target: Tensor, lead: Tensor, bound: Tensor, steps: int, best: Flip
+    around: Neighbourhoods, select: Tensor, lead: Tensor, bound: Tensor, steps: int, best: Flip
 ) -> tuple[Tensor, Flip]:
-    """Walk to the boundary with class ``target`` (b); return the last R, and the best that was met."""
-    r = torch.zeros_like(best.r)
-    select = torch.zeros_like(around.logits)
-    select.scatter_(1, target[:, None], -1).scatter_(1, around.predicted[:, None], 1)
+    """Walk to where the margin ``select`` (b, C) is gone; return the last R, and the best that was met."""
+    r = around.zeros()
     for _ in range(steps):
         logits, pull = around.linearised_at(r)
         best = _kept(around, r, torch.ones_like(lead), logits, lead, best)[1]
