@@ -56,7 +56,6 @@ def measure(cell: Cell) -> dict[str, Any]:
     from bvat.bench.timing import interleave
     from bvat.bench.work import Sizes
     from bvat.data import load, synthetic_graph
-    from bvat.training.seeds import peak_rss_mb
     from bvat.training.settings import Settings
 
     torch.set_num_threads(1)
@@ -66,9 +65,8 @@ def measure(cell: Cell) -> dict[str, Any]:
     few = synthetic_graph(nodes=200, edges=400, features=40, classes=4, train_per_class=5)
     interleave({"": epoch_action(few, small)}, Effort(warmup=1, rounds=1, least=1))
     baseline = current_mb()
-    highest = peak_rss_mb()
     graph = synthetic_graph(**cell.source) if isinstance(cell.source, dict) else load(cell.source)
-    highest = max(highest, peak_rss_mb())  # resetting the peak may reset what the system reports here too
+    highest = peak_mb()
     reset_peak()
     times = interleave({"": epoch_action(graph, settings)}, cell.effort)[""]
     peak = peak_mb()

@@ -87,7 +87,7 @@ def _bars(axis: Any, groups: Groups, label: str, *, log: bool) -> None:
     if log:
         axis.set_yscale("log")
     axis.grid(axis="y", linewidth=0.4)
-    axis.legend(frameon=False, ncols=2)
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _growth(figure: Any, growth: dict[str, Any]) -> Any:

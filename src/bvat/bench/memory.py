@@ -1,4 +1,8 @@
-"""How much memory this process has used at most, with a mark from which on to count."""
+"""How much memory this process has used at most, with a mark from which on to count.
+
+Where the system tells (Linux), its peak of this very program is read: the one that ``getrusage`` gives counts
+the parent's memory too, because a child starts as a copy of it.
+"""
 
 from __future__ import annotations
 

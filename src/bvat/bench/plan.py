@@ -66,9 +66,9 @@ class Plan:
 FULL = Plan()
 QUICK = Plan(
     datasets=("cora", "pubmed"),
-    method_effort=Effort(seconds=10.0),
-    pyg_effort=Effort(warmup=2, rounds=50, seconds=5.0),
-    space_effort=Effort(warmup=1, rounds=30, seconds=3.0, least=2),
+    method_effort=Effort(seconds=8.0),
+    pyg_effort=Effort(warmup=1, rounds=50, seconds=4.0, least=3),
+    space_effort=Effort(warmup=1, rounds=30, seconds=2.0, least=2),
     memory_epochs=2,
     growth=None,
     limit=False,

@@ -149,16 +149,20 @@ def show(results: dict[str, Any]) -> None:
     from rich.table import Table as RichTable
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
     for table in all_tables(results):
         shown = RichTable(title=table.title, title_justify="left", box=SIMPLE)
         numeric = [
             all(isinstance(row[k], int | float | None) for row in table.rows)
             for k in range(len(table.header))
         ]
-        for title, right in zip(table.header, numeric, strict=True):
-            shown.add_column(title, justify="right" if right else "left", no_wrap=True)
-        for row in table.rows:
-            shown.add_row(*map(_short, row))
+        rows = [tuple(map(_short, row)) for row in table.rows]
+        for k, title in enumerate(table.header):
+            widest = max(len(row[k]) for row in rows)
+            shown.add_column(title, justify="right" if numeric[k] else "left", min_width=widest)
+        for cells in rows:
+            shown.add_row(*cells)
         console.print(shown)
     for line in results["skipped"]:
         console.print(f"skipped: {line}", highlight=False, markup=False, soft_wrap=True)

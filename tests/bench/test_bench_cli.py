@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bvat.bench import plan as plans
+from bvat.bench.plan import Plan
+from bvat.cli.main import main
+
+
+@pytest.fixture
+def _tiny_plan(plan: Plan, monkeypatch: pytest.MonkeyPatch, _cells_here: None) -> None:
+    monkeypatch.setattr(plans, "FULL", plan)
+    monkeypatch.setattr(plans, "QUICK", replace(plan, growth=None, limit=False))
+
+
+def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+@pytest.mark.usefixtures("_tiny_plan")
+def test_json_on_stdout_and_progress_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = bvat(["bench", "--quick", "--json"], capsys)
+    assert code == 0
+    result = json.loads(out)
+    assert result["growth"] is None
+    assert result["epoch_ms"]["tiny"]["gcn"] > 0
+    assert "tiny: methods gcn" in err
+
+
+@pytest.mark.usefixtures("_tiny_plan")
+def test_tables_and_a_folder_of_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "new" / "bench"
+    code, out, _ = bvat(["bench", "--out", str(folder)], capsys)
+    assert code == 0
+    for title in ("Methods", "Perturbation spaces", "Growth", "Fitted exponents", "Limit"):
+        assert title in out
+    results = json.loads((folder / "bench.json").read_text())
+    with (folder / "methods.csv").open() as file:
+        rows = {row["method"]: float(row["epoch ms"]) for row in csv.DictReader(file)}
+    assert rows == results["epoch_ms"]["tiny"]
+    for name in ("methods", "spaces", "growth", "limit"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (folder / f"{name}.svg").read_bytes()
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.usefixtures("_tiny_plan")
+def test_without_matplotlib_everything_but_plots_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = bvat(["bench", "--quick", "--json", "--out", str(tmp_path)], capsys)
+    assert code == 0
+    assert "no plots, because matplotlib is not installed" in err
+    assert json.loads(out) == json.loads((tmp_path / "bench.json").read_text())
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".csv"}
+
+
+@pytest.mark.parametrize("arguments", [["--fast"], ["cora"], ["--out"]])
+def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = bvat(["bench", *arguments], capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("bvat: ")
+
+
+def test_a_file_cannot_be_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("file", "file/below"):
+        code, out, err = bvat(["bench", "--quick", "--out", str(tmp_path / name)], capsys)
+        assert (code, out) == (2, "")
+        assert "cannot be a folder" in err
+        assert len(err.splitlines()) == 1
