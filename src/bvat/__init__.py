@@ -19,6 +19,7 @@ from bvat._version import __version__
 if TYPE_CHECKING:
     from bvat.data import load, synthetic_graph
     from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
+    from bvat.estimator import NodeClassifier
     from bvat.graph import Graph
     from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
     from bvat.perturb import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _HOME = {
     "bvat.data": ["load", "synthetic_graph"],
     "bvat.errors": ["BvatError", "DataError", "GraphError", "SettingsError", "TrainingError"],
+    "bvat.estimator": ["NodeClassifier"],
     "bvat.graph": ["Graph"],
     "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE", "wrap"],
     "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
@@ -38,9 +40,9 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "Consistency", "DataError",
-    "Graph", "GraphError", "GraphSAGE", "Random", "Regulariser", "Settings", "SettingsError", "TrainedModel",
-    "TrainingError", "__version__", "entropy", "load", "predict", "preset", "synthetic_graph", "train",
-    "wrap",
+    "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random", "Regulariser", "Settings",
+    "SettingsError", "TrainedModel", "TrainingError", "__version__", "entropy", "load", "predict", "preset",
+    "synthetic_graph", "train", "wrap",
 ]  # fmt: skip
 
 
