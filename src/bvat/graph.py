@@ -12,11 +12,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.errors import GraphError
+from bvat.cleaning import as_features, as_integers, normalize_rows, symmetric_adjacency
 from bvat.sparse import SparseMatrix, SymmetricMatrix
-
-UNKNOWN = -1
-"""The label of a node whose class is not known."""
+from bvat.validation import UNKNOWN as UNKNOWN
+from bvat.validation import validate, validate_features
 
 
 class GraphInputs(Protocol):
@@ -86,7 +85,7 @@ class Graph:
     """How a reader made the features, in plain values, so that another graph can be read in the same way."""
 
     def __post_init__(self) -> None:
-        _validate(self)
+        validate(self)
 
     @classmethod
     def build(
@@ -116,22 +115,22 @@ class Graph:
             rest: ``name``, ``node_names``, ``validation``, ``notes``, ``recipe``.
         """
         clean, counts = symmetric_adjacency(adjacency)
-        x = _as_features(features)
-        _validate_features(x)  # before the division below spreads a NaN over its row
+        x = as_features(features)
+        validate_features(x)  # before the division below spreads a NaN over its row
         if normalize:
             x = normalize_rows(x)
         for what, times in (repairs or {}).items():
             counts[what] = counts.get(what, 0) + times
-        y = _as_integers("labels", labels)
+        y = as_integers("labels", labels)
         if class_names is None:
             class_names = [str(k) for k in range(int(y.max()) + 1 if y.numel() else 0)]
         return cls(
             features=x,
             adjacency=clean,
             labels=y,
-            train=_as_integers("the train split", train),
-            val=_as_integers("the val split", val),
-            test=_as_integers("the test split", test),
+            train=as_integers("the train split", train),
+            val=as_integers("the val split", val),
+            test=as_integers("the test split", test),
             class_names=tuple(class_names),
             repairs=counts,
             **rest,
@@ -255,189 +254,4 @@ class Graph:
             f"Graph({self.name!r}, {self.num_nodes} nodes, {self.num_edges} edges, "
             f"{self.num_features} features, {self.num_classes} classes, "
             f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
-        )
-
-
-def normalize_rows(features: SparseMatrix | Tensor) -> SparseMatrix | Tensor:
-    """Divide each row by the sum of its absolute values; rows of zeros stay as they are.
-
-    For non-negative features this is the row normalisation of the paper. Signed features could sum to
-    nearly nothing, so the absolute values are what counts.
-    """
-    if isinstance(features, SparseMatrix):
-        total = features.values.new_zeros(features.shape[0])
-        total.index_add_(0, features.rows, features.values.abs())
-        return features.with_values(
-            features.values / total.clamp_min(torch.finfo(total.dtype).tiny)[features.rows]
-        )
-    total = features.abs().sum(1, keepdim=True)
-    return features / total.clamp_min(torch.finfo(total.dtype).tiny)
-
-
-def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]]:
-    """Return A without self-loops, directions and duplicate entries, and how many of each were met.
-
-    An edge given in both directions counts once; where the two directions carry different weights the larger
-    one is kept. Duplicate entries of one direction are merged, their largest weight is kept.
-
-    Shapes: adjacency (N, N) scipy matrix; result (N, N).
-    """
-    try:
-        coo = sp.coo_array(adjacency)
-    except ValueError as error:  # scipy finds row or column numbers outside the matrix
-        raise GraphError(
-            f"an edge points at a node that does not exist ({error}): remove it or add the node"
-        ) from error
-    if coo.shape[0] != coo.shape[1]:
-        raise GraphError(f"the adjacency matrix is {coo.shape[0]} x {coo.shape[1]}: it must be square")
-    size = coo.shape[0]
-    row, col, weight = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data.astype(np.float64)
-    stored = weight != 0
-    row, col, weight = row[stored], col[stored], weight[stored]
-    if not np.isfinite(weight).all() or (weight < 0).any():
-        raise GraphError("an edge weight is negative, NaN or infinite: use positive weights")
-    loops = row == col
-    row, col, weight = row[~loops], col[~loops], weight[~loops]
-    directed = np.unique(row * size + col)
-    duplicates = row.size - directed.size
-    key = np.concatenate([row * size + col, col * size + row])
-    order = np.lexsort((-np.concatenate([weight, weight]), key))
-    key, first = np.unique(key[order], return_index=True)
-    kept = np.concatenate([weight, weight])[order][first]
-    matrix = (
-        sp.csr_array((kept, (key // size, key % size)), shape=coo.shape) if size else sp.csr_array(coo.shape)
-    )
-    plain = SparseMatrix.from_scipy(matrix)
-    counts = {
-        "self_loops": int(loops.sum()),
-        "duplicate_edges": int(duplicates),
-        "one_way_edges": int(key.size - directed.size),
-    }
-    return SymmetricMatrix(plain.crow, plain.col, plain.values, plain.shape), counts
-
-
-def _as_features(features: Any) -> SparseMatrix | Tensor:
-    if isinstance(features, SparseMatrix):
-        return features
-    if sp.issparse(features):
-        return SparseMatrix.from_scipy(features)
-    if isinstance(features, Tensor):
-        return features.detach().to(torch.float32, copy=True)
-    return torch.from_numpy(np.array(features, dtype=np.float32))
-
-
-def _as_integers(what: str, values: Any) -> Tensor:
-    """Return a copy as int64 (n): a graph shall not change when the caller's arrays do."""
-    given = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
-    if given.dtype == np.bool_:
-        raise GraphError(f"{what} must be numbers, not true or false: use the positions of the true ones")
-    if given.ndim != 1:
-        raise GraphError(f"{what} must be a flat list, not of shape {given.shape}: give one number a node")
-    if given.size and not (
-        np.issubdtype(given.dtype, np.number)
-        and np.isfinite(given).all()
-        and (given == np.trunc(given)).all()
-    ):
-        raise GraphError(f"{what} must be whole numbers: number the classes and the nodes from 0")
-    return torch.from_numpy(given.astype(np.int64))
-
-
-def _validate(graph: Graph) -> None:
-    """Raise GraphError at the first fault found."""
-    x, a, y = graph.features, graph.adjacency, graph.labels
-    n = y.numel()
-    if n == 0:
-        raise GraphError("the graph has no nodes: give at least one row of features and one label")
-    if tuple(a.shape) != (n, n):
-        raise GraphError(
-            f"there are {n} labels but the adjacency is {a.shape[0]} x {a.shape[1]}: they must agree"
-        )
-    if len(x.shape) != 2 or x.shape[0] != n:
-        raise GraphError(
-            f"there are {n} labels but features of shape {tuple(x.shape)}: one row a node is needed"
-        )
-    if x.shape[1] == 0:
-        raise GraphError("there are no feature columns: give features, or one-hot features for the nodes")
-    if y.dim() != 1:
-        raise GraphError(f"labels must be a flat list, not of shape {tuple(y.shape)}: give one a node")
-    for what, matrix in (("edge", a), ("feature", x)):
-        if not isinstance(matrix, SparseMatrix):
-            continue
-        steps = torch.diff(matrix.crow)
-        if steps.numel() != matrix.shape[0] or int(matrix.crow[0]) or bool((steps < 0).any()):
-            raise GraphError(f"the row pointers of the {what} matrix are broken: build it with from_scipy")
-        if int(matrix.crow[-1]) != matrix.col.numel() or matrix.nnz != matrix.col.numel():
-            raise GraphError(f"the {what} matrix has entries without a place: build it with from_scipy")
-        if matrix.nnz:
-            low, high = int(matrix.col.min()), int(matrix.col.max())
-            if low < 0 or high >= matrix.shape[1]:
-                bad = high if high >= matrix.shape[1] else low
-                raise GraphError(
-                    f"an {what} entry points at column {bad}, but there are only 0 to {matrix.shape[1] - 1}: "
-                    "remove it or add what it points at"
-                )
-    _validate_features(x)
-    _validate_adjacency(a)
-    _validate_labels(graph)
-
-
-def _validate_adjacency(a: SymmetricMatrix) -> None:
-    if not bool(torch.isfinite(a.values).all()) or bool((a.values <= 0).any()):
-        raise GraphError("an edge weight is zero, negative, NaN or infinite: use positive weights")
-    loops = a.rows[a.rows == a.col]
-    if loops.numel():
-        raise GraphError(f"node {int(loops[0])} has an edge to itself: remove it, or use Graph.build")
-    matrix = a.to_scipy()
-    if (matrix != matrix.T).nnz:
-        raise GraphError("the adjacency is not symmetric: add the missing directions, or use Graph.build")
-
-
-def _validate_features(x: SparseMatrix | Tensor) -> None:
-    if len(x.shape) != 2:
-        raise GraphError(f"there are features of shape {tuple(x.shape)}: one row a node is needed")
-    finite = torch.isfinite(x.values if isinstance(x, SparseMatrix) else x)
-    if not bool(finite.all()):
-        place = torch.nonzero(~finite)[0]
-        if isinstance(x, SparseMatrix):
-            row, column = int(x.rows[place[0]]), int(x.col[place[0]])
-        else:
-            row, column = int(place[0]), int(place[1])
-        raise GraphError(
-            f"the feature of node {row} in column {column} is NaN or infinite: fill it or drop it"
-        )
-
-
-def _validate_labels(graph: Graph) -> None:
-    y, n, classes = graph.labels, graph.num_nodes, graph.num_classes
-    out = torch.nonzero((y < UNKNOWN) | (y >= classes)).flatten()
-    if out.numel():
-        node = int(out[0])
-        raise GraphError(
-            f"node {node} has label {int(y[node])}, but there are {classes} classes: use 0 to {classes - 1}, "
-            "or -1 for unknown"
-        )
-    if graph.node_names is not None and len(graph.node_names) != n:
-        raise GraphError(f"there are {n} nodes but {len(graph.node_names)} node names: give one a node")
-    seen = torch.zeros(n, dtype=torch.bool, device=y.device)
-    for split in ("train", "val", "test"):
-        nodes = getattr(graph, split)
-        if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= n):
-            bad = int(nodes.max()) if int(nodes.max()) >= n else int(nodes.min())
-            raise GraphError(f"the {split} split names node {bad}, but nodes are 0 to {n - 1}: remove it")
-        if torch.unique(nodes).numel() != nodes.numel():
-            raise GraphError(f"the {split} split names a node twice: list each node once")
-        twice = nodes[seen[nodes]]
-        if twice.numel():
-            raise GraphError(
-                f"node {int(twice[0])} is in {split} and in another split too: splits must not overlap"
-            )
-        seen[nodes] = True
-        unlabelled = nodes[y[nodes] == UNKNOWN]
-        if unlabelled.numel():
-            raise GraphError(
-                f"node {int(unlabelled[0])} of the {split} split has no label: label it or take it out"
-            )
-    if graph.train.numel() == 0:
-        raise GraphError(
-            "no node is labelled for training: put at least one labelled node into the train split"
         )

@@ -12,8 +12,9 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from bvat.cleaning import normalize_rows, symmetric_adjacency
 from bvat.errors import GraphError
-from bvat.graph import Graph, normalize_rows, symmetric_adjacency
+from bvat.graph import Graph
 from bvat.sparse import SparseMatrix, SymmetricMatrix
 
 EDGES = [(0, 1), (1, 2), (2, 3)]

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bvat.cleaning import symmetric_adjacency
 from bvat.errors import GraphError, SettingsError
-from bvat.graph import Graph, symmetric_adjacency
-from bvat.models.base import Pullback
+from bvat.graph import Graph
+from bvat.models.base import ProjectedModel, Pullback
 from bvat.models.reading import Reading, injected, read_module
 from bvat.sparse import SparseMatrix, SymmetricMatrix
 
@@ -52,11 +53,14 @@ def wrap(module: nn.Module, *, depth: int | None = None, factored: bool = True) 
     return WrappedModule(module, depth, factored)
 
 
-def adapt(model: Any, data: Any) -> tuple[Any, Any]:
+def adapt(model: Any, data: Any) -> tuple[ProjectedModel, Graph]:
     """Return what the regularisers work on: unchanged, or a module and its x and edge_index wrapped."""
+    adapted, inputs = model, data
     if isinstance(model, nn.Module) and not hasattr(model, "draw_masks"):
-        model = WrappedModule(model)
-    return model, model.inputs(data) if isinstance(model, WrappedModule) else data
+        adapted = WrappedModule(model)
+    if isinstance(adapted, WrappedModule):
+        inputs = adapted.inputs(data)
+    return adapted, inputs
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bvat.cleaning import symmetric_adjacency
 from bvat.data.readers.features import Features, edge_features
 from bvat.data.readers.options import ReadOptions
 from bvat.data.readers.splits import Split, stratified_split
 from bvat.errors import GraphError
-from bvat.graph import UNKNOWN, Graph, symmetric_adjacency
+from bvat.graph import UNKNOWN, Graph
 from bvat.sparse import SparseMatrix
 
 IntArray = NDArray[np.int64]
