@@ -224,6 +224,16 @@ def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None
 
 
 @every_model
+def test_presets_fit_the_model_and_leave_the_plain_method_plain(name: str) -> None:
+    plain, regularised = (bvat.preset("cora", method, model=name) for method in ("gcn", "obvat"))
+    assert plain.model == regularised.model == name
+    assert plain.alpha == plain.beta == 0 < regularised.beta
+    assert plain.hidden == regularised.hidden == (16 if name in ("gcn", "sgc") else 64)
+    assert bvat.preset("cora", "obvat", model=name, beta=9.0).beta == 9
+    MODELS[name](FEATURES, CLASSES, hidden=plain.hidden, layers=plain.layers, dropout=plain.dropout)
+
+
+@every_model
 @pytest.mark.parametrize("wrong", [{"dropout": 1.0}, {"layers": 0}])
 def test_impossible_sizes_are_refused(name: str, wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError):

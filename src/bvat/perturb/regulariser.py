@@ -83,8 +83,8 @@ class Regulariser:
 
     def __call__(
         self,
-        model: ProjectedModel,
-        graph: Graph,
+        model: ProjectedModel | torch.nn.Module,
+        graph: Any,
         logits: Tensor,
         masks: Any = None,
         projected: Tensor | None = None,
@@ -92,8 +92,8 @@ class Regulariser:
         """Find the perturbation and return the loss.
 
         Args:
-            model: the classifier.
-            graph: the whole graph.
+            model: the classifier, or any module called as ``model(x, edge_index)`` (see :func:`bvat.wrap`).
+            graph: the whole graph; for a module also torch_geometric's ``Data``.
             logits: the clean prediction of all nodes, (N, C); no gradient flows through it.
             masks: the dropout masks of the clean pass, needed for ``dropout="shared"`` only.
             projected: ``model.project`` of the clean pass, (N, H), needed for ``dropout="reuse"`` only.

@@ -119,7 +119,8 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     values: dict[str, Any] = {}
     of_model = presets["model"].get(overrides.get("model", "gcn"), {})
     of_method = presets["method"].get(method, {})
-    for layer in (presets["all"], of_method, of_model, of_dataset, of_dataset.get(method, {})):
+    softer = of_model.get("regularised", {}) if method != "gcn" else {}
+    for layer in (presets["all"], of_method, of_model, softer, of_dataset, of_dataset.get(method, {})):
         values.update({key: value for key, value in layer.items() if not isinstance(value, dict)})
     unknown = set(overrides) - {f.name for f in fields(Settings)}
     if unknown:
