@@ -49,6 +49,8 @@ def reproduce(
     from bvat.experiments.request import Request, parse_seeds
     from bvat.experiments.targets import TARGETS
     from bvat.experiments.targets import reproduce as make
+    from bvat.report.figure_files import matplotlib_there
+    from bvat.report.paper_files import PAGE, write_paper_files
 
     chosen_datasets, chosen_methods = split(datasets), split(methods)
     request = Request(
@@ -64,10 +66,13 @@ def reproduce(
     except KeyboardInterrupt:
         typer.echo("bvat: stopped; the same command goes on from the runs that are finished", err=True)
         raise typer.Exit(130) from None
+    write_paper_files(out)
+    if not matplotlib_there():
+        typer.echo("note: figures as SVG and PNG need matplotlib: pip install 'bvat[report]'", err=True)
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        show(found, out)
+        show(found, out / PAGE)
 
 
 def split(values: list[str] | None) -> list[str] | None:
@@ -91,7 +96,7 @@ def command_line(
     return shlex.join([*parts, "--out", out.name if out.is_absolute() else str(out)])
 
 
-def show(found: dict[str, dict[str, Any]], out: Path) -> None:
+def show(found: dict[str, dict[str, Any]], page: Path) -> None:
     """Print Table 2 and what was found, in words."""
     from rich.console import Console
     from rich.table import Table
@@ -111,7 +116,7 @@ def show(found: dict[str, dict[str, Any]], out: Path) -> None:
     for result in found.values():
         for claim in result["claims"]:
             console.print(marks[claim["holds"]] + claim["text"], highlight=False, markup=False)
-    console.print(f"results: {out}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
 
 
 def cell_text(cell: dict[str, Any]) -> str:

@@ -1,0 +1,131 @@
+"""The frame of every page, and its small parts. All text that comes in is escaped here."""
+
+from __future__ import annotations
+
+import html
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from bvat._version import __version__
+
+
+class Markup(str):
+    """Text that is HTML already; everything else is escaped."""
+
+    __slots__ = ()
+
+
+def text(value: Any) -> Markup:
+    """Return a value as HTML."""
+    return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
+
+
+def tag(name: str, *content: Any, **attributes: Any) -> Markup:
+    """Return an element. ``cls`` stands for ``class``; attributes that are None are left out.
+
+    Example:
+        >>> tag("p", "1 < 2", cls="note")
+        '<p class="note">1 &lt; 2</p>'
+    """
+    given = {("class" if k == "cls" else k.replace("_", "-")): v for k, v in attributes.items()}
+    opened = "".join(f' {k}="{html.escape(str(v))}"' for k, v in given.items() if v is not None)
+    return Markup(f"<{name}{opened}>{join(content)}</{name}>")
+
+
+def join(parts: Any) -> Markup:
+    """Return parts one after another."""
+    return Markup("".join(text(part) for part in parts))
+
+
+@cache
+def _style() -> str:
+    return resources.files("bvat.report").joinpath("style.css").read_text("utf-8")
+
+
+def page(title: str, *content: Any) -> str:
+    """Return a whole page: no scripts, nothing loaded from anywhere."""
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f'<meta name="generator" content="bvat {text(__version__)}">'
+        f"<title>{text(title)}</title><style>{_style()}</style>"
+    )
+    body = tag("main", tag("h1", title), *content)
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
+def section(title: str, *content: Any, name: str | None = None) -> Markup:
+    """Return a part of a page under a heading."""
+    return tag("section", tag("h2", title), *content, id=name)
+
+
+def table(
+    header: Sequence[Any], rows: Sequence[Sequence[Any]], *, numbers: bool = True, cls: str | None = None
+) -> Markup:
+    """Return a table that scrolls sideways on narrow screens; all but the first column hold numbers.
+
+    A cell may be a whole ``td`` already.
+    """
+    kind = "n" if numbers else None
+    head = [tag("th", cell, cls=kind if i else None, scope="col") for i, cell in enumerate(header)]
+    body = []
+    for first, *rest in rows:
+        cells = [
+            cell if isinstance(cell, Markup) and cell.startswith("<td") else tag("td", cell, cls=kind)
+            for cell in rest
+        ]
+        body.append(tag("tr", tag("th", first, scope="row"), *cells))
+    whole = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), cls=cls)
+    return tag("div", whole, cls="scroll", tabindex="0")
+
+
+def tiles(values: Mapping[str, Any]) -> Markup:
+    """Return the most important numbers in large letters."""
+    return tag(
+        "div", *[tag("div", tag("b", v), tag("span", k), cls="tile") for k, v in values.items()], cls="tiles"
+    )
+
+
+MARKS = {True: ("yes", "✓ yes"), False: ("no", "✗ no"), None: ("so", "note")}
+
+
+def claim_list(claims: Sequence[Mapping[str, Any]]) -> Markup:
+    """Return claims with their verdicts, as words as well as colours."""
+    items = [
+        tag(
+            "li",
+            tag("span", MARKS[c["holds"]][1], cls=f"mark {MARKS[c['holds']][0]}"),
+            tag("span", c["text"]),
+        )
+        for c in claims
+    ]
+    return tag("ul", *items, cls="claims") if items else Markup("")
+
+
+def settings_table(settings: Mapping[str, Mapping[str, Any]]) -> Markup:
+    """Return settings, one column each: those that differ first, then one line with what all share."""
+    names = list(dict.fromkeys(name for values in settings.values() for name in values))
+    columns = list(settings.values())
+    same = [name for name in names if all(column.get(name) == columns[0].get(name) for column in columns)]
+    rows = [[name, *[_plain(column.get(name)) for column in columns]] for name in names if name not in same]
+    shared = ", ".join(f"{name} {_plain(columns[0].get(name))}" for name in same) if columns else ""
+    parts = [table(["setting", *settings], rows)] if rows else []
+    return join([*parts, tag("p", f"For all: {shared}." if rows else f"{shared}.", cls="soft")])
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def provenance(command: str, versions: Mapping[str, str]) -> Markup:
+    """Return the command and the versions behind some numbers."""
+    said = ", ".join(f"{name} {value}" for name, value in versions.items())
+    return join([tag("pre", command), tag("p", said, cls="soft")])
+
+
+def quoted(parts: Sequence[str]) -> str:
+    """Return a command line."""
+    return shlex.join(parts)

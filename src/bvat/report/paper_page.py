@@ -1,0 +1,205 @@
+"""The page of ``bvat reproduce``: made from the JSON files in its folder, whoever wrote them and when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bvat.errors import SettingsError
+from bvat.report.html import (
+    Markup,
+    claim_list,
+    join,
+    page,
+    provenance,
+    section,
+    settings_table,
+    table,
+    tag,
+    tiles,
+)
+from bvat.report.svg import Line, line_chart
+
+ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
+SELECTIONS = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
+SIGNS = {"above": "▲", "within": "●", "below": "▼"}
+
+
+def read_results(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the results that are in a folder, in the order of the paper."""
+    found = {}
+    for name in ORDER:
+        path = folder / f"{name}.json"
+        if path.exists():
+            try:
+                found[name] = json.loads(path.read_text("utf-8"))
+            except ValueError as error:
+                raise SettingsError(f"{path} cannot be read ({error}): delete it and run again") from None
+    return found
+
+
+def paper_page(results: dict[str, dict[str, Any]]) -> str:
+    """Return the page that shows all results, with a summary in words on top."""
+    parts = [
+        tag(
+            "p",
+            "Tables and figures of “Batch Virtual Adversarial Training for Graph Convolutional Networks” "
+            "(Deng, Dong, Zhu, 2019), computed again and held against the published numbers.",
+            cls="soft",
+        ),
+        _summary(results),
+    ]
+    for name, result in results.items():
+        if name == "table2":
+            parts.append(_table2(result))
+        elif name == "time":
+            parts.append(_time(result))
+        else:
+            parts.append(_figure(result))
+    return page("Batch virtual adversarial training, reproduced", *parts, _how(results))
+
+
+def _summary(results: dict[str, dict[str, Any]]) -> Markup:
+    claims = [claim for result in results.values() for claim in result["claims"]]
+    judged = [claim for claim in claims if claim["holds"] is not None]
+    failed = [claim for claim in judged if not claim["holds"]]
+    holding = [claim for claim in judged if claim["holds"]]
+    notes = [claim for claim in claims if claim["holds"] is None]
+    numbers: dict[str, Any] = {"statements reproduced": f"{len(holding)} of {len(judged)}"}
+    cells = [
+        cell
+        for row in results.get("table2", {}).get("cells", {}).values()
+        for cell in row.values()
+        if cell["paper"] is not None
+    ]
+    if cells:
+        reached = sum(cell["last"]["verdict"] != "below" for cell in cells)
+        above = sum(cell["last"]["difference"] >= -1e-9 for cell in cells)
+        numbers["cells of Table 2 not below the paper’s mean − std"] = f"{reached} of {len(cells)}"
+        numbers["at or above the paper’s mean"] = f"{above} of {len(cells)}"
+    parts: list[Any] = [tiles(numbers)]
+    if failed:
+        parts += [tag("h3", "What does not reproduce"), claim_list(failed)]
+    if holding:
+        parts += [tag("h3", "What reproduces"), claim_list(holding)]
+    if notes:
+        parts += [tag("h3", "What else was found"), claim_list(notes)]
+    return section("Summary", *parts, name="summary")
+
+
+def _table2(result: dict[str, Any]) -> Markup:
+    parts: list[Any] = [
+        tag(
+            "p",
+            "Each cell: mean ± standard deviation over the seeds, the 95 % interval of the mean, the paper’s "
+            "value and the difference to it. ▲ above, ● within, ▼ below one standard deviation of the "
+            "paper’s mean (where it gives none, one of ours). GCN + consistency is not in the paper: entropy "
+            "and two dropout passes that shall agree, without any perturbation.",
+            cls="soft",
+        )
+    ]
+    datasets = result["datasets"]
+    for selection, words in SELECTIONS.items():
+        rows = [
+            [title, *[_cell(result["cells"][method][dataset], selection) for dataset in datasets]]
+            for method, title in result["methods"].items()
+        ]
+        parts += [tag("h3", words), table(["", *datasets], rows, cls="results")]
+    counts = ("nodes", "edges", "features", "classes", "train", "val", "test")
+    facts = [
+        [
+            name,
+            *[f"{about[key]:,}" for key in counts],
+            result["seeds"].get(name, ""),
+            tag("td", about["validation"]),
+        ]
+        for name, about in datasets.items()
+    ]
+    header = ["data set", *counts, "seeds", "validation labels"]
+    parts += [tag("h3", "Data sets"), table(header, facts)]
+    return section(result["title"], *parts, name="table2")
+
+
+def _cell(cell: dict[str, Any], selection: str) -> Markup:
+    ours = cell[selection]
+    published = cell["paper"]
+    parts: list[Any] = [tag("b", f"{ours['mean']:.1f} ± {ours['std']:.1f}")]
+    if ours["n"] > 1:
+        parts.append(tag("small", f"[{ours['low']:.1f}, {ours['high']:.1f}]"))
+    if published is None:
+        return tag("td", *parts, cls="n")
+    spread = "" if published["std"] is None else f" ± {published['std']:.1f}"
+    parts.append(tag("small", f"paper {published['mean']:.1f}{spread}"))
+    sign, word = SIGNS[ours["verdict"]], ours["verdict"]
+    parts.append(tag("small", f"{sign} {signed(ours['difference'])} {word}"))
+    return tag("td", *parts, cls=f"n {word}")
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """Return a difference with its sign."""
+    shown = f"{value:+.{digits}f}"
+    return shown.replace("-", "−") if float(shown) else f"{0:.{digits}f}"
+
+
+def _figure(result: dict[str, Any]) -> Markup:
+    x = result["x"]["values"]
+    charts = []
+    for panel in result["panels"]:
+        lines = []
+        for number, line in enumerate(panel["series"]):
+            lines.append(Line(line["label"], x, line["mean"], line["std"], number, marks=True))
+            if line["paper"]:
+                points = line["paper"]
+                lines.append(
+                    Line(f"{line['label']}, paper", x[: len(points)], points, None, number, True, True)
+                )
+        chart = line_chart(lines, result["x"]["label"], result["y"]["label"])
+        charts.append(tag("figure", tag("h3", panel["title"]), chart))
+    seeds = sorted({line["n"] for panel in result["panels"] for line in panel["series"]})
+    said = f"Solid with band: mean ± standard deviation over {' or '.join(map(str, seeds))} seeds. "
+    said += "Dashed and hollow: the paper."
+    return section(
+        result["title"],
+        tag("p", said, cls="soft"),
+        tag("div", *charts, cls="charts"),
+        claim_list(result["claims"]),
+        name=result["target"],
+    )
+
+
+def _time(result: dict[str, Any]) -> Markup:
+    parts: list[Any] = []
+    for dataset, rows in result["times"].items():
+        cells = [
+            [
+                row["title"],
+                f"{row['ms']:.2f}",
+                "" if row["ratio"] is None else f"{row['ratio']:.2f} ×",
+                "" if row["paper_ms"] is None else f"{row['paper_ms']:.1f}",
+                "" if row["paper_ratio"] is None else f"{row['paper_ratio']:.2f} ×",
+            ]
+            for row in rows.values()
+        ]
+        parts.append(tag("h3", dataset))
+        parts.append(table(["", "ms", "to GCN", "paper: ms (GPU)", "paper: to GCN"], cells))
+    return section(result["title"], *parts, claim_list(result["claims"]), name="time")
+
+
+def _how(results: dict[str, dict[str, Any]]) -> Markup:
+    """Return commands, versions and settings."""
+    parts: list[Any] = []
+    seen: set[str] = set()
+    for result in results.values():
+        key = json.dumps([result["command"], result["versions"]])
+        if key not in seen:
+            seen.add(key)
+            parts.append(provenance(result["command"], result["versions"]))
+    for name, result in results.items():
+        for dataset, settings in result["settings"].items():
+            if name == "table2" or "table2" not in results:
+                parts.append(
+                    tag("details", tag("summary", f"Settings, {name}: {dataset}"), settings_table(settings))
+                )
+    seeds = "Seeds are 0, 1, 2, …; the same command gives the same numbers, but for times."
+    return section("How to get these numbers", tag("p", seeds), join(parts), name="how")
