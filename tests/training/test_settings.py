@@ -67,3 +67,9 @@ def test_an_unknown_method_is_refused() -> None:
 
 def test_every_setting_is_described() -> None:
     assert all(f.metadata["help"] for f in fields(Settings))
+
+
+def test_other_models_do_not_take_what_was_tuned_for_a_gcn() -> None:
+    gat = preset("cora", "obvat", model="gat")
+    assert (gat.hidden, gat.dropout, gat.alpha, gat.beta) == (64, 0.6, 0.2, 0.5)
+    assert preset("cora", "gcn", model="gat").beta == 0

@@ -108,8 +108,8 @@ def _presets() -> dict[str, Any]:
 def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     """Return the settings for a data set and a method, with ``overrides`` on top.
 
-    Later wins: what all methods share, the method, the model (named by the overrides), the data set, the pair
-    of data set and method, the overrides.
+    Later wins: what all methods share, the method, the data set, then for a GCN the pair of data set and
+    method, which was chosen with a GCN, and for any other model what suits that model; last the overrides.
     A data set without a preset gets what the method has.
     """
     if method not in METHODS:
@@ -117,10 +117,14 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     presets = _presets()
     of_dataset = presets["dataset"].get(dataset, {})
     values: dict[str, Any] = {}
-    of_model = presets["model"].get(overrides.get("model", "gcn"), {})
-    of_method = presets["method"].get(method, {})
-    softer = of_model.get("regularised", {}) if method != "gcn" else {}
-    for layer in (presets["all"], of_method, of_model, softer, of_dataset, of_dataset.get(method, {})):
+    layers = [presets["all"], presets["method"].get(method, {}), of_dataset]
+    model = overrides.get("model", "gcn")
+    if model == "gcn":
+        layers.append(of_dataset.get(method, {}))
+    else:
+        of_model = presets["model"].get(model, {})
+        layers += [of_model, of_model.get("regularised", {}) if method != "gcn" else {}]
+    for layer in layers:
         values.update({key: value for key, value in layer.items() if not isinstance(value, dict)})
     unknown = set(overrides) - {f.name for f in fields(Settings)}
     if unknown:
