@@ -16,6 +16,10 @@ from bvat.errors import SettingsError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from bvat.graph import Graph
+    from bvat.training.run_folder import RunFolder
+    from bvat.training.settings import Settings
+
 
 @with_settings("epochs", "method", "space")
 def train(
@@ -41,6 +45,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with an unfinished run")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+    report: Annotated[bool, typer.Option(help="write a page, report.html, into the run folder")] = True,
     text: Text = None,
     train_per_class: TrainPerClass = None,
     val: Val = None,
@@ -89,10 +94,37 @@ def train(
         results = train_seeds(job, numbers, jobs or min(seeds, os.cpu_count() or 1), advance)
     summary = summary_of(graph, settings, results)
     folder.summarise(numbers, summary)
+    if report:
+        reader = {
+            "text": text,
+            "train_per_class": train_per_class,
+            "val": val,
+            "split_seed": split_seed or None,
+        }
+        write_page(folder, graph, settings, numbers, summary, dataset, {**overrides, **reader})
     if as_json:
         typer.echo(json.dumps(summary))
     else:
         show(summary, folder.path)
+
+
+def write_page(
+    folder: RunFolder,
+    graph: Graph,
+    settings: Settings,
+    seeds: list[int],
+    summary: dict[str, Any],
+    dataset: str,
+    options: dict[str, Any],
+) -> None:
+    """Write the page of a run; whatever is wrong with it, the trained model is not lost."""
+    from bvat.report.run_page import train_command, write_run_page
+
+    try:
+        command = train_command(dataset, settings.method, seeds, options)
+        write_run_page(folder, graph, settings, seeds, summary, command)
+    except Exception as error:
+        typer.echo(f"note: the page was not written ({type(error).__name__}: {error})", err=True)
 
 
 def choose_device(name: str) -> str:

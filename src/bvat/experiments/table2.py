@@ -6,7 +6,7 @@ from typing import Any
 
 from bvat.errors import SettingsError
 from bvat.experiments import paper
-from bvat.experiments.claims import table2_claims
+from bvat.experiments.claims import named, table2_claims
 from bvat.experiments.request import Request, about_graph
 from bvat.experiments.runs import Run, Workshop
 from bvat.experiments.statistics import Sample, sample
@@ -35,7 +35,10 @@ def collect(request: Request, workshop: Workshop) -> dict[str, Any]:
     return {
         "target": "table2",
         "title": "Table 2: test accuracy (%)",
-        "datasets": {dataset: about_graph(workshop.graphs[dataset]) for dataset in datasets},
+        "datasets": {
+            dataset: {"title": named(dataset), **about_graph(workshop.graphs[dataset])}
+            for dataset in datasets
+        },
         "methods": {method: paper.title(method) for method in methods},
         "cells": cells,
         "claims": table2_claims(cells),

@@ -8,8 +8,13 @@ from typing import Any
 
 from bvat.files import write_atomic
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
-MARKERS = ("o", "s", "^", "D")
+LOOKS = {
+    "vat": ("#0072b2", "o"),
+    "sbvat": ("#d55e00", "s"),
+    "obvat": ("#009e73", "^"),
+    "gcn": ("#666666", "D"),
+}
+"""Colour and marker of each method, told apart by those who do not see colours too."""
 
 
 def matplotlib_there() -> bool:
@@ -58,8 +63,8 @@ def write_figure(result: dict[str, Any], folder: Path) -> list[Path]:
 
 def _draw(axes: Any, panel: dict[str, Any], result: dict[str, Any]) -> None:
     x = result["x"]["values"]
-    for number, line in enumerate(panel["series"]):
-        look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+    for line in panel["series"]:
+        look = dict(zip(("color", "marker"), LOOKS[line["name"]], strict=True))
         low = [mean - std for mean, std in zip(line["mean"], line["std"], strict=True)]
         high = [mean + std for mean, std in zip(line["mean"], line["std"], strict=True)]
         axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)

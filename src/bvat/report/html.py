@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -124,8 +123,3 @@ def provenance(command: str, versions: Mapping[str, str]) -> Markup:
     """Return the command and the versions behind some numbers."""
     said = ", ".join(f"{name} {value}" for name, value in versions.items())
     return join([tag("pre", command), tag("p", said, cls="soft")])
-
-
-def quoted(parts: Sequence[str]) -> str:
-    """Return a command line."""
-    return shlex.join(parts)

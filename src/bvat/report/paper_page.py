@@ -23,6 +23,8 @@ from bvat.report.svg import Line, line_chart
 
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
 SELECTIONS = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
+COLOUR_OF = {"gcn": 7, "vat": 0, "sbvat": 1, "obvat": 2}
+"""A method has the same colour in all figures."""
 SIGNS = {"above": "▲", "within": "●", "below": "▼"}
 
 
@@ -61,11 +63,9 @@ def paper_page(results: dict[str, dict[str, Any]]) -> str:
 
 
 def _summary(results: dict[str, dict[str, Any]]) -> Markup:
-    claims = [claim for result in results.values() for claim in result["claims"]]
-    judged = [claim for claim in claims if claim["holds"] is not None]
+    judged = [c for result in results.values() for c in result["claims"] if c["holds"] is not None]
     failed = [claim for claim in judged if not claim["holds"]]
     holding = [claim for claim in judged if claim["holds"]]
-    notes = [claim for claim in claims if claim["holds"] is None]
     numbers: dict[str, Any] = {"statements reproduced": f"{len(holding)} of {len(judged)}"}
     cells = [
         cell
@@ -82,10 +82,25 @@ def _summary(results: dict[str, dict[str, Any]]) -> Markup:
     if failed:
         parts += [tag("h3", "What does not reproduce"), claim_list(failed)]
     if holding:
-        parts += [tag("h3", "What reproduces"), claim_list(holding)]
+        parts += [tag("h3", "What reproduces"), claim_list(_brief(results))]
+    notes = [claim for claim in results.get("table2", {}).get("claims", ()) if claim["holds"] is None]
     if notes:
         parts += [tag("h3", "What else was found"), claim_list(notes)]
     return section("Summary", *parts, name="summary")
+
+
+def _brief(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what holds: Table 2 in full, each figure in one line (its own section has the rest)."""
+    brief = []
+    for name, result in results.items():
+        held = [claim for claim in result["claims"] if claim["holds"]]
+        judged = [claim for claim in result["claims"] if claim["holds"] is not None]
+        if name == "table2":
+            brief += held
+        elif held:
+            text = f"{result['title']}: {len(held)} of {len(judged)} statements hold."
+            brief.append({"holds": True, "text": text})
+    return brief
 
 
 def _table2(result: dict[str, Any]) -> Markup:
@@ -100,16 +115,17 @@ def _table2(result: dict[str, Any]) -> Markup:
         )
     ]
     datasets = result["datasets"]
+    titles = [about["title"] for about in datasets.values()]
     for selection, words in SELECTIONS.items():
         rows = [
             [title, *[_cell(result["cells"][method][dataset], selection) for dataset in datasets]]
             for method, title in result["methods"].items()
         ]
-        parts += [tag("h3", words), table(["", *datasets], rows, cls="results")]
+        parts += [tag("h3", words), table(["", *titles], rows, cls="results")]
     counts = ("nodes", "edges", "features", "classes", "train", "val", "test")
     facts = [
         [
-            name,
+            about["title"],
             *[f"{about[key]:,}" for key in counts],
             result["seeds"].get(name, ""),
             tag("td", about["validation"]),
@@ -147,7 +163,8 @@ def _figure(result: dict[str, Any]) -> Markup:
     charts = []
     for panel in result["panels"]:
         lines = []
-        for number, line in enumerate(panel["series"]):
+        for line in panel["series"]:
+            number = COLOUR_OF.get(line["name"], 3)
             lines.append(Line(line["label"], x, line["mean"], line["std"], number, marks=True))
             if line["paper"]:
                 points = line["paper"]
@@ -181,8 +198,7 @@ def _time(result: dict[str, Any]) -> Markup:
             ]
             for row in rows.values()
         ]
-        parts.append(tag("h3", dataset))
-        parts.append(table(["", "ms", "to GCN", "paper: ms (GPU)", "paper: to GCN"], cells))
+        parts.append(table([dataset, "ms", "to GCN", "paper: ms (GPU)", "paper: to GCN"], cells))
     return section(result["title"], *parts, claim_list(result["claims"]), name="time")
 
 

@@ -1,0 +1,55 @@
+"""What a page of a run shows of its predictions: confusions, calibration, and a map of the nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Confidence against accuracy in bins of equal width.
+
+    Shapes: count, confidence, accuracy (bins); the latter two are NaN in empty bins.
+    """
+
+    count: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+    error: float
+    """Expected calibration error: the mean of |confidence - accuracy| over the nodes."""
+
+
+def confusion(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Return how many nodes of each class (rows) were predicted as each (columns), (C, C)."""
+    return torch.bincount(labels * classes + predicted, minlength=classes * classes).view(classes, classes)
+
+
+def calibration(logits: Tensor, labels: Tensor, bins: int = 10) -> Calibration:
+    """Compare how sure a model is with how often it is right. Shapes: logits (m, C), labels (m)."""
+    confidence, predicted = logits.double().softmax(1).max(1)
+    place = (confidence * bins).long().clamp_max_(bins - 1)
+    count = torch.bincount(place, minlength=bins).double()
+    sure = torch.bincount(place, confidence, minlength=bins)
+    right = torch.bincount(place, (predicted == labels).double(), minlength=bins)
+    error = float((sure - right).abs().sum() / max(1, labels.numel()))
+    return Calibration(count, sure / count, right / count, error)
+
+
+def flat_map(logits: Tensor) -> Tensor:
+    """Return two coordinates a node: the two directions in which the predictions differ most (PCA).
+
+    Log-probabilities are taken, cut off below, so that a few extreme nodes do not fill the picture. The sign
+    of each direction is fixed, so that the same predictions give the same map.
+
+    Shapes: logits (N, C); result (N, 2).
+    """
+    scores = logits.double().log_softmax(1).clamp_min(-8)
+    centred = scores - scores.mean(0)
+    vectors = torch.linalg.eigh(centred.t() @ centred)[1].flip(1)[:, :2]  # largest variance first
+    largest = vectors.abs().argmax(0)
+    vectors = vectors * vectors[largest, torch.arange(vectors.shape[1])].sign()
+    flat = centred @ vectors
+    return flat if flat.shape[1] == 2 else torch.cat([flat, torch.zeros_like(flat)], 1)

@@ -1,0 +1,158 @@
+"""The page of ``bvat train``: curves, confusions, calibration and a map of the nodes."""
+
+from __future__ import annotations
+
+import csv
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from safetensors.torch import load
+
+from bvat.files import write_atomic
+from bvat.graph import UNKNOWN, Graph
+from bvat.report.html import Markup, page, provenance, section, settings_table, tag, tiles
+from bvat.report.measures import calibration, confusion, flat_map
+from bvat.report.run_charts import calibration_chart, confusion_chart, map_chart, sampled
+from bvat.report.svg import Line, line_chart
+from bvat.training.build import build_model
+from bvat.training.loop import predict
+from bvat.training.run_folder import RunFolder
+from bvat.training.settings import Settings
+
+PAGE = "report.html"
+
+
+def write_run_page(
+    folder: RunFolder,
+    graph: Graph,
+    settings: Settings,
+    seeds: Sequence[int],
+    summary: dict[str, Any],
+    command: str = "",
+) -> None:
+    """Write ``report.html`` into a run folder whose seeds are finished.
+
+    Args:
+        folder: of the run.
+        graph: that was trained on.
+        settings: of the run.
+        seeds: those to show; curves are means over them, predictions those of the first.
+        summary: what ``bvat train --json`` prints.
+        command: the command line, shown at the end.
+    """
+    curves = [_read_curves(folder, seed) for seed in seeds]
+    model = build_model(settings, graph)
+    weights = load((folder.seed_path(seeds[0]) / "weights.safetensors").read_bytes())
+    model.load_state_dict(weights)
+    logits = predict(model.to(graph.device), graph).cpu()
+    where = f"{settings.method} on {graph.name}"
+    content = page(
+        where,
+        tag("p", f"{graph!r}; {graph.validation}.", cls="soft"),
+        _numbers(summary),
+        _curves(curves, settings),
+        _predictions(graph, logits, seeds),
+        section(
+            "How to get these numbers",
+            provenance(command, {"bvat": summary["version"], "torch": torch.__version__}),
+            tag("p", f"Seeds: {', '.join(map(str, seeds))}.", cls="soft"),
+            settings_table({settings.method: settings.as_dict()}),
+        ),
+    )
+    write_atomic(folder.path / PAGE, content)
+
+
+def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapping[str, Any]) -> str:
+    """Return the command that repeats a run; options whose value is None are left out."""
+    parts = [
+        "bvat",
+        "train",
+        dataset,
+        "--method",
+        method,
+        "--seeds",
+        str(len(seeds)),
+        "--seed",
+        str(seeds[0]),
+    ]
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            parts.append(f"--{'' if value else 'no-'}{flag}")
+        elif value is not None:
+            parts += [f"--{flag}", str(value)]
+    return shlex.join(parts)
+
+
+def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
+    """Return the metrics of a seed, one list a column."""
+    with (folder.seed_path(seed) / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {name: [float(row[name]) if row[name] else math.nan for row in rows] for name in rows[0]}
+
+
+def _numbers(summary: dict[str, Any]) -> Markup:
+    shown: dict[str, Any] = {}
+    for key, words in (("test_accuracy", "test accuracy"), ("val_accuracy", "validation accuracy")):
+        if summary[key]["mean"] is not None:
+            spread = f" ± {summary[key]['std']:.1f}" if summary["seeds"] > 1 else ""
+            shown[words] = f"{summary[key]['mean']:.1f}{spread} %"
+    shown["seeds"] = summary["seeds"]
+    shown["a training step"] = f"{summary['epoch_ms']:.1f} ms"
+    return tiles(shown)
+
+
+def _curves(curves: list[dict[str, list[float]]], settings: Settings) -> Markup:
+    loss = {"loss": "loss", "supervised": "cross-entropy on labelled nodes", "entropy": "entropy"}
+    accuracy = {"train_accuracy": "train", "val_accuracy": "validation", "test_accuracy": "test"}
+    charts = [("Loss", "loss", loss, 0.0), ("Accuracy", "accuracy (%)", accuracy, None)]
+    if any(value for curve in curves for value in curve["r_vadv"]):
+        charts.append(("R_vadv", "R_vadv", {"r_vadv": "R_vadv"}, 0.0))
+    if any(value for curve in curves for value in curve["row_norm"]):
+        charts.append(("Perturbation", "mean length of a row", {"row_norm": "perturbation"}, 0.0))
+    figures = []
+    for title, label, columns, floor in charts:
+        lines = []
+        for number, (column, words) in enumerate(columns.items()):
+            if any(math.isfinite(value) and value != 0 for curve in curves for value in curve[column]):
+                lines.append(_mean_line(curves, column, words, number))
+        figures.append(tag("figure", tag("h3", title), line_chart(lines, "epoch", label, floor=floor)))
+    note = f"Mean and standard deviation over {len(curves)} seeds." if len(curves) > 1 else ""
+    kept = f"Weights kept: those of the {'best validation' if settings.select == 'best' else 'last'} epoch."
+    return section("Training", tag("p", f"{note} {kept}", cls="soft"), tag("div", *figures, cls="charts"))
+
+
+def _mean_line(curves: list[dict[str, list[float]]], column: str, words: str, number: int) -> Line:
+    length = min(len(curve[column]) for curve in curves)
+    stacked = torch.tensor([curve[column][:length] for curve in curves], dtype=torch.float64)
+    spread = stacked.std(0).tolist() if len(curves) > 1 else None
+    return Line(words, list(range(1, length + 1)), stacked.mean(0).tolist(), spread, number)
+
+
+def _predictions(graph: Graph, logits: torch.Tensor, seeds: Sequence[int]) -> Markup:
+    labels = graph.labels.cpu()
+    word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
+    nodes = nodes.cpu()
+    parts: list[Any] = [tag("p", f"Seed {seeds[0]}, {nodes.numel():,} {word} nodes.", cls="soft")]
+    if nodes.numel():
+        predicted = logits[nodes].argmax(1)
+        counts = confusion(predicted, labels[nodes], graph.num_classes)
+        found = calibration(logits[nodes], labels[nodes])
+        said = f"Bars: accuracy by confidence; on the dashed line both agree. ECE {found.error:.3f}."
+        parts.append(tag("h3", "Confusion matrix"))
+        parts.append(confusion_chart(counts, graph.class_names))
+        reliability = tag(
+            "figure", tag("h3", "Calibration"), calibration_chart(found), tag("figcaption", said)
+        )
+        parts.append(tag("div", reliability, cls="charts"))
+    known = sampled(torch.nonzero(labels != UNKNOWN).flatten())
+    flat = flat_map(logits)[known]
+    right = logits[known].argmax(1) == labels[known]
+    chart = map_chart(flat, labels[known], right, graph.class_names)
+    note = f"{known.numel():,} of {graph.num_nodes:,} nodes by their predictions, in the two directions in "
+    note += "which these differ most (PCA of log-probabilities). Colours are the true classes."
+    parts.append(tag("figure", tag("h3", "Map of the nodes"), chart, tag("figcaption", note)))
+    return section("Predictions", *parts)
