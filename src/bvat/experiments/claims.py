@@ -25,8 +25,9 @@ def claim(holds: bool | None, text: str) -> Claim:
 
 
 def number(value: float, digits: int = 1) -> str:
-    """Return a number with a real minus sign."""
-    return f"{value:.{digits}f}".replace("-", "−")
+    """Return a number with a real minus sign, and none before zero."""
+    shown = f"{value:.{digits}f}"
+    return shown.replace("-", "−") if float(shown) else f"{0:.{digits}f}"
 
 
 def named(dataset: str) -> str:

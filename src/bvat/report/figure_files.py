@@ -48,7 +48,7 @@ def write_figure(result: dict[str, Any], folder: Path) -> list[Path]:
     written = []
     with mpl.rc_context(look):
         panels = result["panels"]
-        figure = Figure(figsize=(4.2 * len(panels), 3.2), layout="constrained")
+        figure = Figure(figsize=(4.2 * len(panels), 3.7), layout="constrained")
         FigureCanvasAgg(figure)
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw(axes, panel, result)
@@ -75,5 +75,5 @@ def _draw(axes: Any, panel: dict[str, Any], result: dict[str, Any]) -> None:
                       markerfacecolor="none", markersize=4, linewidth=1, **look)  # fmt: skip
     axes.set_title(panel["title"], fontsize=9)
     axes.set_xlabel(result["x"]["label"])
-    axes.set_ylabel(result["y"]["label"])
-    axes.legend(fontsize=7)
+    axes.set_ylabel(result["y"]["label"].replace("R_vadv", r"$R_{\mathrm{vadv}}$"))
+    axes.legend(fontsize=7, ncol=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))

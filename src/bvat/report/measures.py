@@ -41,15 +41,16 @@ def calibration(logits: Tensor, labels: Tensor, bins: int = 10) -> Calibration:
 def flat_map(logits: Tensor) -> Tensor:
     """Return two coordinates a node: the two directions in which the predictions differ most (PCA).
 
-    Log-probabilities are taken, cut off below, so that a few extreme nodes do not fill the picture. The sign
-    of each direction is fixed, so that the same predictions give the same map.
+    Each node's logits are centred and brought to length 1 first: where a node lies then says which class it
+    leans to, and a few very sure nodes do not fill the picture. The sign of each direction is fixed, so that
+    the same predictions give the same map.
 
     Shapes: logits (N, C); result (N, 2).
     """
-    scores = logits.double().log_softmax(1).clamp_min(-8)
-    centred = scores - scores.mean(0)
+    leaning = logits.double() - logits.double().mean(1, keepdim=True)
+    leaning = leaning / leaning.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    centred = leaning - leaning.mean(0)
     vectors = torch.linalg.eigh(centred.t() @ centred)[1].flip(1)[:, :2]  # largest variance first
     largest = vectors.abs().argmax(0)
-    vectors = vectors * vectors[largest, torch.arange(vectors.shape[1])].sign()
-    flat = centred @ vectors
+    flat = centred @ (vectors * vectors[largest, torch.arange(vectors.shape[1])].sign())
     return flat if flat.shape[1] == 2 else torch.cat([flat, torch.zeros_like(flat)], 1)

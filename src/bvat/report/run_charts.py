@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bvat.report.html import Markup, join, table, tag
 from bvat.report.measures import Calibration
-from bvat.report.svg import COLOURS, Axes, colour, frame, picture
+from bvat.report.svg import COLOURS, WIDTH, Axes, colour, frame, picture
 
 MOST_CLASSES = 20
 """With more classes a matrix cannot be read: the commonest confusions are listed instead."""
@@ -88,7 +88,7 @@ def map_chart(places: Tensor, labels: Tensor, right: Tensor, names: Sequence[str
 
     Shapes: places (m, 2), labels (m), right bool (m).
     """
-    width, height, edge = 720, 480, 12
+    width, height, edge = WIDTH, 330, 8
     low, high = places.min(0).values, places.max(0).values
     unit = (places - low) / (high - low).clamp_min(1e-12)
     x = (edge + unit[:, 0] * (width - 2 * edge)).tolist()
@@ -99,15 +99,15 @@ def map_chart(places: Tensor, labels: Tensor, right: Tensor, names: Sequence[str
         if good:
             dots.setdefault(label, []).append(f"M{x[i]:.1f} {y[i]:.1f}h0")
         else:
-            crosses.setdefault(label, []).append(f"M{x[i] - 3:.1f} {y[i] - 3:.1f}l6 6m0-6l-6 6")
+            crosses.setdefault(label, []).append(f"M{x[i] - 2:.1f} {y[i] - 2:.1f}l4 4m0-4l-4 4")
     shown: list[Any] = []
     for label, strokes in sorted(dots.items()):
-        look = {"stroke_width": 5, "stroke_linecap": "round", "opacity": 0.55}
+        look = {"stroke_width": 3.6, "stroke_linecap": "round", "opacity": 0.55}
         hint = tag("title", names[label])
         shown.append(tag("path", hint, d="".join(strokes), stroke=class_colour(label, len(names)), **look))
     for label, strokes in sorted(crosses.items()):
         hint = tag("title", f"{names[label]}, predicted as something else")
-        look = {"stroke_width": 1.6, "fill": "none"}
+        look = {"stroke_width": 1.2, "fill": "none"}
         shown.append(tag("path", hint, d="".join(strokes), stroke=class_colour(label, len(names)), **look))
     return join([picture(shown, "map of the nodes", width, height), _classes(names)])
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import load
 
+from bvat.experiments.paper import short
 from bvat.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
 from bvat.report.html import Markup, page, provenance, section, settings_table, tag, tiles
@@ -48,9 +49,10 @@ def write_run_page(
     weights = load((folder.seed_path(seeds[0]) / "weights.safetensors").read_bytes())
     model.load_state_dict(weights)
     logits = predict(model.to(graph.device), graph).cpu()
-    where = f"{settings.method} on {graph.name}"
+    model_name = settings.model.upper()
+    method = model_name if settings.method == "gcn" else f"{model_name} + {short(settings.method)}"
     content = page(
-        where,
+        f"{method} on {graph.name}",
         tag("p", f"{graph!r}; {graph.validation}.", cls="soft"),
         _numbers(summary),
         _curves(curves, settings),
@@ -137,22 +139,24 @@ def _predictions(graph: Graph, logits: torch.Tensor, seeds: Sequence[int]) -> Ma
     word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
     nodes = nodes.cpu()
     parts: list[Any] = [tag("p", f"Seed {seeds[0]}, {nodes.numel():,} {word} nodes.", cls="soft")]
+    charts = []
     if nodes.numel():
         predicted = logits[nodes].argmax(1)
         counts = confusion(predicted, labels[nodes], graph.num_classes)
         found = calibration(logits[nodes], labels[nodes])
         said = f"Bars: accuracy by confidence; on the dashed line both agree. ECE {found.error:.3f}."
-        parts.append(tag("h3", "Confusion matrix"))
-        parts.append(confusion_chart(counts, graph.class_names))
-        reliability = tag(
-            "figure", tag("h3", "Calibration"), calibration_chart(found), tag("figcaption", said)
+        parts += [tag("h3", "Confusion matrix"), confusion_chart(counts, graph.class_names)]
+        charts.append(
+            tag("figure", tag("h3", "Calibration"), calibration_chart(found), tag("figcaption", said))
         )
-        parts.append(tag("div", reliability, cls="charts"))
     known = sampled(torch.nonzero(labels != UNKNOWN).flatten())
-    flat = flat_map(logits)[known]
     right = logits[known].argmax(1) == labels[known]
-    chart = map_chart(flat, labels[known], right, graph.class_names)
-    note = f"{known.numel():,} of {graph.num_nodes:,} nodes by their predictions, in the two directions in "
-    note += "which these differ most (PCA of log-probabilities). Colours are the true classes."
-    parts.append(tag("figure", tag("h3", "Map of the nodes"), chart, tag("figcaption", note)))
+    chart = map_chart(flat_map(logits)[known], labels[known], right, graph.class_names)
+    note = (
+        f"{known.numel():,} of {graph.num_nodes:,} nodes by the classes they lean to, in the two directions "
+    )
+    note += "that tell them apart best (PCA of the logits, each node's brought to length 1). Colours are the "
+    note += "true classes."
+    charts.append(tag("figure", tag("h3", "Map of the nodes"), chart, tag("figcaption", note)))
+    parts.append(tag("div", *charts, cls="charts"))
     return section("Predictions", *parts)

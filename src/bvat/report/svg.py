@@ -10,7 +10,7 @@ from typing import Any
 from bvat.report.html import Markup, join, tag, text
 
 WIDTH, HEIGHT = 440, 290
-LEFT, RIGHT, TOP, BOTTOM = 56, 10, 10, 42
+LEFT, RIGHT, TOP, BOTTOM = 60, 10, 10, 42
 COLOURS = 8
 
 
