@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import bench, data, predict, reproduce, train, tune
+from bvat.cli import audit, bench, data, predict, reproduce, train, tune
 from bvat.errors import BvatError
 
 # The base of all complaints about arguments; typer exports only this child of it.
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
+app.command("audit")(audit.audit)
 app.command("reproduce")(reproduce.reproduce)
 app.command("tune")(tune.tune)
 app.command("bench")(bench.bench)

@@ -111,11 +111,21 @@ def smallest_perturbation(model: ProjectedModel, graph: Graph, node: int) -> tup
 
     Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if nothing was found.
     """
-    (around, bound), *_ = _neighbourhoods(model, graph, torch.tensor([node]))
-    with torch.no_grad():
-        flip = smallest_flip(around, bound)
+    around, flip = _flip_of(model, graph, node)
     r = torch.zeros(graph.num_nodes, graph.num_features, dtype=flip.r.dtype, device=graph.device)
     return r.index_copy_(0, around.fields.nodes, around.space.to_dense(flip.r)), flip
+
+
+def perturbed_rows(model: ProjectedModel, graph: Graph, node: int) -> tuple[Tensor, Tensor]:
+    """Return the receptive field of a node, int64 (m), and how long each row of that perturbation is, (m)."""
+    around, flip = _flip_of(model, graph, node)
+    return around.fields.nodes.cpu(), around.space.row_squares(flip.r).sqrt().cpu()
+
+
+def _flip_of(model: ProjectedModel, graph: Graph, node: int) -> tuple[Neighbourhoods, Flip]:
+    (around, bound), *_ = _neighbourhoods(model, graph, torch.tensor([node]))
+    with torch.no_grad():
+        return around, smallest_flip(around, bound)
 
 
 def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
