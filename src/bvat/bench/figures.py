@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from bvat.bench.growth import AXES
+from bvat.bench.plan import METHODS
 
 MISSING = "no plots, because matplotlib is not installed: pip install matplotlib"
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 """Distinct for colour-blind readers too."""
+
+_OF_METHOD = dict(zip(METHODS, COLOURS, strict=True))
 
 Groups = dict[str, dict[str, float | None]]
 
@@ -65,6 +68,11 @@ def _draw(figure: Any, results: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "limit", drawn
 
 
+def _colour(name: str, place: int) -> str:
+    """Return the colour of a method, the same in every plot, or one by the place of what is no method."""
+    return _OF_METHOD.get(name, COLOURS[place % len(COLOURS)])
+
+
 def _panels(figure: Any, rows: int) -> tuple[Any, list[Any]]:
     drawn = figure(figsize=(8, 3.2 * rows), layout="constrained")
     return drawn, [drawn.add_subplot(rows, 1, k + 1) for k in range(rows)]
@@ -81,7 +89,7 @@ def _bars(axis: Any, groups: Groups, label: str, *, log: bool) -> None:
     for k, name in enumerate(names):
         here = [(g, row[name]) for g, row in enumerate(groups.values()) if row.get(name) is not None]
         places = [g + (k - (len(names) - 1) / 2) * width for g, _ in here]
-        axis.bar(places, [value for _, value in here], width, label=name, color=COLOURS[k % len(COLOURS)])
+        axis.bar(places, [value for _, value in here], width, label=name, color=_colour(name, k))
     axis.set_xticks(range(len(groups)), list(groups))
     axis.set_ylabel(label)
     if log:
@@ -96,15 +104,19 @@ def _growth(figure: Any, growth: dict[str, Any]) -> Any:
     for column, along in enumerate(AXES):
         for row, (key, label) in enumerate((("epoch_ms", "ms an epoch"), ("peak_mb", "peak MiB"))):
             axis = drawn.add_subplot(2, len(AXES), row * len(AXES) + column + 1)
+            sizes: set[int] = set()
             for k, (method, fitted) in enumerate(growth["exponents"][along].items()):
                 chosen = [p for p in growth["points"] if (p["axis"], p["method"]) == (along, method)]
                 exponent = fitted[key]
                 text = method if exponent is None else f"{method}, exponent {exponent:.2f}"
-                axis.plot(
-                    [p[along] for p in chosen], [p[key] for p in chosen], "o-", label=text, color=COLOURS[k]
-                )
+                along_x = [p[along] for p in chosen]
+                axis.plot(along_x, [p[key] for p in chosen], "o-", label=text, color=_colour(method, k))
+                sizes.update(along_x)
             axis.set_xscale("log")
             axis.set_yscale("log")
+            if along == "hidden":  # less than two decades: the sizes say more than powers of ten
+                axis.set_xticks(sorted(sizes), [str(size) for size in sorted(sizes)])
+                axis.minorticks_off()
             axis.set_xlabel(along)
             axis.set_ylabel(label)
             axis.grid(linewidth=0.4)

@@ -61,7 +61,7 @@ def measure_spaces(
     effort = Effort(warmup=1, rounds=plan.memory_epochs, seconds=0.0, least=plan.memory_epochs)
     cells = [Cell(source, chosen.as_dict(), effort) for chosen in settings.values()]
     # memory does not depend on what runs beside, so as many as there are cores (few, for their memory)
-    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         for (method, space), cell in zip(settings, pool.map(run_cell, cells), strict=True):
             if "reason" in cell:
                 skipped.append(f"{dataset}, memory of {method} in space {space}: {cell['reason']}")
