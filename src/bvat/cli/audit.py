@@ -24,7 +24,7 @@ def audit(
     run: Run,
     out: Annotated[Path, typer.Option(help="CSV file to write", show_default=False)],
     epsilon: Annotated[
-        float, typer.Option(help="length of the perturbation of each feature row, for LDS", min=0)
+        float, typer.Option(help="length of the perturbation of each feature row, for LDS")
     ] = 0.03,
     compare: Annotated[
         str | None, typer.Option(help="another run on the same graph, trained in another way")
@@ -51,11 +51,12 @@ def audit(
 
       bvat audit runs/cora-obvat --compare runs/cora-gcn --out audit.csv --page audit.html
     """
-    from bvat.inference.audit import sample_nodes
+    from bvat.inference.audit import check_epsilon, sample_nodes
     from bvat.inference.runs import open_run
     from bvat.inference.tables import audit_csv, check_writable, write_text
     from bvat.training.pool import thread_count
 
+    check_epsilon(epsilon)
     check_writable(out, *([page] if page is not None else []))
     runs = [open_run(path) for path in (run, compare) if path is not None]
     if runs[-1].about["graph"] != runs[0].about["graph"]:

@@ -85,8 +85,7 @@ def audit(
         >>> found = audit(model, graph, epsilon=0.03)
         >>> found.nodes[found.smallest.argmin()]  # the most fragile one
     """
-    if not 0 <= epsilon < float("inf"):
-        raise SettingsError(f"epsilon must be finite and not negative, not {epsilon}")
+    check_epsilon(epsilon)
     chosen = torch.arange(graph.num_nodes) if nodes is None else nodes
     parts: list[tuple[Tensor, ...]] = []
     done = 0
@@ -104,6 +103,12 @@ def audit(
         if progress is not None:
             progress(done)
     return Audit(epsilon, chosen.cpu(), *(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raise SettingsError unless epsilon is a length."""
+    if not 0 <= epsilon < float("inf"):
+        raise SettingsError(f"epsilon must be finite and not negative, not {epsilon}")
 
 
 def smallest_perturbation(model: ProjectedModel, graph: Graph, node: int) -> tuple[Tensor, Flip]:
