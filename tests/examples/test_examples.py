@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CASES = [("own_loop_pyg.py", "obvat"), ("own_loop_pyg.py", "sbvat"), ("custom_model.py",)]
+CASES = [
+    ("own_loop_pyg.py", "obvat"),
+    ("own_loop_pyg.py", "sbvat"),
+    ("custom_model.py",),
+    ("own_csv.py",),
+    ("estimator.py",),
+]
 
 
 @pytest.mark.parametrize("command", CASES, ids=" ".join)
