@@ -67,9 +67,9 @@ def test_the_loss_is_equation_6(graph: Graph) -> None:
 
 def test_weight_decay_is_on_the_first_layer_only(graph: Graph) -> None:
     model = loop.build_model(quick(), graph)
-    groups = loop.make_optimizer(model, quick(weight_decay=0.25)).param_groups
-    assert [(group["weight_decay"], len(group["params"])) for group in groups] == [(0.25, 1), (0, 1)]
-    assert groups[0]["params"][0] is model.projection()
+    groups = loop.make_optimizer(model, quick(weight_decay=0.25)).groups
+    assert [(weight, len(parameters)) for parameters, weight in groups] == [(0.25, 1), (0, 1)]
+    assert groups[0][0][0] is model.projection()
 
 
 def test_last_and_best_epoch(graph: Graph) -> None:

@@ -34,13 +34,14 @@ def tuned_settings(space: dict[str, Any]) -> set[str]:
     return names
 
 
-def suggest(trial: Any, space: dict[str, Any]) -> dict[str, Any]:
-    """Ask an Optuna trial for values of all settings that apply."""
+def suggest(trial: Any, space: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """Ask an Optuna trial for values of all settings that apply; ``base`` has those that are not searched."""
     values = {name: _suggest(trial, name, span) for name, span in space.items() if name != "when"}
     for setting, parts in space.get("when", {}).items():
-        part = parts.get(values[setting], {})
+        value = values.get(setting, base[setting])
+        part = parts.get(value, {})
         # a name of its own for each condition: the ranges of one name must not differ between trials
-        values |= {name: _suggest(trial, f"{name}.{values[setting]}", span) for name, span in part.items()}
+        values |= {name: _suggest(trial, f"{name}.{value}", span) for name, span in part.items()}
     return values
 
 

@@ -123,7 +123,7 @@ class _Trial:
         search, graph = self.search, self.workshop.graphs[self.search.dataset]
         if graph.test.numel():
             raise AssertionError("a search must not see test nodes")
-        values = suggest(trial, search.space)
+        values = suggest(trial, search.space, search.base().as_dict())
         settings = dataclasses.replace(search.base(), **values)
         trial.set_user_attr("settings", values)
         accuracies: list[float] = []

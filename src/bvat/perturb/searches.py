@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from bvat.adam import adam_step_
 from bvat.errors import SettingsError
 from bvat.perturb.problem import Found, Norm, Problem
 
@@ -193,20 +194,15 @@ class AdamAscent:
 
     def _step(self, problem: Problem, r: Tensor, gradient: Tensor, moments: dict[str, Tensor]) -> None:
         """Make one step of Adam, in one pass over memory: the penalty's gradient is Adam's weight decay."""
-        moments["count"] += 1
-        torch._fused_adam_(
+        adam_step_(
             [r],
             [gradient],
             [moments["first"]],
             [moments["second"]],
-            [],
             [moments["count"]],
             lr=self.step_size,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
+            betas=self.betas,
             weight_decay=2 * self.gamma,
-            eps=1e-8,
-            amsgrad=False,
             maximize=True,
         )
 

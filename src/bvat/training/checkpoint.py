@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,7 +21,7 @@ from bvat.training.settings import Settings
 if TYPE_CHECKING:
     from bvat.training.loop import TrainState
 
-FORMAT = "bvat checkpoint 1"
+FORMAT = "bvat checkpoint 2"
 
 
 def graph_fingerprint(graph: Graph) -> str:
@@ -44,9 +44,8 @@ def save_checkpoint(path: Path, state: TrainState, graph: Graph, settings: Setti
         tensors[f"model.{name}"] = tensor
     for name, tensor in state.best_weights.items():
         tensors[f"best.{name}"] = tensor
-    for index, entries in state.optimizer.state_dict()["state"].items():
-        for name, tensor in entries.items():
-            tensors[f"optimizer.{index}.{name}"] = tensor
+    for name, tensor in state.optimizer.state_dict().items():
+        tensors[f"optimizer.{name}"] = tensor
     if state.regulariser is not None:
         for name, tensor in state.regulariser.state_dict().items():
             tensors[f"regulariser.{name}"] = tensor
@@ -97,13 +96,7 @@ def load_checkpoint(path: Path, state: TrainState, graph: Graph, settings: Setti
     state.model.load_state_dict(part("model."))
     device = graph.device
     state.best_weights = {name: tensor.to(device) for name, tensor in part("best.").items()}
-    optimizer: dict[str, Any] = state.optimizer.state_dict()
-    entries: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in part("optimizer.").items():
-        index, key = name.split(".", 1)
-        entries.setdefault(int(index), {})[key] = tensor
-    optimizer["state"] = entries
-    state.optimizer.load_state_dict(optimizer)
+    state.optimizer.load_state_dict(part("optimizer."))
     if state.regulariser is not None:
         moved = {name: tensor.to(device) for name, tensor in part("regulariser.").items()}
         state.regulariser.load_state_dict(moved)

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bvat.adam import Adam
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.perturb.divergence import entropy
@@ -51,7 +52,7 @@ class TrainState:
     """All that changes during training, and all that a checkpoint holds."""
 
     model: torch.nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizer: Adam
     regulariser: Any
     generator: torch.Generator
     epoch: int = 0
@@ -110,13 +111,11 @@ def train(
     return _result(state, graph, settings, seed)
 
 
-def make_optimizer(model: Any, settings: Settings) -> torch.optim.Optimizer:
+def make_optimizer(model: Any, settings: Settings) -> Adam:
     """Adam, with L2 on the first layer only, as in GCN's own code."""
     first = model.projection()
     rest = [p for p in model.parameters() if p is not first]
-    groups: list[dict[str, Any]] = [{"params": [first], "weight_decay": settings.weight_decay}]
-    groups += [{"params": rest}] if rest else []
-    return torch.optim.Adam(groups, lr=settings.lr, fused=True)
+    return Adam([([first], settings.weight_decay), (rest, 0.0)], lr=settings.lr)
 
 
 def run_epoch(state: TrainState, graph: Graph, settings: Settings) -> dict[str, float]:

@@ -1,0 +1,64 @@
+"""Our Adam against torch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from bvat.adam import Adam, adam_step_
+
+
+def parameters() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((5, 3), (3, 2), (4,))]
+
+
+def test_the_same_steps_as_torch() -> None:
+    ours, theirs = parameters(), parameters()
+    mine = Adam([(ours[:1], 0.1), (ours[1:], 0.0)], lr=0.05)
+    torchs = torch.optim.Adam(
+        [{"params": theirs[:1], "weight_decay": 0.1}, {"params": theirs[1:]}], lr=0.05, foreach=False
+    )
+    for step in range(7):
+        for optimizer, values in ((mine, ours), (torchs, theirs)):
+            optimizer.zero_grad()
+            loss = sum((p * p * (step + 1)).sin().sum() for p in values[: 2 if step == 3 else 3])
+            loss.backward()
+            optimizer.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_taken_up_again() -> None:
+    def run(values: list[nn.Parameter], optimizer: Adam, steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            sum((p.sin() * p).sum() for p in values).backward()
+            optimizer.step()
+
+    whole, part = parameters(), parameters()
+    run(whole, Adam([(whole, 0.0)], 0.1), 6)
+    first = Adam([(part, 0.0)], 0.1)
+    run(part, first, 4)
+    second = Adam([(part, 0.0)], 0.1)
+    second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
+    run(part, second, 2)
+    assert all(torch.equal(a, b) for a, b in zip(whole, part, strict=True))
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.7])
+def test_uphill_with_a_penalty(gamma: float) -> None:
+    """maximize with weight decay 2 gamma goes up ``f - gamma |r|²``."""
+    r, gradient = torch.randn(6, 4), torch.randn(6, 4)
+    expected = r.clone().requires_grad_()
+    torchs = torch.optim.Adam([expected], lr=0.01, maximize=True, foreach=False)
+    ours = r.clone()
+    moments = [torch.zeros_like(r), torch.zeros_like(r), torch.zeros(())]
+    for _ in range(5):
+        adam_step_(
+            [ours], [gradient], *([m] for m in moments), lr=0.01, weight_decay=2 * gamma, maximize=True
+        )
+        expected.grad = gradient - 2 * gamma * expected.detach()
+        torchs.step()
+    torch.testing.assert_close(ours, expected.detach(), rtol=1e-5, atol=1e-6)
