@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import statistics
 import time
 from typing import Any
@@ -23,7 +25,7 @@ ROUNDS = 100
 WARM_UP = 10
 
 
-def epoch_times(graph: Graph, settings: dict[str, Settings], rounds: int = ROUNDS) -> dict[str, float]:
+def epoch_times(graph: Graph, settings: dict[str, Settings], rounds: int) -> dict[str, float]:
     """Return the median time of a training step in milliseconds, by method, measured in turn."""
     states = {}
     for method, chosen in settings.items():
@@ -83,9 +85,6 @@ def collect_time(request: Request, workshop: Workshop) -> dict[str, Any]:
 
 def _measured(workshop: Workshop, dataset: str, settings: dict[str, Settings]) -> dict[str, float]:
     """Measure, unless a result of the same settings is there already."""
-    import hashlib
-    import json
-
     about = {method: chosen.as_dict() for method, chosen in settings.items()}
     content = json.dumps([about, workshop.fingerprints[dataset], ROUNDS], sort_keys=True)
     key = hashlib.sha256(content.encode()).hexdigest()[:20]
@@ -94,6 +93,6 @@ def _measured(workshop: Workshop, dataset: str, settings: dict[str, Settings]) -
         stored: dict[str, float] = json.loads(path.read_text("utf-8"))["ms"]
         return stored
     except (OSError, ValueError, KeyError, TypeError):
-        times = epoch_times(workshop.graphs[dataset], settings)
+        times = epoch_times(workshop.graphs[dataset], settings, ROUNDS)
         write_json(path, {"key": key, "dataset": dataset, "ms": times, "settings": about})
         return times

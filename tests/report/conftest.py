@@ -1,0 +1,21 @@
+"""A finished run folder with a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bvat.cli.main import main
+from bvat.data import save_graph, synthetic_graph
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    save_graph(synthetic_graph(nodes=200, edges=600, features=60, classes=4), folder / "small.npz")
+    command = ["train", str(folder / "small.npz"), "--seeds", "2", "--jobs", "1", "--epochs", "12", "--json"]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--out", str(folder / "run")])
+    assert ended.value.code == 0
+    return folder / "run"

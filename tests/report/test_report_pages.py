@@ -1,0 +1,158 @@
+"""Pages and figure files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_checks import EVIL, check_page, made_up_results
+
+from bvat.cli.main import main
+from bvat.data import load_graph, save_graph, synthetic_graph
+from bvat.errors import SettingsError
+from bvat.report import figure_files
+from bvat.report.figure_files import write_figure
+from bvat.report.html import claim_list, table, tag
+from bvat.report.markdown import table2_markdown
+from bvat.report.paper_files import write_paper_files
+from bvat.report.paper_page import paper_page, signed
+from bvat.report.run_page import train_command, write_run_page
+from bvat.training.run_folder import RunFolder
+from bvat.training.settings import Settings
+
+
+def test_paper_page_says_what_reproduces() -> None:
+    seen = check_page(paper_page(made_up_results()))
+    words = " ".join(seen.words)
+    for expected in ("▲ +2.0 above", "● +0.1 within", "▼ −3.0 below", "paper 83.6 ± 0.5",
+                     "What does not reproduce", "Short of it: O-BVAT on Cora (80.6 against 83.6 ± 0.5)",
+                     "GCN + consistency", "Figure 1a: 4 of 4 statements hold.",
+                     "bvat reproduce all --datasets cora", "labels of cora", "torch 2", "S-BVAT, paper"):  # fmt: skip
+        assert expected in words
+    assert seen.tags.count("svg") > 1
+
+
+def test_names_cannot_break_a_page() -> None:
+    content = paper_page(made_up_results(EVIL))
+    seen = check_page(content)
+    assert "<script" not in content
+    assert EVIL in " ".join(seen.words)
+    assert tag("p", EVIL, title=EVIL) == (
+        '<p title="&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;&#x27;">'
+        "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;&#x27;</p>"
+    )
+    assert "<b>" not in table(["<b>"], [["<b>", "<b>"]]) + claim_list([{"holds": True, "text": "<b>"}])
+
+
+def test_files_of_a_folder(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report: pip install 'bvat[report]'")
+    for name, result in made_up_results().items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    written = write_paper_files(tmp_path)
+    assert [path.name for path in written] == ["report.html", "table2.md", "fig1a.svg", "fig1a.png"]
+    assert (tmp_path / "fig1a.png").read_bytes().startswith(b"\x89PNG")
+    first = (tmp_path / "fig1a.svg").read_bytes()
+    assert b"<svg" in first
+    assert b"S-BVAT, paper" in first
+    write_figure(made_up_results()["fig1a"], tmp_path)
+    assert (tmp_path / "fig1a.svg").read_bytes() == first
+    (tmp_path / "fig3.json").write_text("{")
+    with pytest.raises(SettingsError, match=r"fig3\.json cannot be read"):
+        write_paper_files(tmp_path)
+
+
+def test_without_matplotlib_there_is_still_a_page(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    assert not figure_files.matplotlib_there()
+    (tmp_path / "fig1a.json").write_text(json.dumps(made_up_results()["fig1a"]))
+    assert [path.name for path in write_paper_files(tmp_path)] == ["report.html"]
+
+
+def test_markdown() -> None:
+    lines = table2_markdown(made_up_results()["table2"]).splitlines()
+    assert lines[0] == "| test accuracy (%) | cora |"
+    assert "| GCN + O-BVAT | 80.6 ± 0.2 (83.6) |" in lines
+    assert "| GCN + consistency | 83.0 ± 0.2 |" in lines
+    assert (signed(0.04), signed(-0.04), signed(-1.0), signed(2.0)) == ("0.0", "0.0", "−1.0", "+2.0")
+
+
+def test_run_page(run_folder: Path) -> None:
+    seen = check_page((run_folder / "report.html").read_text("utf-8"))
+    words = " ".join(seen.words)
+    for expected in ("GCN + O-BVAT on synthetic", "Loss", "Accuracy", "R_vadv", "Perturbation",
+                     "Confusion matrix", "Calibration", "ECE", "Map of the nodes", "predicted wrong",
+                     "--epochs 12"):  # fmt: skip
+        assert expected in words
+    result = json.loads((run_folder / "result.json").read_text())
+    assert f"{result['test_accuracy']['mean']:.1f} ± {result['test_accuracy']['std']:.1f} %" in words
+    matrix = [int(word) for word in seen.words if word.isdigit()]
+    assert len(matrix) >= 16
+
+
+def test_names_cannot_break_a_run_page(run_folder: Path) -> None:
+    graph = load_graph(run_folder / "graph.npz")
+    named = replace(graph, name=EVIL, class_names=tuple(f"{EVIL}{k}" for k in range(4)), validation=EVIL)
+    folder = RunFolder(run_folder)
+    summary = folder.read("result.json")
+    before = (run_folder / "report.html").read_text("utf-8")
+    write_run_page(folder, named, Settings(**summary["settings"]), [0], summary, EVIL)
+    content = (run_folder / "report.html").read_text("utf-8")
+    (run_folder / "report.html").write_text(before, "utf-8")
+    check_page(content)
+    assert "<script" not in content
+
+
+def test_many_classes_and_no_test_nodes(tmp_path: Path) -> None:
+    graph = synthetic_graph(nodes=150, edges=300, features=60, classes=25, train_per_class=1, val=50, test=0)
+    save_graph(graph, tmp_path / "many.npz")
+    command = [
+        "train",
+        str(tmp_path / "many.npz"),
+        "--method",
+        "gcn",
+        "--epochs",
+        "3",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 0
+    words = " ".join(check_page((tmp_path / "run" / "report.html").read_text("utf-8")).words)
+    assert "the commonest confusions" in words
+    assert "50 validation nodes" in words
+    assert "Perturbation" not in words
+
+
+def test_training_without_a_page(
+    tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_graph(synthetic_graph(nodes=100, edges=200, features=40, classes=2), tmp_path / "small.npz")
+    command = ["train", str(tmp_path / "small.npz"), "--epochs", "2", "--json"]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--out", str(tmp_path / "none"), "--no-report"])
+    assert ended.value.code == 0
+    assert not (tmp_path / "none" / "report.html").exists()
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the pen is dry")
+
+    monkeypatch.setattr("bvat.report.run_page.write_run_page", fail)
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--out", str(tmp_path / "failed")])
+    assert ended.value.code == 0
+    assert "the pen is dry" in capsys.readouterr().err
+    with (tmp_path / "failed" / "metrics.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 2
+
+
+def test_train_command() -> None:
+    options = {"epochs": 5, "keep_moments": False, "text": None, "step_size": 0.1}
+    command = train_command("my graph/", "vat", [3, 4], options)
+    assert command == (
+        "bvat train 'my graph/' --method vat --seeds 2 --seed 3 --epochs 5 --no-keep-moments --step-size 0.1"
+    )
