@@ -46,6 +46,7 @@ def write_articles(folder: Path, count: int = 240) -> None:
 
 
 folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
+folder.mkdir(parents=True, exist_ok=True)
 write_articles(folder)
 graph = bvat.load(folder, text="text", train_per_class=10, val=30)
 print(graph, *graph.notes, sep="\n  ")

@@ -1,0 +1,90 @@
+"""The guide is true: its code and its commands run, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bvat.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Return the python and sh blocks of a page, without those that say that they are not run."""
+    found = BLOCK.finditer(page.read_text("utf-8"))
+    return [
+        (b["kind"], b["code"])
+        for b in found
+        if "not run" not in b["before"] and b["kind"] in ("python", "sh")
+    ]
+
+
+def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(line)
+    if words[0] == "python":
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "argv", words[1:])
+            runpy.run_path(str(ROOT / words[1]), run_name="__main__")
+        return
+    assert words[0] == "bvat"
+    with pytest.raises(SystemExit) as ended:
+        main([*words[1:], *(["--device", "cpu", "--jobs", "1"] if words[1] == "train" else [])])
+    assert not ended.value.code, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_and_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    found = blocks(page)
+    assert found
+    for kind, code in found:
+        if kind == "python":
+            exec(compile(code, page.name, "exec"), names)
+        else:
+            for line in code.splitlines():
+                run_command(line, monkeypatch)
+
+
+def test_what_the_start_page_says_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table shown there is the one that the example makes."""
+    monkeypatch.chdir(tmp_path)
+    run_command("python examples/own_csv.py articles", monkeypatch)
+    shown = re.search(r"```\n(id,label,text\n.*?)```", (ROOT / "docs/index.md").read_text("utf-8"), re.DOTALL)
+    assert shown is not None
+    assert Path("articles/nodes.csv").read_text("utf-8").replace("\r\n", "\n").startswith(shown[1])
+
+
+def test_links_and_pictures_are_there() -> None:
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (page.parent / target).is_file(), (page.name, target)
+        for path in re.findall(r"`((?:examples|docs)/[\w./]+)`", text):
+            assert (ROOT / path).is_file(), (page.name, path)
+    for picture in (ROOT / "docs/pictures").glob("*.svg"):
+        ET.parse(picture)
+        assert picture.stat().st_size < 60_000
+
+
+def test_the_navigation_names_every_page() -> None:
+    named = re.findall(r"^  - .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert sorted(named) == [page.name for page in PAGES]
+    assert len(named) == 4
+
+
+def test_the_extras_named_there_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    table = (ROOT / "docs/index.md").read_text("utf-8").split("| extra | for |")[1].split("##")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) <= set(extras)
