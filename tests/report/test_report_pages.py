@@ -31,7 +31,8 @@ def test_paper_page_says_what_reproduces() -> None:
     for expected in ("▲ +2.0 above", "● +0.1 within", "▼ −3.0 below", "paper 83.6 ± 0.5",
                      "What does not reproduce", "Short of it: O-BVAT on Cora (80.6 against 83.6 ± 0.5)",
                      "GCN + consistency", "Figure 1a: 4 of 4 statements hold.",
-                     "bvat reproduce all --datasets cora", "labels of cora", "torch 2", "S-BVAT, paper"):  # fmt: skip
+                     "bvat reproduce all --datasets cora", "labels of cora", "torch 2",
+                     "S-BVAT, paper"):  # fmt: skip
         assert expected in words
     assert seen.tags.count("svg") > 1
 

@@ -70,15 +70,14 @@ def train(
 
     from bvat.training.run_folder import RunFolder, summary_of
     from bvat.training.seeds import Job, train_seeds
-    from bvat.training.settings import preset
+    from bvat.training.settings import preset, preset_key, short_name
 
     named = {"epochs": epochs, "space": space}
     overrides |= {name: value for name, value in named.items() if value is not None}
-    key = Path(dataset).stem if os.sep in dataset else dataset
-    settings = preset(key, method, **overrides)
+    settings = preset(preset_key(dataset), method, **overrides)
     chosen_device = choose_device(device)
     graph = read_graph(dataset, text, train_per_class, val, split_seed)
-    folder = RunFolder(run_path(out, key, method, resume=resume))
+    folder = RunFolder(run_path(out, short_name(dataset), method, resume=resume))
     folder.start(graph, settings, resume=resume)
     job = Job(graph, settings, folder, resume, threads, chosen_device)
     numbers = list(range(seed, seed + seeds))
@@ -118,9 +117,9 @@ def write_page(
     options: dict[str, Any],
 ) -> None:
     """Write the page of a run; whatever is wrong with it, the trained model is not lost."""
-    from bvat.report.run_page import train_command, write_run_page
-
     try:
+        from bvat.report.run_page import train_command, write_run_page
+
         command = train_command(dataset, settings.method, seeds, options)
         write_run_page(folder, graph, settings, seeds, summary, command)
     except Exception as error:

@@ -57,7 +57,7 @@ class Request:
 
     def seeds_of(self, dataset: str) -> range:
         """Return the seeds of a data set."""
-        return range(self.seeds.get(dataset, self.seeds[DEFAULT]))
+        return range(self.seeds.get(preset_name(dataset), self.seeds[DEFAULT]))
 
     def settings(self, dataset: str, method: str, **rest: Any) -> Settings:
         """Return the preset of a data set and method with the overrides and the rest on top."""
