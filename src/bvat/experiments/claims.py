@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from bvat.experiments.paper import short as title
-from bvat.experiments.request import preset_name
+from bvat.training.settings import short_name
 
 Claim = dict[str, Any]
 
@@ -32,7 +32,7 @@ def number(value: float, digits: int = 1) -> str:
 
 def named(dataset: str) -> str:
     """Return how a data set is written in a sentence."""
-    name = preset_name(dataset)
+    name = short_name(dataset)
     return {"cora": "Cora", "citeseer": "Citeseer", "pubmed": "Pubmed", "nell": "NELL"}.get(name, name)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bvat.errors import SettingsError
 from bvat.experiments.paper import datasets as paper_datasets
 from bvat.graph import Graph
-from bvat.training.settings import METHODS, Settings, preset
+from bvat.training.settings import METHODS, Settings, preset, preset_key, short_name
 
 DEFAULT = "*"
 """The data set that stands for all others in a table of seeds."""
@@ -57,16 +55,11 @@ class Request:
 
     def seeds_of(self, dataset: str) -> range:
         """Return the seeds of a data set."""
-        return range(self.seeds.get(preset_name(dataset), self.seeds[DEFAULT]))
+        return range(self.seeds.get(short_name(dataset), self.seeds[DEFAULT]))
 
     def settings(self, dataset: str, method: str, **rest: Any) -> Settings:
         """Return the preset of a data set and method with the overrides and the rest on top."""
-        return preset(preset_name(dataset), method, **{**self.overrides, **rest})
-
-
-def preset_name(dataset: str) -> str:
-    """Return the name under which the presets know a data set: of a path, its stem."""
-    return Path(dataset).stem if os.sep in dataset else dataset
+        return preset(preset_key(dataset), method, **{**self.overrides, **rest})
 
 
 def parse_seeds(text: str) -> dict[str, int]:

@@ -12,9 +12,10 @@ from bvat.data import load
 from bvat.errors import SettingsError
 from bvat.experiments import figures, table2, timing
 from bvat.experiments.perform import perform
-from bvat.experiments.request import Request, preset_name
+from bvat.experiments.request import Request
 from bvat.experiments.runs import Run, Workshop, versions
 from bvat.files import write_json
+from bvat.training.settings import short_name
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _provenance(request: Request, plan: list[Run]) -> dict[str, Any]:
     """Return what one needs to get the same numbers again."""
     settings: dict[str, dict[str, Any]] = {}
     for run in plan:
-        settings.setdefault(preset_name(run.dataset), {}).setdefault(
+        settings.setdefault(short_name(run.dataset), {}).setdefault(
             run.settings.method, run.settings.as_dict()
         )
     return {

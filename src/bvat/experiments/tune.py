@@ -22,14 +22,14 @@ import torch
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.experiments.perform import perform, progress_bar
-from bvat.experiments.request import about_graph, preset_name
+from bvat.experiments.request import about_graph
 from bvat.experiments.runs import Run, Workshop, versions
 from bvat.experiments.space import parameters, search_space, suggest, tuned_settings
 from bvat.experiments.statistics import sample
 from bvat.files import write_json
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.pool import Report, run_tasks
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings, preset, preset_key, short_name
 
 if TYPE_CHECKING:
     import optuna
@@ -75,7 +75,7 @@ class Search:
     @property
     def name(self) -> str:
         """The name of result file and study."""
-        return f"{preset_name(self.dataset)}-{self.method}"
+        return f"{short_name(self.dataset)}-{self.method}"
 
     @property
     def space(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Search:
 
     def base(self) -> Settings:
         """Return the preset of today."""
-        return preset(preset_name(self.dataset), self.method, **self.overrides)
+        return preset(preset_key(self.dataset), self.method, **self.overrides)
 
     def study_name(self, fingerprint: str) -> str:
         """Return a name that changes with all that the value of a trial depends on."""
@@ -252,7 +252,7 @@ def _result(
         entry["val"] = sample(vals).as_dict()
     chosen = max(finalists, key=lambda entry: entry["val"]["mean"])  # of equals the first: the preset
     return {
-        "dataset": preset_name(search.dataset),
+        "dataset": short_name(search.dataset),
         "method": search.method,
         "objective": "mean validation accuracy (%) of the last epoch; chosen among the finalists on other "
         "seeds than those of the trials; no test label was known to the search",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from bvat.errors import SettingsError
@@ -135,3 +136,14 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
 def has_preset(dataset: str) -> bool:
     """Whether the preset file names this data set."""
     return dataset in _presets()["dataset"]
+
+
+def short_name(dataset: str) -> str:
+    """Return a name for folders and files: of a data set its name, of a path its last part."""
+    return preset_key(dataset) or Path(dataset).resolve().stem or "graph"
+
+
+def preset_key(dataset: str) -> str:
+    """Return the name under which the presets know a data set; nothing for somebody's own graph."""
+    name = dataset.strip().lower()
+    return name if has_preset(name) else ""
