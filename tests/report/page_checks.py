@@ -7,6 +7,7 @@ from typing import Any
 
 from bvat.experiments import paper
 from bvat.experiments.claims import fig1a_claims, table2_claims
+from bvat.experiments.runs import RESULT_FORMAT
 from bvat.experiments.statistics import sample
 from bvat.experiments.table2 import verdict
 from bvat.training.settings import preset
@@ -72,6 +73,7 @@ def made_up_results(name: str = "cora") -> dict[str, dict[str, Any]]:
     about = {"title": name, "nodes": 2708, "edges": 5278, "features": 1433, "classes": 7, "train": 140}
     about |= {"val": 500, "test": 1000, "validation": f"labels of {name}"}
     how = {
+        "format": RESULT_FORMAT,
         "command": f"bvat reproduce all --datasets {name}",
         "versions": {"bvat": "1", "torch": "2"},
         "seeds": {name: 3},

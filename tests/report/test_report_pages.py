@@ -61,9 +61,10 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
     assert b"S-BVAT, paper" in first
     write_figure(made_up_results()["fig1a"], tmp_path)
     assert (tmp_path / "fig1a.svg").read_bytes() == first
-    (tmp_path / "fig3.json").write_text("{")
-    with pytest.raises(SettingsError, match=r"fig3\.json cannot be read"):
-        write_paper_files(tmp_path)
+    for wrong in ("{", "[]", '{"format": 0}'):
+        (tmp_path / "fig3.json").write_text(wrong)
+        with pytest.raises(SettingsError, match="run bvat reproduce fig3 again"):
+            write_paper_files(tmp_path)
 
 
 def test_without_matplotlib_there_is_still_a_page(tmp_path: Path, monkeypatch: Any) -> None:

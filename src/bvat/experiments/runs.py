@@ -27,6 +27,8 @@ from bvat.training.settings import Settings
 
 FORMAT = 1
 """Version of result files and of what is measured; a new one makes all runs be done again."""
+RESULT_FORMAT = 1
+"""Version of the files of tables and figures, which the page is made from."""
 REPORT_EVERY = 10
 """Epochs between two messages about progress."""
 

@@ -13,7 +13,7 @@ from bvat.errors import SettingsError
 from bvat.experiments import figures, table2, timing
 from bvat.experiments.perform import perform
 from bvat.experiments.request import Request
-from bvat.experiments.runs import Run, Workshop, versions
+from bvat.experiments.runs import RESULT_FORMAT, Run, Workshop, versions
 from bvat.files import write_json
 from bvat.training.settings import short_name
 
@@ -71,6 +71,7 @@ def _provenance(request: Request, plan: list[Run]) -> dict[str, Any]:
             run.settings.method, run.settings.as_dict()
         )
     return {
+        "format": RESULT_FORMAT,
         "command": request.command,
         "versions": versions(),
         "seeds": {run.dataset: len(request.seeds_of(run.dataset)) for run in plan},

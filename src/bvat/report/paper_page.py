@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.errors import SettingsError
+from bvat.experiments.runs import RESULT_FORMAT
 from bvat.report.html import (
     Markup,
     claim_list,
@@ -33,11 +34,18 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for name in ORDER:
         path = folder / f"{name}.json"
-        if path.exists():
-            try:
-                found[name] = json.loads(path.read_text("utf-8"))
-            except ValueError as error:
-                raise SettingsError(f"{path} cannot be read ({error}): delete it and run again") from None
+        if not path.exists():
+            continue
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            readable = content["format"] == RESULT_FORMAT
+        except (ValueError, KeyError, TypeError):
+            readable = False
+        if not readable:
+            raise SettingsError(
+                f"{path} is damaged or of another version: run bvat reproduce {name} again, or delete it"
+            )
+        found[name] = content
     return found
 
 
