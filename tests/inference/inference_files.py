@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+from bvat.cli.main import main
 
 CLASSES = ("algebra", "botany", "chess")
 COLUMNS = [f"word{k}" for k in range(24)]
@@ -43,3 +46,33 @@ def write_folder(folder: Path, nodes: list[dict[str, Any]], edges: list[tuple[st
     with (folder / "edges.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("source", "target"), *edges])
     return folder
+
+
+def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Run the command; return its exit code, standard output and standard error."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+def quietly(arguments: list[str]) -> None:
+    """Run a command that has to succeed."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert not ended.value.code
+
+
+def expect(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a command that has to fail with one sentence."""
+    code, out, err = call(arguments, capsys)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.startswith("bvat: ")
+    assert err.count("\n") == 1
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

@@ -77,7 +77,8 @@ class Run:
     def graph(self, path: str | None = None) -> Graph:
         """Return the graph of the run; with a path, another graph, its features made in the same way."""
         if path is not None:
-            return load(path, like=self.kept_graph)
+            kept = self.kept_graph
+            return load(path, like=kept.recipe if kept is not None and kept.recipe else None)
         if self.kept_graph is not None:
             return self.kept_graph
         dataset = str(self.about["dataset"])
