@@ -37,7 +37,7 @@ class NodeClassifier:
         seed: of the weights, the dropout and the search.
         device: "cpu" or "cuda".
         settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. What is left
-            out, or None, is the preset of the graph's name and the method.
+            out, or None, is the preset of the method, for the paper's data sets that of both.
 
     After :meth:`fit`: ``classes_`` (C) names, ``n_features_in_`` D, ``settings_`` as used, ``training_`` what
     was measured (None in a classifier that was loaded).
@@ -78,7 +78,8 @@ class NodeClassifier:
         """
         _require_graph(graph)
         given = {name: value for name, value in self._settings.items() if value is not None}
-        settings = preset(graph.name, self.method, **given)
+        known = "" if graph.recipe else graph.name  # somebody's folder may be called cora too
+        settings = preset(known, self.method, **given)
         self.training_ = train(graph.to(self.device), settings, self.seed)
         self._fitted = build_classifier(
             [self.training_.weights], settings, graph.class_names, graph.num_features, graph.recipe, "memory"

@@ -192,6 +192,13 @@ def test_labels_are_compared_by_name(fitted: bvat.NodeClassifier, graph: Graph) 
     assert fitted.score(turned) == fitted.score(graph)
 
 
+def test_presets_of_the_paper_are_for_its_data_sets(graph: Graph) -> None:
+    theirs = bvat.NodeClassifier(epochs=1).fit(other(graph, name="nell", recipe={}))
+    mine = bvat.NodeClassifier(epochs=1).fit(other(graph, name="nell"))  # a folder of that name
+    assert theirs.settings_ == bvat.preset("nell", "obvat", epochs=1)
+    assert mine.settings_ == bvat.preset("", "obvat", epochs=1) != theirs.settings_
+
+
 def test_parameters() -> None:
     classifier = bvat.NodeClassifier("sbvat", alpha=0.5)
     assert classifier.get_params()["alpha"] == 0.5
