@@ -143,6 +143,8 @@ def test_words_of_sweeps_and_times() -> None:
     assert claim["holds"]
     assert "best validation accuracy 81.0 % at epsilon = 0.2 (paper: 80.5 % at 0.1)" in claim["text"]
     assert "−0.5 to 0.8" in claim["text"]
+    assert sweep_claims({"title": "Cora", "series": [{**line, "paper": None, "compare": line["paper"]}]},
+                        [0.1, 0.2], "epsilon") == [claim]  # fmt: skip
     far = {**line, "mean": [70.0, 71.0]}
     assert not sweep_claims({"title": "Cora", "series": [far]}, [0.1, 0.2], "epsilon")[0]["holds"]
     text = time_claims("cora", {"gcn": 1.0, "obvat": 4.0}, {"gcn": 1.0, "sbvat": 1.1, "obvat": 3.0})

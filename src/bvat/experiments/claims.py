@@ -168,15 +168,16 @@ def sweep_claims(panel: Mapping[str, Any], x: Sequence[float], varied: str) -> l
     claims = []
     for line in panel["series"]:
         best = max(range(len(x)), key=lambda i, line=line: line["mean"][i])  # type: ignore[misc]
-        text = f"{line['label']} on {panel['title']}: best validation accuracy {line['mean'][best]:.1f} % "
+        text = f"{panel['title']}, {line['label']}: best validation accuracy {line['mean'][best]:.1f} % "
         text += f"at {varied} = {x[best]:g}"
         holds = None
-        if line["paper"]:
-            theirs = max(range(len(x)), key=lambda i, line=line: line["paper"][i])  # type: ignore[misc]
-            gaps = [ours - paper for ours, paper in zip(line["mean"], line["paper"], strict=True)]
+        published = line["paper"] or line.get("compare")
+        if published:
+            theirs = max(range(len(x)), key=lambda i, published=published: published[i])  # type: ignore[misc]
+            gaps = [ours - paper for ours, paper in zip(line["mean"], published, strict=True)]
             mean_gap = sum(abs(gap) for gap in gaps) / len(gaps)
             holds = mean_gap <= 1.5
-            text += f" (paper: {line['paper'][theirs]:.1f} % at {x[theirs]:g}); over the range the means are "
+            text += f" (paper: {published[theirs]:.1f} % at {x[theirs]:g}); over the range the means are "
             text += f"{mean_gap:.1f} points from the paper's on average, {number(min(gaps))} to "
             text += f"{number(max(gaps))}"
         claims.append(claim(holds, text + "."))

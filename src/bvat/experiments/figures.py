@@ -133,11 +133,17 @@ def _sweep(
     ]
 
 
+NORMS = {"row": "epsilon a row, as the authors' code", "field": "epsilon a receptive field, as the text"}
+
+
 def _fig3_sweeps(request: Request) -> dict[tuple[str, str], list[list[Run]]]:
     fixed = paper()["fig3"]["settings"]
     return {
-        (dataset, "sbvat"): _sweep(request, dataset, "sbvat", "epsilon", fixed.get(dataset, {}))
+        (dataset, norm): _sweep(
+            request, dataset, "sbvat", "epsilon", {**fixed.get(dataset, {}), "norm": norm}
+        )
         for dataset in request.datasets_of("fig3")
+        for norm in NORMS
     }
 
 
@@ -173,10 +179,14 @@ def _validation(
 def collect_fig3(request: Request, workshop: Workshop) -> dict[str, Any]:
     """Figure 3: validation accuracy of S-BVAT against epsilon."""
     published = paper()["fig3"]["accuracy"]
+    sweeps = _fig3_sweeps(request)
     panels = []
-    for (dataset, method), rows in _fig3_sweeps(request).items():
-        line = _validation(workshop, rows, method, short(method), published.get(dataset))
-        panels.append(_panel(dataset, "", [line]))
+    for dataset in request.datasets_of("fig3"):
+        theirs = published.get(dataset)
+        row = _validation(workshop, sweeps[dataset, "row"], "sbvat", NORMS["row"], theirs)
+        field = _validation(workshop, sweeps[dataset, "field"], "field", NORMS["field"], theirs)
+        # the paper's points are drawn once, and both lines are compared with them
+        panels.append(_panel(dataset, "", [row, {**field, "paper": None, "compare": field["paper"]}]))
     x = paper()["fig3"]["epsilon"]
     title = "Figure 3: validation accuracy of S-BVAT against epsilon"
     claims = [claim for panel in panels for claim in sweep_claims(panel, x, "epsilon")]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.files import write_atomic
+from bvat.report.paper_page import paper_label
 
 LOOKS = {
     "vat": ("#0072b2", "o"),
@@ -14,6 +15,7 @@ LOOKS = {
     "obvat": ("#009e73", "^"),
     "gcn": ("#666666", "D"),
 }
+OTHER = ("#aa4499", "D")
 """Colour and marker of each method, told apart by those who do not see colours too."""
 
 
@@ -64,14 +66,14 @@ def write_figure(result: dict[str, Any], folder: Path) -> list[Path]:
 def _draw(axes: Any, panel: dict[str, Any], result: dict[str, Any]) -> None:
     x = result["x"]["values"]
     for line in panel["series"]:
-        look = dict(zip(("color", "marker"), LOOKS[line["name"]], strict=True))
+        look = dict(zip(("color", "marker"), LOOKS.get(line["name"], OTHER), strict=True))
         low = [mean - std for mean, std in zip(line["mean"], line["std"], strict=True)]
         high = [mean + std for mean, std in zip(line["mean"], line["std"], strict=True)]
         axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
         axes.plot(x, line["mean"], label=line["label"], markersize=4, **look)
         if line["paper"]:
             points = line["paper"]
-            axes.plot(x[: len(points)], points, label=f"{line['label']}, paper", linestyle="--",
+            axes.plot(x[: len(points)], points, label=paper_label(panel, line), linestyle="--",
                       markerfacecolor="none", markersize=4, linewidth=1, **look)  # fmt: skip
     axes.set_title(panel["title"], fontsize=9)
     axes.set_xlabel(result["x"]["label"])

@@ -177,7 +177,7 @@ def _figure(result: dict[str, Any]) -> Markup:
             if line["paper"]:
                 points = line["paper"]
                 lines.append(
-                    Line(f"{line['label']}, paper", x[: len(points)], points, None, number, True, True)
+                    Line(paper_label(panel, line), x[: len(points)], points, None, number, True, True)
                 )
         chart = line_chart(lines, result["x"]["label"], result["y"]["label"])
         charts.append(tag("figure", tag("h3", panel["title"]), chart))
@@ -191,6 +191,12 @@ def _figure(result: dict[str, Any]) -> Markup:
         claim_list(result["claims"]),
         name=result["target"],
     )
+
+
+def paper_label(panel: dict[str, Any], line: dict[str, Any]) -> str:
+    """Return what the paper's series beside a line is called: "the paper" where there is only one."""
+    several = sum(bool(other["paper"]) for other in panel["series"]) > 1
+    return f"{line['label']}, paper" if several else "the paper"
 
 
 def _time(result: dict[str, Any]) -> Markup:
