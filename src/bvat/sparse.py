@@ -26,9 +26,15 @@ with warnings.catch_warnings():
 
 
 def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
-    """Return ``csr @ dense`` without autograd, into memory that need not be cleared first."""
+    """Return ``csr @ dense`` without autograd, into memory that need not be cleared first.
+
+    The result lies in memory as ``dense`` does, by rows or by columns, which saves transpositions.
+    """
+    rows, width = csr.shape[0], dense.shape[1]
+    by_columns = width > 1 and dense.stride() == (1, dense.shape[0])
     with torch.no_grad():
-        return dense.new_empty(csr.shape[0], dense.shape[1]).addmm_(csr, dense, beta=0)
+        result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
+        return result.addmm_(csr, dense, beta=0)
 
 
 class _Product(torch.autograd.Function):

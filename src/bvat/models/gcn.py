@@ -51,7 +51,8 @@ def gcn_forward(
             state = trace.inputs[-1] @ weight
         else:
             trace.inputs.append(hidden)
-            state = adjacency.product(hidden @ weight)
+            # by columns: a product with few columns is several times faster that way, and so is softmax
+            state = adjacency.product((weight.t() @ hidden.t()).t())
     return state, trace
 
 

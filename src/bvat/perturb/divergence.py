@@ -46,8 +46,8 @@ def _layout(logits: Tensor) -> tuple[Tensor, int]:
 
 
 def _rows(values: Tensor, dim: int) -> Tensor:
-    """Undo :func:`_layout`: return (n, C)."""
-    return values if dim == 1 else values.t().contiguous()
+    """Undo :func:`_layout`: return (n, C), lying in memory as it is."""
+    return values if dim == 1 else values.t()
 
 
 def entropy(logits: Tensor) -> Tensor:
