@@ -28,9 +28,9 @@ class Growth:
     Nodes are edges / 10, so that the average degree is 20.
     """
 
-    edges: tuple[int, ...] = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
+    edges: tuple[int, ...] = (10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
     features: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
-    hidden: tuple[int, ...] = (16, 32, 64, 128, 256)
+    hidden: tuple[int, ...] = (16, 64, 256)
     methods: tuple[str, ...] = ("gcn", "obvat")
     base_edges: int = 100_000
     base_features: int = 1_000
@@ -38,7 +38,7 @@ class Growth:
     classes: int = 8
     fit_edges_from: int = 100_000
     """The exponent against edges is fitted from here on; below, fixed costs hide the growth."""
-    effort: Effort = Effort(warmup=2, rounds=30, seconds=10.0, least=3)
+    effort: Effort = Effort(warmup=1, rounds=30, seconds=5.0, least=2)
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Plan:
     spaces: tuple[str, ...] = SPACES
     dense_at_most_gb: float = 4.0
     """A dense perturbation that takes more than this a copy is skipped."""
-    method_effort: Effort = Effort()
-    pyg_effort: Effort = Effort(rounds=100, seconds=30.0)
-    space_effort: Effort = Effort(warmup=1, rounds=50, seconds=15.0, least=3)
+    method_effort: Effort = Effort(seconds=30.0)
+    pyg_effort: Effort = Effort(warmup=2, rounds=100, seconds=12.0)
+    space_effort: Effort = Effort(warmup=1, rounds=50, seconds=8.0, least=3)
     memory_epochs: int = 3
     growth: Growth | None = Growth()
     limit: bool = True

@@ -22,7 +22,7 @@ def bench(
     """Measure time and memory: methods, torch_geometric's GCN, perturbation spaces, growth, and the limit.
 
     Everything that is compared is measured in turn in one process with one thread; an epoch is the training
-    step and the evaluation after it, as in bvat train. The full run takes half an hour on a quiet machine.
+    step and the evaluation after it, as in bvat train. The full run takes a quarter of an hour.
 
     Examples:
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import resource
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from bvat.graph import Graph
+from bvat.memory import peak_mb
 from bvat.training.loop import train
 from bvat.training.pool import Report, run_tasks, thread_count
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
 
-__all__ = ["Job", "Progress", "peak_rss_mb", "thread_count", "train_seed", "train_seeds"]
+__all__ = ["Job", "Progress", "thread_count", "train_seed", "train_seeds"]
 
 REPORT_EVERY = 10
 """Epochs between two messages about progress."""
@@ -34,12 +33,6 @@ class Job:
     resume: bool
     threads: int
     device: str
-
-
-def peak_rss_mb() -> float:
-    """Return the most memory this process has used, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
 def train_seed(job: Job, seed: int, progress: Progress) -> dict[str, Any]:
@@ -63,7 +56,7 @@ def train_seed(job: Job, seed: int, progress: Progress) -> dict[str, Any]:
             on_epoch=report,
         )
     progress(seed, job.settings.epochs)
-    return job.folder.finish(trained, peak_rss_mb())
+    return job.folder.finish(trained, peak_mb())
 
 
 def train_seeds(job: Job, seeds: list[int], jobs: int, progress: Progress) -> list[dict[str, Any]]:

@@ -6,10 +6,9 @@ the parent's memory too, because a child starts as a copy of it.
 
 from __future__ import annotations
 
+import resource
 import sys
 from pathlib import Path
-
-from bvat.training.seeds import peak_rss_mb
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -31,13 +30,13 @@ def reset_peak() -> bool:
 def peak_mb() -> float:
     """Return the peak since :func:`reset_peak`, or of the whole life of the process, in MiB."""
     found = _status("VmHWM:")
-    return peak_rss_mb() if found is None else found
+    return _peak_with_parent() if found is None else found
 
 
 def current_mb() -> float:
     """Return what is in use now (the peak so far where the system does not tell), in MiB."""
     found = _status("VmRSS:")
-    return peak_rss_mb() if found is None else found
+    return _peak_with_parent() if found is None else found
 
 
 def _status(name: str) -> float | None:
@@ -46,3 +45,8 @@ def _status(name: str) -> float | None:
     except OSError:
         return None
     return next((int(line.split()[1]) / 2**10 for line in lines if line.startswith(name)), None)
+
+
+def _peak_with_parent() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
