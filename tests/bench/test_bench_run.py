@@ -15,7 +15,8 @@ from bvat.training.settings import Settings
 
 KEYS = {
     "epoch_ms", "epoch_ms_p10", "step_ms", "step_ms_p10", "pyg_gcn_epoch_ms", "pyg", "space_epoch_ms",
-    "space_epoch_ms_p10", "space_step_ms", "space_peak_mb", "space_process_peak_mb", "growth", "limit",
+    "space_epoch_ms_p10", "space_step_ms", "space_peak_mb", "space_process_peak_mb", "growth",
+    "search", "limit",
     "ratios", "skipped", "settings", "versions", "machine", "about", "seconds",
 }  # fmt: skip
 

@@ -217,10 +217,10 @@ def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None
     losses = [row["supervised"] for row in trained.metrics]
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
     model = build_model(settings, single)
-    first, *rest = make_optimizer(model, settings).param_groups
-    assert first["params"] == [model.projection()]
-    assert first["weight_decay"] > 0
-    assert sum(len(group["params"]) for group in rest) == len(list(model.parameters())) - 1
+    first, *rest = make_optimizer(model, settings).groups
+    assert first[0] == [model.projection()]
+    assert first[1] > 0
+    assert sum(len(parameters) for parameters, _ in rest) == len(list(model.parameters())) - 1
 
 
 @every_model

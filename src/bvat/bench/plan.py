@@ -55,6 +55,7 @@ class Plan:
     pyg_effort: Effort = Effort(warmup=2, rounds=100, seconds=12.0)
     space_effort: Effort = Effort(warmup=1, rounds=50, seconds=8.0, least=3)
     memory_epochs: int = 3
+    search_datasets: tuple[str, ...] = ("cora", "citeseer", "pubmed")
     growth: Growth | None = Growth()
     limit: bool = True
 
@@ -70,6 +71,7 @@ QUICK = Plan(
     pyg_effort=Effort(warmup=1, rounds=50, seconds=4.0, least=3),
     space_effort=Effort(warmup=1, rounds=30, seconds=2.0, least=2),
     memory_epochs=2,
+    search_datasets=(),
     growth=None,
     limit=False,
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bvat.bench.epochs import settings_of
 from bvat.bench.growth import measure_growth
 from bvat.bench.limit import limit_of, machine_rates, measure_limit
 from bvat.bench.machine import machine, versions
@@ -15,6 +16,7 @@ from bvat.bench.methods import measure_methods
 from bvat.bench.plan import Plan
 from bvat.bench.pyg import measure_pyg
 from bvat.bench.ratios import all_ratios
+from bvat.bench.search import measure_search
 from bvat.bench.spaces import measure_spaces
 from bvat.bench.work import Sizes
 from bvat.data import load
@@ -29,6 +31,8 @@ ABOUT = {
     "its two forms; pyg has both forms and ours, measured in turn",
     "space_peak_mb": "MiB: most memory during training less what the process held before it read the graph",
     "space_process_peak_mb": "MiB: most memory of the whole process, libraries and reading included",
+    "search": "R_vadv of ten cold steps of Adam and of one warm full step (fast) at the same mean row norm, "
+    "every 20 epochs of training with O-BVAT",
     "growth.exponent": "of O-BVAT's epoch_ms against edges; growth.exponents has the others",
     "limit": "bytes and flops by the formulas of bvat.bench.work at the measured rates; "
     "fraction = limit_ms / epoch_ms",
@@ -51,6 +55,7 @@ def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
         pyg: dict[str, Any] = {}
         spaces: dict[str, Any] = {}
         limits: dict[str, Any] = {}
+        searches: dict[str, Any] = {}
         skipped: list[str] = []
         rates = machine_rates() if plan.limit else {}
         for source in plan.datasets:
@@ -67,6 +72,9 @@ def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
                 skipped.append(f"{name}, torch_geometric: {pyg[name]['reason']}")
             spaces[name], without = measure_spaces(graph, source, name, plan, report)
             skipped += without
+            if name in plan.search_datasets:
+                report(f"{name}: strength of the fast search")
+                searches[name] = measure_search(graph, settings_of(name, "obvat"))
         growth = None
         if plan.growth is not None:
             growth, failed = measure_growth(plan.growth, report)
@@ -83,6 +91,7 @@ def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
         "pyg_gcn_epoch_ms": {name: _faster(measured) for name, measured in pyg.items()},
         "pyg": pyg,
         **_by_space(spaces, ("epoch_ms", "epoch_ms_p10", "step_ms", "peak_mb", "process_peak_mb")),
+        "search": searches,
         "growth": growth,
         "limit": limit,
         "ratios": all_ratios(methods, pyg, spaces),

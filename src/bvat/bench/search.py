@@ -1,0 +1,53 @@
+"""How strong the fast search is: R_vadv against that of ten cold steps of Adam, during training.
+
+A model is trained with O-BVAT by Adam. In every epoch both searches look for a perturbation of the same
+model, under the same dropout masks: Adam's T = 10 steps from a cold start, and one full step of the fast
+search, warm from its own last perturbation, with every row as long as Adam's rows are on average.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bvat.graph import Graph
+from bvat.perturb.regulariser import Regulariser
+from bvat.perturb.searches import AdamAscent, FastAscent
+from bvat.training.build import build_model, build_regulariser
+from bvat.training.loop import TrainState, make_optimizer, training_step
+from bvat.training.settings import Settings
+
+
+def measure_search(graph: Graph, settings: Settings, *, every: int = 20) -> dict[str, Any]:
+    """Return R_vadv of both searches every so many epochs, and the least and mean of their ratios.
+
+    Args:
+        graph: what is trained on.
+        settings: of O-BVAT with Adam.
+        every: epochs between two measurements.
+    """
+    generator = torch.Generator().manual_seed(0)
+    model: Any = build_model(settings, graph, generator)
+    state = TrainState(
+        model, make_optimizer(model, settings), build_regulariser(settings, generator), generator
+    )
+    adam = AdamAscent(settings.steps, settings.step_size, settings.gamma, settings.start)
+    fast = FastAscent(epsilon=0.0, steps=1)
+    points = []
+    for epoch in range(1, settings.epochs + 1):
+        training_step(state, graph, settings)
+        masks = model.draw_masks(graph, generator)
+        projected = model.project(graph, masks).detach()
+        logits = model.propagate(graph, projected, masks).detach()
+        found = {}
+        for name, search in (("adam", adam), ("fast", fast)):
+            same = torch.Generator().manual_seed(epoch)  # the masks are drawn first, so they are the same
+            regulariser = Regulariser(search=search, dropout="reuse", generator=same)
+            found[name] = regulariser(model, graph, logits, masks, projected)
+            fast.epsilon = float(found["adam"].row_norm)
+        if epoch % every == 0:
+            values = {name: outcome.r_vadv for name, outcome in found.items()}
+            points.append({"epoch": epoch, "row_norm": fast.epsilon, **values})
+    ratios = [point["fast"] / point["adam"] for point in points]
+    return {"points": points, "least_ratio": min(ratios), "mean_ratio": sum(ratios) / len(ratios)}
