@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from bvat.graph import Graph
 from bvat.sparse import SparseMatrix, SymmetricMatrix
 
 
@@ -110,3 +111,13 @@ def test_a_matrix_without_entries() -> None:
     assert torch.equal(s @ torch.ones(4, 2), torch.zeros(3, 2))
     assert torch.equal(s.transposed_product(torch.ones(3, 2)), torch.zeros(4, 2))
     assert "3 x 4" in repr(s)
+
+
+@pytest.mark.parametrize("limit", [0, 2**18])
+def test_products_of_matrices_by_columns(graph: Graph, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Small ones stay by columns, large ones are laid by rows; the product is the same."""
+    monkeypatch.setattr("bvat.sparse.BY_COLUMNS_UP_TO", limit)
+    dense = torch.randn(5, graph.num_nodes).t()
+    found = graph.propagation.product(dense)
+    assert found.is_contiguous() == (limit == 0)
+    torch.testing.assert_close(found, graph.propagation.to_dense() @ dense)
