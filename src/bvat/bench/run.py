@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from bvat.bench.epochs import settings_of
@@ -20,8 +18,8 @@ from bvat.bench.search import measure_search
 from bvat.bench.spaces import measure_spaces
 from bvat.bench.work import Sizes
 from bvat.data import load
-from bvat.training.seeds import thread_count
-from bvat.training.settings import Settings
+from bvat.training.pool import thread_count
+from bvat.training.settings import Settings, short_name
 
 ABOUT = {
     "epoch_ms": "median of an epoch as bvat train makes it: the training step and the evaluation after it",
@@ -59,7 +57,7 @@ def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
         skipped: list[str] = []
         rates = machine_rates() if plan.limit else {}
         for source in plan.datasets:
-            name = key_of(source)
+            name = short_name(source)
             graph = load(source)
             report(f"{name}: methods {', '.join(plan.methods)}")
             methods[name] = measure_methods(graph, name, plan.methods, plan.method_effort)
@@ -102,11 +100,6 @@ def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
         "about": ABOUT,
         "seconds": time.perf_counter() - started,
     }
-
-
-def key_of(source: str) -> str:
-    """Return the name under which the results of a data set, or of a graph at a path, are reported."""
-    return Path(source).stem if os.sep in source else source
 
 
 def _faster(measured: dict[str, Any]) -> float | None:

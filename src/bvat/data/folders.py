@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from bvat.errors import DataError
+from bvat.files import write_atomic
 
 SUBFOLDERS = ("", "planetoid", "nell")
 """Where in ``$BVAT_DATA`` and in the cache a raw file may lie."""
@@ -57,30 +56,13 @@ def read_from(folder: Path, name: str) -> tuple[Path, bytes] | None:
     return None
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that others see all of it or nothing, whatever interrupts us; raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # mkstemp makes it private; a cache may be shared
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
-
-
 def keep(relative: str, content: bytes) -> None:
     """Put a file into the cache; where that cannot be done say so once and go on without."""
     folder = cache_folder()
     try:
         if folder is None:
             raise OSError("there is no home folder")
-        write_atomically(folder / relative, content)
+        write_atomic(folder / relative, content)
     except OSError as fault:
         _warn_once(str(folder), fault.strerror or str(fault))
 

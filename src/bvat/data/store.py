@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from bvat.data.folders import write_atomically
 from bvat.errors import DataError, GraphError
+from bvat.files import write_atomic
 from bvat.graph import Graph
 from bvat.sparse import SparseMatrix, SymmetricMatrix
 
@@ -35,7 +35,7 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     if not target.parent.is_dir():
         raise DataError(f"the folder {target.parent} does not exist: make it first")
     try:
-        write_atomically(target, graph_to_bytes(graph))
+        write_atomic(target, graph_to_bytes(graph))
     except OSError as fault:
         raise DataError(f"{target} cannot be written ({fault.strerror}): choose another place") from None
 

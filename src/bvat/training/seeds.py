@@ -14,8 +14,6 @@ from bvat.training.pool import Report, run_tasks, thread_count
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
 
-__all__ = ["Job", "Progress", "thread_count", "train_seed", "train_seeds"]
-
 REPORT_EVERY = 10
 """Epochs between two messages about progress."""
 
