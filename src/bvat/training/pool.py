@@ -120,6 +120,9 @@ def _work(work: Any, threads: int, waiting: Any, events: Any, parent: int) -> No
                 events.put(("error", number, traceback.format_exc()))
     except KeyboardInterrupt:
         pass
+    finally:
+        # nothing is left to save: ended while it shuts down, the process shall not leave a traceback
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _interrupt(*_: Any) -> None:
