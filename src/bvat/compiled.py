@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@cache
+def _numba_is_there() -> bool:
+    return find_spec("numba") is not None
+
+
+def usable(*tensors: Tensor) -> bool:
+    """Tell whether the functions of :mod:`bvat.kernels` work on these tensors."""
+    first = tensors[0]
+    return (
+        first.device.type == "cpu"
+        and first.dtype in (torch.float32, torch.float64)
+        and all(tensor.dtype == first.dtype and tensor.device == first.device for tensor in tensors)
+        and _numba_is_there()
+    )
 
 
 class Compiled:

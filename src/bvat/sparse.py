@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.compiled import Compiled
+from bvat.compiled import Compiled, usable
 
 # torch announces once, on first use, that CSR tensors are in beta; our indices are validated by Graph. That
 # first use is made here, so that programs that turn warnings into errors work and no filter is changed.
@@ -43,6 +43,14 @@ def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
             dense, by_columns = dense.contiguous(), False
         result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
         return result.addmm_(csr, dense, beta=0)
+
+
+def _compiled_product(arrays: tuple[Any, Any, Any], dense: Tensor) -> Tensor:
+    from bvat.kernels.products import product
+
+    result = dense.new_empty(arrays[0].shape[0] - 1, dense.shape[1])
+    product(*arrays, dense.detach().numpy(), result.numpy())
+    return result
 
 
 class _Product(torch.autograd.Function):
@@ -168,13 +176,38 @@ class SparseMatrix:
         shape = (self.shape[1], self.shape[0])
         return torch.sparse_csr_tensor(crow, col, self._transposed_values, size=shape, check_invariants=False)
 
+    # not kept: a tensor sent to another process moves to shared memory and leaves an array made before behind
+    @property
+    def arrays(self) -> tuple[Any, Any, Any]:
+        """Row pointers, columns and values as numpy arrays, for compiled loops."""
+        return self.crow.numpy(), self.col.numpy(), self.values.detach().numpy()
+
+    @property
+    def transposed_arrays(self) -> tuple[Any, Any, Any]:
+        """The same of the transpose."""
+        crow, col, _ = self._transpose
+        return crow.numpy(), col.numpy(), self._transposed_values.detach().numpy()
+
     def product(self, dense: Tensor) -> Tensor:
         """Return ``S @ dense`` without autograd; dense (columns, H), result (rows, H)."""
+        if self._runs_compiled(dense, self.shape[1]):
+            return _compiled_product(self.arrays, dense)
         return _multiply(self._csr, dense)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd; dense (rows, H), result (columns, H)."""
+        if self._runs_compiled(dense, self.shape[0]):
+            return _compiled_product(self.transposed_arrays, dense)
         return _multiply(self._transposed_csr, dense)
+
+    def _runs_compiled(self, dense: Tensor, rows: int) -> bool:
+        """Tell whether the compiled product takes ``dense``, which has to lie by rows of 4 or 8k numbers.
+
+        Compiled loops check nothing: torch gets what has not as many rows as it should, and refuses it.
+        """
+        width = dense.shape[1]
+        fits = dense.shape[0] == rows and (width == 4 or width % 8 == 0) and dense.is_contiguous()
+        return fits and usable(self.values, dense)
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.requires_grad and torch.is_grad_enabled():
@@ -195,6 +228,10 @@ class SparseMatrix:
 
     def select(self, rows: Tensor) -> SparseMatrix:
         """Return the chosen rows, in that order; rows int64 (m), result (m, columns)."""
+        if self.device.type == "cpu":
+            parts = _take_rows(*self.arrays, rows.numpy())
+            own_crow, col, values = (torch.from_numpy(part) for part in parts)
+            return SparseMatrix(own_crow, col, values, (rows.numel(), self.shape[1]))
         crow, entry = self.entries(rows)
         shape = (rows.numel(), self.shape[1])
         return SparseMatrix(crow.to(torch.int32), self.col[entry], self.values[entry], shape)
@@ -230,6 +267,11 @@ class SparseMatrix:
 class SymmetricMatrix(SparseMatrix):
     """A sparse matrix that equals its transpose, so that no second copy is stored."""
 
+    @property
+    def transposed_arrays(self) -> tuple[Any, Any, Any]:
+        """Row pointers, columns and values as numpy arrays."""
+        return self.arrays
+
     def transposed_product(self, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense``, which is ``S @ dense``."""
         return self.product(dense)
@@ -245,6 +287,23 @@ class SymmetricMatrix(SparseMatrix):
         """Return the square submatrix of the chosen rows and columns, symmetric again."""
         part = super().induced(nodes)
         return SymmetricMatrix(part.crow, part.col, part.values, part.shape)
+
+
+@Compiled
+def _take_rows(crow: Any, col: Any, values: Any, rows: Any) -> Any:
+    """Return row pointers, columns and values of the chosen rows."""
+    own_crow = np.zeros(rows.shape[0] + 1, dtype=np.int32)
+    for place in range(rows.shape[0]):
+        own_crow[place + 1] = own_crow[place] + crow[rows[place] + 1] - crow[rows[place]]
+    own_col = np.empty(own_crow[-1], dtype=np.int32)
+    own_values = np.empty(own_crow[-1], dtype=values.dtype)
+    for place in range(rows.shape[0]):
+        size = own_crow[place]
+        for k in range(crow[rows[place]], crow[rows[place] + 1]):
+            own_col[size] = col[k]
+            own_values[size] = values[k]
+            size += 1
+    return own_crow, own_col, own_values
 
 
 @Compiled

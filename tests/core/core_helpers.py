@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bvat.graph import Graph, Subgraph
+from bvat.graph import Graph
 from bvat.models import GCN
 from bvat.perturb.divergence import with_gradient
 from bvat.perturb.searches import Found, Problem
@@ -57,9 +57,10 @@ class Recorder:
         if self.space is not None:
             object.__setattr__(problem, "space", self.space)
         if self.start is not None:
-            inputs, space = problem.inputs, problem.space
-            r = self.start[inputs.nodes] if isinstance(inputs, Subgraph) else self.start
+            nodes, space = getattr(problem.inputs, "nodes", None), problem.space  # of a part of the graph
+            r = self.start if nodes is None else self.start[nodes]
             squares = (r * r).sum(1)
+            space.draw = lambda generator: coordinates(space, r)  # type: ignore[method-assign]
             space.gaussian = lambda generator: (coordinates(space, r), squares)  # type: ignore[method-assign]
         self.problem = problem
         self.found = self.inner.find(problem, generator)

@@ -131,16 +131,18 @@ def test_norm_within_epsilon(graph: Graph, name: str, norm: str, space: str) -> 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("norm", ["row", "field"])
-def test_subgraph_pass_equals_whole_graph_pass(
-    large_graph: Graph, monkeypatch: pytest.MonkeyPatch, norm: Any, space: Any, dropout: float
+@pytest.mark.parametrize("part_is", ["fields", "subgraph"])
+def test_pass_over_a_part_equals_whole_graph_pass(
+    large_graph: Graph, monkeypatch: pytest.MonkeyPatch, norm: Any, space: Any, dropout: float, part_is: str
 ) -> None:
     """Only the chosen receptive fields matter; with dropout both have the masks of the clean pass."""
     graph = large_graph.to(dtype=torch.float64)
     model = make_gcn(graph, dropout=dropout)
     start = torch.randn(graph.num_nodes, graph.num_features, dtype=torch.float64, generator=seeded(5))
     results = []
-    for share in (0, 2):
-        monkeypatch.setattr(module, "SUBGRAPH_SHARE", share)
+    for way in ("whole", part_is):
+        monkeypatch.setattr(GCN, "takes_fields", way == "fields")
+        monkeypatch.setattr(module, "SUBGRAPH_SHARE", 0 if way == "whole" else 2)
         search = Recorder(PowerIteration(0.1, 2, norm=norm), start)
         outcome = call(
             lambda search=search, **options: Regulariser(nodes=DisjointFields(8), search=search, **options),
@@ -260,12 +262,13 @@ def test_the_mean_over_the_chosen_nodes(graph64: Graph) -> None:
     logits = model(graph64)
     outcome = regulariser(model, graph64, logits)
     assert search.problem is not None
-    inputs, rows = search.problem.inputs, search.problem.rows
-    nodes = getattr(inputs, "nodes", torch.arange(graph64.num_nodes))
+    nodes = getattr(search.problem.inputs, "nodes", torch.arange(graph64.num_nodes))
     r = torch.zeros(graph64.num_nodes, graph64.num_features, dtype=torch.float64)
     r[nodes] = search.dense
     perturbed = model.propagate(graph64, model.project(graph64) + r @ model.projection())
-    at = nodes[rows]
+    at = DisjointFields(4).choose(graph64, model.depth, seeded()).chosen  # drawn first, so drawn alike
+    assert at is not None
+    assert outcome.nodes == at.numel() == 4
     expected = functional.kl_div(
         perturbed[at].log_softmax(1),
         logits[at].log_softmax(1).detach(),

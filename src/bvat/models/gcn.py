@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from bvat.compiled import usable
 from bvat.errors import SettingsError
+from bvat.fields import Fields
 from bvat.graph import GraphInputs
 from bvat.models.base import (
     Masks,
@@ -21,6 +24,9 @@ from bvat.models.base import (
 )
 from bvat.sparse import SparseMatrix
 
+Layers = Sequence[SparseMatrix]
+"""Â once a layer; for receptive fields each layer has its own rows of it."""
+
 
 class Trace(NamedTuple):
     """What the backward pass needs of the forward pass."""
@@ -29,8 +35,13 @@ class Trace(NamedTuple):
     inputs: list[Tensor]  # what W_l was multiplied with: hidden, or Â hidden, (N, H_l)
 
 
+def layers_of(inputs: GraphInputs, depth: int) -> Layers:
+    """Return the matrix of each of ``depth`` layers, first layer first."""
+    return inputs.layers if isinstance(inputs, Fields) else (inputs.propagation,) * depth
+
+
 def gcn_forward(
-    adjacency: SparseMatrix, projected: Tensor, weights: tuple[Tensor, ...], masks: tuple[Tensor, ...]
+    layers: Layers, projected: Tensor, weights: tuple[Tensor, ...], masks: tuple[Tensor, ...]
 ) -> tuple[Tensor, Trace]:
     """Return the logits of a GCN given its projected features, without autograd.
 
@@ -39,25 +50,28 @@ def gcn_forward(
 
     Shapes: projected (N, H_1), weights W_l (H_l, H_{l+1}), masks (N, H_l); logits (N, C).
     """
+    if _runs_compiled(projected, weights) and _fit(layers, projected, weights, masks):
+        return _compiled_forward(layers, projected, weights, masks)
     trace = Trace([], [])
-    state = adjacency.product(projected)
+    state = layers[0].product(projected)
     for layer, weight in enumerate(weights):
         hidden = state.clamp_min_(0)
         if masks:
-            hidden.mul_(masks[layer])
+            hidden.mul_(masks[layer][: hidden.shape[0]])
         trace.hidden.append(hidden)
+        matrix = layers[layer + 1]
         if _widens(weight):
-            trace.inputs.append(adjacency.product(hidden))
+            trace.inputs.append(matrix.product(hidden))
             state = trace.inputs[-1] @ weight
         else:
             trace.inputs.append(hidden)
             # by columns: a product with few columns is several times faster that way, and so is softmax
-            state = adjacency.product((weight.t() @ hidden.t()).t())
+            state = matrix.product((weight.t() @ hidden.t()).t())
     return state, trace
 
 
 def gcn_backward(
-    adjacency: SparseMatrix,
+    layers: Layers,
     weights: tuple[Tensor, ...],
     trace: Trace,
     grad: Tensor,
@@ -72,35 +86,108 @@ def gcn_backward(
 
     Shapes: grad (N, C); result (N, H_1) and one (H_l, H_{l+1}) a weight (none unless ``for_weights``).
     """
+    compiled = _runs_compiled(grad, weights) and all(hidden.is_contiguous() for hidden in trace.hidden)
+    if compiled:
+        grad = _packed(grad)
     weight_grads: list[Tensor] = []
-    for weight, hidden, multiplied in zip(
-        reversed(weights), reversed(trace.hidden), reversed(trace.inputs), strict=True
+    for matrix, weight, hidden, multiplied in zip(
+        reversed(layers[1:]), reversed(weights), reversed(trace.hidden), reversed(trace.inputs), strict=True
     ):
         widens = _widens(weight)
         if not widens:
-            grad = adjacency.transposed_product(grad)
+            grad = matrix.transposed_product(grad)
         if for_weights:
-            weight_grads.append(multiplied.t() @ grad)
+            weight_grads.append((multiplied.t() @ grad)[:, : weight.shape[1]])
+        if compiled:
+            grad = _compiled_step_back(grad, weight, hidden, factor)
+            continue
         grad = grad @ (factor * weight).t()
         if widens:
-            grad = adjacency.transposed_product(grad)
+            grad = matrix.transposed_product(grad)
         grad = torch.ops.aten.threshold_backward(grad, hidden, 0)
-    return adjacency.transposed_product(grad), weight_grads[::-1]
+    return layers[0].transposed_product(grad), weight_grads[::-1]
 
 
 def _widens(weight: Tensor) -> bool:
     return weight.shape[1] > weight.shape[0]
 
 
+def _runs_compiled(tensor: Tensor, weights: tuple[Tensor, ...]) -> bool:
+    """Tell whether the compiled layers fit: hidden layers of whole vectors, none wider than the last."""
+    return (
+        bool(weights)
+        and all(not _widens(weight) and weight.shape[0] % 16 == 0 for weight in weights)
+        and usable(tensor, *weights)
+    )
+
+
+def _fit(layers: Layers, projected: Tensor, weights: tuple[Tensor, ...], masks: tuple[Tensor, ...]) -> bool:
+    """Tell whether shapes, precisions and the masks' layout match, which compiled loops do not check.
+
+    Those that torch cannot multiply either, it refuses.
+    """
+    widths = [projected.shape[1], *(weight.shape[1] for weight in weights)]
+    return (
+        projected.shape[0] == layers[0].shape[1]
+        and all(weight.shape[0] == width for weight, width in zip(weights, widths, strict=False))
+        and all(
+            mask.is_contiguous()
+            and mask.shape[1] == width
+            and (mask.shape[0] == 1 or mask.shape[0] >= matrix.shape[0])
+            for mask, width, matrix in zip(masks, widths, layers, strict=False)
+        )
+        and usable(projected, *masks, *(matrix.values for matrix in layers))
+    )
+
+
+def _compiled_forward(
+    layers: Layers, projected: Tensor, weights: tuple[Tensor, ...], masks: tuple[Tensor, ...]
+) -> tuple[Tensor, Trace]:
+    """Do what :func:`gcn_forward` does: each layer in one pass over its rows."""
+    from bvat.kernels import products
+
+    hidden_layers: list[Tensor] = []
+    state = projected.detach().contiguous()
+    for layer, weight in enumerate(weights):
+        matrix, width = layers[layer], weight.shape[0]
+        hidden = state.new_empty(matrix.shape[0], width)
+        out = state.new_empty(matrix.shape[0], products.padded_width(weight.shape[1]))
+        mask = masks[layer] if masks else state.new_ones(1, width)
+        products.layer_forward(
+            *matrix.arrays, state.numpy(), mask.numpy(), weight.detach().numpy(), hidden.numpy(), out.numpy()
+        )
+        hidden_layers.append(hidden)
+        state = out
+    logits = state.new_empty(weights[-1].shape[1], layers[-1].shape[0])
+    products.product_by_columns(*layers[-1].arrays, state.numpy(), logits.numpy())
+    return logits.t(), Trace(hidden_layers, hidden_layers)
+
+
+def _packed(grad: Tensor) -> Tensor:
+    """Return a gradient (N, C) by rows, with columns of zeros up to whole vectors."""
+    from bvat.kernels import products
+
+    result = grad.new_empty(grad.shape[0], products.padded_width(grad.shape[1]))
+    products.pack(grad.detach().t().contiguous().numpy(), result.numpy())
+    return result
+
+
+def _compiled_step_back(summed: Tensor, weight: Tensor, hidden: Tensor, factor: float) -> Tensor:
+    """Return ``factor (summed Wᵀ) where hidden > 0``; summed (N, C) padded, weight (H, c), hidden (N, H)."""
+    from bvat.kernels import products
+
+    result = torch.empty_like(hidden)
+    products.layer_backward(summed.numpy(), weight.detach().numpy(), hidden.numpy(), factor, result.numpy())
+    return result
+
+
 class _Propagate(torch.autograd.Function):
     """The layers after the projection as one node of the autograd graph."""
 
     @staticmethod
-    def forward(
-        ctx: Any, adjacency: SparseMatrix, masks: Masks | None, projected: Tensor, *weights: Tensor
-    ) -> Tensor:
-        logits, trace = gcn_forward(adjacency, projected, weights, masks.hidden if masks else ())
-        ctx.adjacency, ctx.trace, ctx.factor = adjacency, trace, masks.factor if masks else 1.0
+    def forward(ctx: Any, layers: Layers, masks: Masks | None, projected: Tensor, *weights: Tensor) -> Tensor:
+        logits, trace = gcn_forward(layers, projected, weights, masks.hidden if masks else ())
+        ctx.layers, ctx.trace, ctx.factor = layers, trace, masks.factor if masks else 1.0
         ctx.save_for_backward(*weights)  # torch then notices weights that change before the backward pass
         return logits
 
@@ -108,7 +195,7 @@ class _Propagate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         projected, weights = gcn_backward(
-            ctx.adjacency, ctx.saved_tensors, ctx.trace, grads[0], factor=ctx.factor, for_weights=True
+            ctx.layers, ctx.saved_tensors, ctx.trace, grads[0], factor=ctx.factor, for_weights=True
         )
         return None, None, projected, *weights
 
@@ -150,6 +237,9 @@ class GCN(nn.Module):
             glorot(rows, columns, generator) for rows, columns in pairwise(widths)
         )
 
+    takes_fields = True
+    """Whether inputs may be :class:`bvat.fields.Fields`, which a regulariser then uses."""
+
     @property
     def depth(self) -> int:
         """K, the number of layers."""
@@ -160,16 +250,19 @@ class GCN(nn.Module):
         first: Tensor = self.weights[0]
         return first
 
+    def _later_weights(self) -> list[Tensor]:
+        return list(self.weights)[1:]
+
     def draw_masks(
         self, inputs: GraphInputs, generator: torch.Generator | None = None, *, features: bool = True
     ) -> Masks | None:
         """Draw the dropout masks of one pass; None when the model is in eval mode or its rate is 0."""
         if not self.training or self.dropout == 0:
             return None
-        nodes = inputs.propagation.shape[0]
+        weights = self._later_weights()
         hidden = tuple(
-            dropout_mask((nodes, weight.shape[0]), self.dropout, weight.detach(), generator)
-            for weight in list(self.weights)[1:]
+            dropout_mask((matrix.shape[0], weight.shape[0]), self.dropout, weight.detach(), generator)
+            for matrix, weight in zip(layers_of(inputs, self.depth), weights, strict=False)
         )
         first = feature_mask(inputs, self.dropout, generator) if features else None
         return Masks(first, hidden, dropout_factor(self.dropout))
@@ -185,7 +278,7 @@ class GCN(nn.Module):
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
         logits: Tensor = _Propagate.apply(  # type: ignore[no-untyped-call]
-            inputs.propagation, masks, projected, *list(self.weights)[1:]
+            layers_of(inputs, self.depth), masks, projected, *self._later_weights()
         )
         return logits
 
@@ -193,12 +286,12 @@ class GCN(nn.Module):
         self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None
     ) -> tuple[Tensor, Pullback]:
         """Return the logits (N, C) and their pullback in closed form, without autograd."""
-        weights = tuple(weight.detach() for weight in list(self.weights)[1:])
-        adjacency, factor = inputs.propagation, masks.factor if masks else 1.0
-        logits, trace = gcn_forward(adjacency, projected, weights, masks.hidden if masks else ())
+        weights = tuple(weight.detach() for weight in self._later_weights())
+        layers, factor = layers_of(inputs, self.depth), masks.factor if masks else 1.0
+        logits, trace = gcn_forward(layers, projected, weights, masks.hidden if masks else ())
 
         def pullback(grad: Tensor) -> Tensor:
-            return gcn_backward(adjacency, weights, trace, grad, factor=factor, for_weights=False)[0]
+            return gcn_backward(layers, weights, trace, grad, factor=factor, for_weights=False)[0]
 
         return logits, pullback
 

@@ -17,19 +17,19 @@ class _KnownGradient(torch.autograd.Function):
     """A scalar whose gradient with respect to the logits has been worked out beside it."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        ctx.gradient = gradient
+    def forward(ctx: Any, logits: Tensor, value: Tensor, gradient: Tensor, scale: float) -> Tensor:
+        ctx.gradient, ctx.scale = gradient, scale
         return value.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return grads[0] * ctx.gradient, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.gradient * (grads[0] * ctx.scale), None, None, None
 
 
-def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-    """Return the scalar ``value`` as a function of ``logits`` (n, C) with the given gradient (n, C)."""
-    attached: Tensor = _KnownGradient.apply(logits, value, gradient)  # type: ignore[no-untyped-call]
+def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor, scale: float = 1.0) -> Tensor:
+    """Return ``value`` as a function of ``logits`` (n, C) with the gradient ``scale * gradient`` (n, C)."""
+    attached: Tensor = _KnownGradient.apply(logits, value, gradient, scale)  # type: ignore[no-untyped-call]
     return attached
 
 
@@ -58,9 +58,9 @@ def entropy(logits: Tensor) -> Tensor:
     values, dim = _layout(logits)
     log_p = torch.log_softmax(values, dim)
     p = log_p.exp()
-    each = (p * log_p).sum(dim, keepdim=True).neg_()
-    gradient = p.mul_(log_p.add_(each)).div_(-each.numel())
-    return with_gradient(logits, each.mean(), _rows(gradient, dim))
+    negative = torch.linalg.vecdot(p, log_p, dim=dim)  # -E of each node
+    gradient = p.mul_(log_p.sub_(negative.unsqueeze(dim)))
+    return with_gradient(logits, -negative.mean(), _rows(gradient, dim), -1 / negative.numel())
 
 
 class Target(NamedTuple):

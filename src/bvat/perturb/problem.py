@@ -44,11 +44,13 @@ class Problem:
     """Gives the masks and the projected features (N, H) of the next pass."""
     same_masks: bool
     """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
+    same_passes: bool
+    """Whether all perturbed passes have the same masks."""
 
     @property
     def num_nodes(self) -> int:
         """N, the number of rows of R."""
-        return self.inputs.propagation.shape[0]
+        return self.inputs.propagation.shape[1]
 
     def gradient(self, r: Tensor | None) -> Tensor:
         """Return the gradient with respect to r, at r; None stands for r = 0."""

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from bvat.errors import SettingsError
+from bvat.fields import Fields
 from bvat.graph import Graph, GraphInputs, Subgraph
 from bvat.models.base import ProjectedModel
+from bvat.models.gcn import GCN
 from bvat.models.wrap import adapt
+from bvat.perturb.compiled import fields_step, fits
 from bvat.perturb.divergence import KL, Divergence, with_gradient
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
 from bvat.perturb.problem import Norm, Problem
@@ -100,9 +103,22 @@ class Regulariser:
         """
         model, graph = adapt(model, graph)
         selection = self.nodes.choose(graph, model.depth, self.generator)
-        inputs, rows, owner = self._cut(graph, selection)
-        last_pass, search_pass, same_masks = self._passes(model, inputs, masks, projected)
+        inputs, rows, owner = self._cut(model, graph, selection)
         clean = logits.detach()
+        last_pass, search_pass, same_masks = self._passes(model, inputs, masks, projected)
+        search = self.search
+        if (
+            isinstance(inputs, Fields)
+            and isinstance(search, PowerIteration)
+            and search.starts_at_zero(same_masks=same_masks)
+            and self.space in ("auto", "factored")
+            and isinstance(model, GCN)
+            and fits(model, self.divergence, clean)
+        ):
+            over = owner if search.norm == "field" else None
+            step = fields_step(model, inputs, clean, search_pass(), last_pass(), search.epsilon, over)
+            norms = step.row_squares.sqrt()
+            return Outcome(step.loss, step.nodes, norms.mean(), norms.max(), "factored")
         space = make_space(self.space, model, inputs)
         problem = Problem(
             model=model,
@@ -116,6 +132,7 @@ class Regulariser:
             owner=owner,
             next_pass=search_pass,
             same_masks=same_masks,
+            same_passes=same_masks or self.dropout != "fresh",
         )
         with torch.no_grad():
             found = self.search.find(problem, self.generator)
@@ -127,7 +144,7 @@ class Regulariser:
         if rows is not None:
             perturbed = perturbed.index_select(0, rows)
         value, gradient = self.divergence.value_and_gradient(problem.target, perturbed)
-        loss = with_gradient(perturbed, value.mean(), gradient.div_(value.numel()))
+        loss = with_gradient(perturbed, value.mean(), gradient, 1 / value.numel())
 
         norms = logits.new_zeros(1) if found is None else found.row_squares.sqrt()
         if found is not None and owner is not None:
@@ -135,11 +152,16 @@ class Regulariser:
         return Outcome(loss, value.numel(), norms.mean(), norms.max(), space.name)
 
     @staticmethod
-    def _cut(graph: Graph, selection: Selection) -> tuple[GraphInputs, Tensor | None, Tensor | None]:
-        """Return the inputs of the perturbed passes, the chosen rows and the owners."""
-        nodes = selection.field_nodes()
-        if nodes is None or selection.owner is None or selection.chosen is None:
+    def _cut(
+        model: ProjectedModel, graph: Graph, selection: Selection
+    ) -> tuple[GraphInputs, Tensor | None, Tensor | None]:
+        """Return the inputs of the perturbed passes, the chosen rows (None: all) and the owners."""
+        if selection.owner is None or selection.chosen is None:
             return graph, None, None
+        if getattr(model, "takes_fields", False):
+            fields = Fields.around(graph, selection.chosen, model.depth)
+            return fields, None, selection.owner.index_select(0, fields.nodes)
+        nodes = torch.nonzero(selection.owner >= 0).flatten()
         if not isinstance(graph, Graph) or nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes:
             return graph, selection.chosen, selection.owner
         rows = torch.searchsorted(nodes, selection.chosen)
@@ -153,7 +175,7 @@ class Regulariser:
         ``masks`` and ``projected`` are those of the clean pass, of the whole graph.
         """
         policy = self.dropout
-        part = inputs if isinstance(inputs, Subgraph) else None
+        part = inputs if isinstance(inputs, Subgraph | Fields) else None
         if policy == "shared":
             held = masks if part is None else model.restrict_masks(masks, part.whole, part.nodes)
             if held is None and model.training and model.draw_masks(inputs, self.generator) is not None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bvat.adam import adam_step_
 from bvat.errors import SettingsError
+from bvat.perturb.compiled import adam_ascent
 from bvat.perturb.problem import Found, Norm, Problem
 
 Reduction = Literal["sum", "mean"]
@@ -111,10 +112,14 @@ class PowerIteration(_Stateless):
         Under separate masks the passes differ a hundred thousand times more than a probe of length 1e-6 can
         make them: the gradient at r = 0 is the same number, and needs no start.
         """
-        if not problem.same_masks and self.xi <= 1e-5:
+        if self.starts_at_zero(same_masks=problem.same_masks):
             return None
         start = Found(*problem.space.gaussian(generator))
         return problem.scaled(start, self._probe(problem), self.norm)
+
+    def starts_at_zero(self, *, same_masks: bool) -> bool:
+        """Tell whether every gradient is taken at r = 0: then one of them is as good as T."""
+        return not same_masks and self.xi <= 1e-5 and self.steps > 0
 
     def _probe(self, problem: Problem) -> float:
         if not problem.same_masks:
@@ -171,24 +176,37 @@ class AdamAscent:
 
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
         """Return R after T steps."""
-        r = problem.space.gaussian(generator)[0] * self.start
+        r = problem.space.draw(generator).mul_(self.start)
         moments = self._start_moments(r, problem)
-        step = self._step_of_rows if self.second_moment == "row" else self._step
-        for _ in range(self.steps):
-            gradient = problem.gradient(r)
-            if self.reduction == "mean":
-                gradient.div_(problem.target.size)
-            step(problem, r, gradient, moments)
-        if self.keep_moments and problem.rows is None:
+        if self.second_moment == "row" or not self._compiled_steps(problem, r, moments):
+            step = self._step_of_rows if self.second_moment == "row" else self._step
+            for _ in range(self.steps):
+                gradient = problem.gradient(r)
+                if self.reduction == "mean":
+                    gradient.div_(problem.target.size)
+                step(problem, r, gradient, moments)
+        if self.keep_moments and problem.owner is None:
             self._moments = moments
         return Found(r, problem.space.row_squares(r))
+
+    def _compiled_steps(self, problem: Problem, r: Tensor, moments: dict[str, Tensor]) -> bool:
+        return adam_ascent(
+            problem,
+            r,
+            moments,
+            steps=self.steps,
+            step_size=self.step_size,
+            betas=self.betas,
+            penalty=2 * self.gamma,
+            scale=1 / problem.target.size if self.reduction == "mean" else 1.0,
+        )
 
     def _start_moments(self, r: Tensor, problem: Problem) -> dict[str, Tensor]:
         by_row = self.second_moment == "row"
         second = r.new_zeros(problem.num_nodes) if by_row else torch.zeros_like(r)
         kept = self._moments
         same = bool(kept) and kept["first"].shape == r.shape and kept["second"].shape == second.shape
-        if self.keep_moments and problem.rows is None and same:
+        if self.keep_moments and problem.owner is None and same:
             return {name: tensor.to(r) for name, tensor in kept.items()}
         return {"first": torch.zeros_like(r), "second": second, "count": r.new_zeros(())}
 
@@ -258,7 +276,7 @@ class FastAscent:
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
         """Return the perturbation after the last step."""
         space = problem.space
-        warm = self.warm and problem.rows is None
+        warm = self.warm and problem.owner is None
         last = self._last.get("r")
         if warm and last is not None and last.shape == space.shape:
             r = last.to(problem.target.p)

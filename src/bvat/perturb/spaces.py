@@ -30,8 +30,11 @@ class Space(Protocol):
     def shape(self) -> tuple[int, ...]:
         """The shape of r."""
 
+    def draw(self, generator: torch.Generator | None) -> Tensor:
+        """Draw R with independent N(0, 1) entries; return its coordinates r."""
+
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Draw R with independent N(0, 1) entries; return r and the squared length of each row (N)."""
+        """Draw as :meth:`draw` does; return r and the squared length of each row (N)."""
 
     def effect(self, r: Tensor) -> Tensor:
         """Return R W0 (N, H) without gradient."""
@@ -68,9 +71,13 @@ class DenseSpace:
     def __init__(self, weight: Tensor | None, shape: tuple[int, int], like: Tensor) -> None:
         self.weight, self.shape, self.like = weight, shape, like
 
-    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def draw(self, generator: torch.Generator | None) -> Tensor:
         """Draw R (N, D)."""
-        r = self.like.new_empty(self.shape).normal_(generator=generator)
+        return self.like.new_empty(self.shape).normal_(generator=generator)
+
+    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw R (N, D), with |R_v|²."""
+        r = self.draw(generator)
         return r, self.row_squares(r)
 
     def effect(self, r: Tensor) -> Tensor:
@@ -116,9 +123,13 @@ class SparseSpace:
         self.weight, self.pattern = weight, pattern
         self.shape = (pattern.nnz,)
 
-    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def draw(self, generator: torch.Generator | None) -> Tensor:
         """Draw the entries (nnz)."""
-        r = torch.empty_like(self.pattern.values).normal_(generator=generator)
+        return torch.empty_like(self.pattern.values).normal_(generator=generator)
+
+    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw the entries (nnz), with |R_v|²."""
+        r = self.draw(generator)
         return r, self.row_squares(r)
 
     def effect(self, r: Tensor) -> Tensor:
@@ -199,7 +210,11 @@ class FactoredSpace:
         # it changes |R|² by the same share.
         shift = 1e-12 if small or weight.dtype == torch.float64 else 1e-6
         gram.diagonal().add_(shift * gram.diagonal().mean() + torch.finfo(weight.dtype).tiny)
-        self.upper: Tensor = torch.linalg.cholesky(gram, upper=True).to(weight.dtype)
+        self.upper: Tensor = torch.linalg.cholesky(gram, upper=True).to(weight.dtype).contiguous()
+
+    def draw(self, generator: torch.Generator | None) -> Tensor:
+        """Draw Z (N, H)."""
+        return self.upper.new_empty(self.shape).normal_(generator=generator)
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw Z (N, H); the D - H directions that have no effect add a chi-squared number to each |R_v|².
@@ -207,7 +222,7 @@ class FactoredSpace:
         This is exact: for R with independent N(0, 1) entries, R Q is N(0, I_H) and the rest is independent.
         """
         features, hidden = self.weight.shape
-        z = self.upper.new_empty(self.shape).normal_(generator=generator)
+        z = self.draw(generator)
         squares = self.row_squares(z)
         if features > hidden:
             half = self.upper.new_full(self.shape[:1], (features - hidden) / 2)
@@ -251,7 +266,7 @@ def make_space(name: SpaceName, model: ProjectedModel, inputs: GraphInputs) -> S
     if name == "auto":
         name = "dense" if weight is None or weight.shape[0] <= weight.shape[1] else "factored"
     if name == "factored" and weight is not None:  # the features of a subgraph are not cut out for nothing
-        return FactoredSpace(weight, inputs.propagation.shape[0])
+        return FactoredSpace(weight, inputs.propagation.shape[1])
     features = inputs.features
     if name == "dense":
         like = features.values if isinstance(features, SparseMatrix) else features

@@ -1,0 +1,111 @@
+"""Sparse products and the layers of a GCN. All matrices lie by rows unless said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bvat.kernels.vectors import (
+    compiled,
+    relu_of_sum,
+    row_times_gated,
+    row_times_narrow,
+    sum_narrow,
+    sum_wide,
+)
+
+
+@compiled
+def product(crow: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
+    """Write ``out = S @ dense``; S (n, m) as CSR arrays, dense (m, width), out (n, width), wide or narrow."""
+    width = dense.shape[1]
+    flat, out_flat = dense.reshape(-1), out.reshape(-1)
+    if width % 16 == 0:
+        for v in range(out.shape[0]):
+            sum_wide(values, col, crow[v], crow[v + 1], flat, width, out_flat, v * width)
+    else:
+        for v in range(out.shape[0]):
+            sum_narrow(values, col, crow[v], crow[v + 1], flat, width, out_flat, v * width)
+
+
+@compiled
+def scattered_product(crow: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
+    """Write ``out = Sᵀ @ dense`` without the transpose; S (n, m), dense (n, width), out (m, width)."""
+    width = dense.shape[1]
+    out[:] = 0
+    for v in range(crow.shape[0] - 1):
+        for k in range(crow[v], crow[v + 1]):
+            to, factor = col[k], values[k]
+            for j in range(width):
+                out[to, j] += factor * dense[v, j]
+
+
+@compiled
+def layer_forward(
+    crow: Any, col: Any, values: Any, dense: Any, mask: Any, weight: Any, hidden: Any, out: Any
+) -> None:
+    """Write ``hidden = mask * relu(S dense)`` and ``out = hidden @ weight``, padded with zeros.
+
+    Shapes: S (n, m) as CSR arrays, dense (m, H), mask (n, H), or (1, H) for all rows alike, weight (H, c),
+    hidden (n, H), out (n, C) with C >= c; H wide, C narrow.
+    """
+    width, classes = weight.shape[0], out.shape[1]
+    wide = np.zeros((width, classes), weight.dtype)
+    wide[:, : weight.shape[1]] = weight
+    flat, hidden_flat, out_flat = dense.reshape(-1), hidden.reshape(-1), out.reshape(-1)
+    mask_flat, weight_flat = mask.reshape(-1), wide.reshape(-1)
+    mask_stride = width if mask.shape[0] > 1 else 0
+    for v in range(hidden.shape[0]):
+        here = v * width
+        relu_of_sum(
+            values, col, crow[v], crow[v + 1], flat, width, mask_flat, v * mask_stride, hidden_flat, here
+        )
+        row_times_narrow(hidden_flat, here, here + width, weight_flat, classes, out_flat, v * classes)
+
+
+@compiled
+def product_by_columns(crow: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
+    """Write ``out = (S dense)ᵀ`` without the padding of dense; dense (m, C), out (c, n), C narrow."""
+    width = dense.shape[1]
+    flat, row = dense.reshape(-1), np.empty(width, dense.dtype)
+    for v in range(out.shape[1]):
+        sum_narrow(values, col, crow[v], crow[v + 1], flat, width, row, 0)
+        for c in range(out.shape[0]):
+            out[c, v] = row[c]
+
+
+@compiled
+def layer_backward(summed: Any, weight: Any, hidden: Any, factor: float, out: Any) -> None:
+    """Write ``out = factor (summed @ weightᵀ) where hidden > 0``.
+
+    Shapes: summed (n, C), padded or not, weight (H, c), hidden and out (n, H); H wide.
+    """
+    width, classes = weight.shape
+    flipped = np.empty((classes, width), weight.dtype)
+    for h in range(width):
+        for c in range(classes):
+            flipped[c, h] = weight[h, c] * factor
+    summed_flat, out_flat, hidden_flat = summed.reshape(-1), out.reshape(-1), hidden.reshape(-1)
+    flipped_flat, stride = flipped.reshape(-1), summed.shape[1]
+    for v in range(hidden.shape[0]):
+        start = v * stride
+        row_times_gated(
+            summed_flat, start, start + classes, flipped_flat, width, hidden_flat, out_flat, v * width
+        )
+
+
+@compiled
+def pack(by_columns: Any, out: Any) -> None:
+    """Write ``out = by_columnsᵀ`` with zeros at its right; by_columns (c, n), out (n, C), C >= c."""
+    classes = by_columns.shape[0]
+    for v in range(out.shape[0]):
+        for c in range(classes):
+            out[v, c] = by_columns[c, v]
+        for c in range(classes, out.shape[1]):
+            out[v, c] = 0
+
+
+def padded_width(columns: int) -> int:
+    """Return the least width >= columns that full vectors can be read of."""
+    return 4 if columns <= 4 else (columns + 7) // 8 * 8

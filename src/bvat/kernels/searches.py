@@ -1,0 +1,319 @@
+"""The steps of a search: GCN of two layers, KL, factored space, single precision.
+
+On a small graph the operations of one step take less time than it takes to call them one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from bvat.kernels.vectors import (
+    compiled,
+    part,
+    relu_of_sum,
+    row_times_gated,
+    row_times_narrow,
+    row_times_plus,
+    row_times_wide,
+    sum_narrow,
+    sum_wide,
+)
+
+BLOCK = 32
+"""Nodes taken together, so that loops over them become vector instructions."""
+
+_LOG2_E = np.float32(1.4426950408889634)
+_LN2_HIGH = np.float32(0.693359375)  # exact in few bits, so that n * _LN2_HIGH is exact
+_LN2_LOW = np.float32(-2.12194440054690583e-4)
+_HALF, _ONE, _ZERO = np.float32(0.5), np.float32(1), np.float32(0)
+_LEAST = np.float32(-87)
+_EXP = tuple(np.float32(1 / f) for f in (720, 120, 24, 6, 2))
+
+
+@intrinsic
+def _as_float(_: Any, bits: Any) -> Any:
+    """Read the bits of an int32 as a float32."""
+    return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(
+        arguments[0], ir.FloatType()
+    )
+
+
+@part
+def _exp(x: Any) -> Any:
+    """exp(x) for x <= 0, to 2e-7 of itself: 2^n times the Taylor series at |r| <= ln(2) / 2.
+
+    A call of the C library would keep the loop around it from becoming vector instructions.
+    """
+    x = max(x, _LEAST)
+    n = np.floor(x * _LOG2_E + _HALF)
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    series = (((_EXP[0] * r + _EXP[1]) * r + _EXP[2]) * r + _EXP[3]) * r + _EXP[4]
+    scale = _as_float(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
+    return (series * r * r + r + _ONE) * scale
+
+
+@part
+def _softmax(logits: Any, top: Any, total: Any) -> None:
+    """Turn logits of a block of nodes, (C, BLOCK), into probabilities; top and total (BLOCK).
+
+    top holds the largest logit of each node on return, total the sum of exponentials.
+    """
+    for j in range(BLOCK):
+        top[j] = logits[0, j]
+        total[j] = _ZERO
+    for c in range(1, logits.shape[0]):
+        for j in range(BLOCK):
+            top[j] = max(top[j], logits[c, j])
+    for c in range(logits.shape[0]):
+        for j in range(BLOCK):
+            logits[c, j] = _exp(logits[c, j] - top[j])
+        for j in range(BLOCK):
+            total[j] += logits[c, j]
+    for c in range(logits.shape[0]):
+        for j in range(BLOCK):
+            logits[c, j] /= total[j]
+
+
+@part
+def _log_softmax(logits: Any, p: Any, log_p: Any) -> None:
+    """Write softmax and its logarithm for one node; all (c)."""
+    top = logits[0]
+    for c in range(1, logits.shape[0]):
+        top = max(top, logits[c])
+    total = _ZERO
+    for c in range(logits.shape[0]):
+        p[c] = np.exp(logits[c] - top)
+        total += p[c]
+    log_total = np.log(total)
+    for c in range(logits.shape[0]):
+        p[c] /= total
+        log_p[c] = logits[c] - top - log_total
+
+
+@part
+def _flipped(weight: Any, factor: Any) -> Any:
+    """Return ``factor weightᵀ``; weight (H, c), result (c, H)."""
+    result = np.empty((weight.shape[1], weight.shape[0]), weight.dtype)
+    for h in range(weight.shape[0]):
+        for c in range(weight.shape[1]):
+            result[c, h] = weight[h, c] * factor
+    return result
+
+
+@compiled
+def kl_slopes(crow: Any, col: Any, values: Any, narrow: Any, target: Any, slopes: Any) -> None:
+    """Write ``slopes = softmax(Â narrow) - p``; narrow, slopes (n, C) padded with zeros, target p (c, n)."""
+    across, (classes, nodes) = narrow.shape[1], target.shape
+    flat, row = narrow.reshape(-1), np.empty(across, narrow.dtype)
+    logits = np.zeros((classes, BLOCK), narrow.dtype)
+    top, total = np.empty(BLOCK, narrow.dtype), np.empty(BLOCK, narrow.dtype)
+    for start in range(0, nodes, BLOCK):
+        size = min(BLOCK, nodes - start)
+        for j in range(size):
+            v = start + j
+            sum_narrow(values, col, crow[v], crow[v + 1], flat, across, row, 0)
+            for c in range(classes):
+                logits[c, j] = row[c]
+        _softmax(logits, top, total)
+        for j in range(size):
+            for c in range(classes):
+                slopes[start + j, c] = logits[c, j] - target[c, start + j]
+
+
+@compiled
+def pull_to_hidden(
+    crow: Any, col: Any, values: Any, slopes: Any, weight: Any, factor: float, hidden: Any, out: Any
+) -> None:
+    """Write ``out = factor (S slopes) Wᵀ where hidden > 0``.
+
+    Shapes: slopes (n, C) padded, weight (H, c), hidden and out (n, H).
+    """
+    across, (width, classes) = slopes.shape[1], weight.shape
+    back = _flipped(weight, np.float32(factor)).reshape(-1)
+    flat, summed = slopes.reshape(-1), np.empty(across, slopes.dtype)
+    hidden_flat, out_flat = hidden.reshape(-1), out.reshape(-1)
+    for v in range(hidden.shape[0]):
+        sum_narrow(values, col, crow[v], crow[v + 1], flat, across, summed, 0)
+        row_times_gated(summed, 0, classes, back, width, hidden_flat, out_flat, v * width)
+
+
+@compiled
+def adam_rows(
+    crow: Any, col: Any, values: Any, pulled: Any, upper: Any, base: Any, z: Any, first: Any, second: Any,
+    length: float, root: float, betas: Any, penalty: float, scale: float, out: Any,
+) -> None:  # fmt: skip
+    """Make a step of Adam down ``G = penalty Z - scale (S pulled) Uᵀ`` and write ``out = base + Z U``.
+
+    ``first`` and ``second`` are the moments of G; Z shrinks by ``length first / (root sqrt(second) + 1e-8)``.
+    Shapes: upper U (H, H), all others (n, H).
+    """
+    nodes, width = z.shape
+    up, down = upper.reshape(-1), _flipped(upper, _ONE).reshape(-1)
+    flat, base_flat, out_flat, z_flat = pulled.reshape(-1), base.reshape(-1), out.reshape(-1), z.reshape(-1)
+    first_flat, second_flat = first.reshape(-1), second.reshape(-1)
+    row, gradient = np.empty(width, z.dtype), np.empty(BLOCK * width, z.dtype)
+    b1, b2 = np.float32(betas[0]), np.float32(betas[1])
+    rest1, rest2 = np.float32(1 - betas[0]), np.float32(1 - betas[1])
+    shrink, by, far, tiny = np.float32(penalty), np.float32(scale), np.float32(length), np.float32(1e-8)
+    unbias = np.float32(root)
+    for start in range(0, nodes, BLOCK):
+        size = min(BLOCK, nodes - start)
+        for j in range(size):
+            v = start + j
+            sum_wide(values, col, crow[v], crow[v + 1], flat, width, row, 0)
+            row_times_wide(row, 0, width, down, width, gradient, j * width)
+        # slices, so that the compiler sees that no index is negative and makes vectors of the loop
+        rows = slice(start * width, (start + size) * width)
+        z_rows, first_rows, second_rows = z_flat[rows], first_flat[rows], second_flat[rows]
+        for i in range(z_rows.shape[0]):
+            g = shrink * z_rows[i] - by * gradient[i]  # moments are those of a descent, as torch's
+            m = b1 * first_rows[i] + rest1 * g
+            s = b2 * second_rows[i] + rest2 * g * g
+            first_rows[i] = m
+            second_rows[i] = s
+            z_rows[i] -= far * m / (np.sqrt(s) * unbias + tiny)
+        for v in range(start, start + size):
+            row_times_plus(z_flat, v * width, (v + 1) * width, up, width, base_flat, out_flat, v * width)
+
+
+@compiled
+def _forward(
+    crow: Any, col: Any, values: Any, sizes: Any, dense: Any, mask: Any, weight: Any, hidden: Any, logits: Any
+) -> None:
+    """Write the hidden layer (n1, H) and logits (b, C) of receptive fields.
+
+    Shapes: sizes (b, n1, m), dense (m, H), mask (n1, H) or (1, H), weight (H, C) padded.
+    """
+    width, across = weight.shape
+    flat, hidden_flat, mask_flat = dense.reshape(-1), hidden.reshape(-1), mask.reshape(-1)
+    weight_flat, logits_flat = weight.reshape(-1), logits.reshape(-1)
+    narrow = np.empty(sizes[1] * across, dense.dtype)
+    mask_stride = width if mask.shape[0] > 1 else 0
+    for v in range(sizes[1]):
+        at = v * width
+        relu_of_sum(
+            values, col, crow[v], crow[v + 1], flat, width, mask_flat, v * mask_stride, hidden_flat, at
+        )
+        row_times_narrow(hidden_flat, at, at + width, weight_flat, across, narrow, v * across)
+    for v in range(sizes[0]):
+        sum_narrow(values, col, crow[v], crow[v + 1], narrow, across, logits_flat, v * across)
+
+
+@compiled
+def _backward(
+    crow: Any, col: Any, values: Any, sizes: Any, slopes: Any, weight: Any, factor: Any, hidden: Any,
+    summed: Any, out: Any,
+) -> None:  # fmt: skip
+    """Pull slopes (b, C) back: summed (n1, C) = Âᵀ slopes, out (m, H) for the projected features."""
+    width, classes = weight.shape
+    back = _flipped(weight, factor).reshape(-1)
+    across = slopes.shape[1]
+    gated = np.empty((sizes[1], width), slopes.dtype)
+    summed_flat, gated_flat, hidden_flat = summed.reshape(-1), gated.reshape(-1), hidden.reshape(-1)
+    summed[:] = 0
+    out[:] = 0
+    for v in range(sizes[0]):
+        for k in range(crow[v], crow[v + 1]):
+            to, value = summed[col[k]], values[k]
+            for c in range(across):
+                to[c] += value * slopes[v, c]
+    for v in range(sizes[1]):
+        row_times_gated(
+            summed_flat, v * across, v * across + classes, back, width, hidden_flat, gated_flat, v * width
+        )
+    for v in range(sizes[1]):
+        row = gated[v]
+        for k in range(crow[v], crow[v + 1]):
+            to, value = out[col[k]], values[k]
+            for h in range(width):
+                to[h] += value * row[h]
+
+
+@compiled
+def fields_step(
+    crow: Any, col: Any, values: Any, sizes: Any, nodes: Any, clean: Any, base: Any, mask: Any,
+    last_base: Any, last_mask: Any, weight: Any, factor: float, gram: Any, epsilon: float, owner: Any,
+) -> Any:  # fmt: skip
+    """One power iteration from r = 0 on receptive fields, the loss there, and its gradients.
+
+    ``G`` is the gradient of ``sum_u KL`` with respect to the projected features, ``R = A W0ᵀ`` with
+    ``A = epsilon G / |G W0ᵀ|`` (row by row, or over each field if ``owner`` says whose field a row lies in),
+    its effect ``A M`` with M = W0ᵀ W0. G is taken in a pass with ``base`` and ``mask``, the loss in one with
+    the ``last`` ones.
+
+    Shapes: CSR arrays of the fields' rows of Â; sizes (b, n1, m); nodes (m); clean logits (c, N); bases, the
+    projected features, (m, H); masks (n1, H) or (1, H); weight W1 (H, c); gram M (H, H); owner (m), or (0).
+
+    Returns:
+        KL of each chosen node (b), squared lengths of R's rows (m), A (m, H), the gradient G' of the mean KL
+        with respect to the projected features (m, H), the hidden layer (n1, H), and the gradient of the mean KL
+        with respect to what W1 makes of it (n1, C). So W1 has the gradient hiddenᵀ (the last), W0 has Ŵ0 Aᵀ G'.
+    """
+    chosen, inner, rows = sizes[0], sizes[1], sizes[2]
+    width, classes = weight.shape
+    across = 4 if classes <= 4 else (classes + 7) // 8 * 8
+    dtype = base.dtype
+    wide = np.zeros((width, across), dtype)
+    wide[:, :classes] = weight
+    by = np.float32(factor)
+    hidden = np.empty((inner, width), dtype)
+    logits, slopes = np.empty((chosen, across), dtype), np.zeros((chosen, across), dtype)
+    summed, pulled = np.empty((inner, across), dtype), np.empty((rows, width), dtype)
+    p = np.empty((chosen, classes), dtype)
+    log_p = np.empty((chosen, classes), dtype)
+    for i in range(chosen):
+        _log_softmax(clean[:, nodes[i]], p[i], log_p[i])
+
+    _forward(crow, col, values, sizes, base, mask, wide, hidden, logits)
+    q, log_q = np.empty(classes, dtype), np.empty(classes, dtype)
+    for i in range(chosen):
+        _log_softmax(logits[i, :classes], q, log_q)
+        for c in range(classes):
+            slopes[i, c] = q[c] - p[i, c]
+    _backward(crow, col, values, sizes, slopes, weight, by, hidden, summed, pulled)
+
+    # unit size first: squares of tiny gradients would underflow
+    largest = dtype.type(0)
+    pulled_flat = pulled.reshape(-1)
+    for i in range(pulled_flat.shape[0]):
+        largest = max(largest, abs(pulled_flat[i]))
+    least = np.float32(1.1754944e-38)
+    unit = _ONE / max(largest, least)
+    for i in range(pulled_flat.shape[0]):
+        pulled_flat[i] *= unit
+    effect, squares = np.empty((rows, width), dtype), np.empty(rows, dtype)
+    effect_flat, gram_flat = effect.reshape(-1), gram.reshape(-1)
+    for i in range(rows):
+        row_times_wide(pulled_flat, i * width, (i + 1) * width, gram_flat, width, effect_flat, i * width)
+        total = _ZERO
+        for h in range(width):
+            total += pulled[i, h] * effect[i, h]
+        squares[i] = max(total, _ZERO)
+    of_field = np.zeros(chosen, dtype)
+    for i in range(owner.shape[0]):
+        of_field[owner[i]] += squares[i]
+    for i in range(rows):
+        square = squares[i] if owner.shape[0] == 0 else of_field[owner[i]]
+        scale = np.float32(epsilon) / np.sqrt(max(square, least))
+        squares[i] *= scale * scale
+        for h in range(width):
+            pulled[i, h] *= scale
+            effect[i, h] = last_base[i, h] + scale * effect[i, h]
+
+    _forward(crow, col, values, sizes, effect, last_mask, wide, hidden, logits)
+    value = np.empty(chosen, dtype)
+    for i in range(chosen):
+        _log_softmax(logits[i, :classes], q, log_q)
+        total = _ZERO
+        for c in range(classes):
+            total += p[i, c] * (log_p[i, c] - log_q[c])
+            slopes[i, c] = (q[c] - p[i, c]) / np.float32(chosen)
+        value[i] = max(total, _ZERO)
+    gradient = effect  # its memory is free now
+    _backward(crow, col, values, sizes, slopes, weight, by, hidden, summed, gradient)
+    return value, squares, pulled, gradient, hidden, summed

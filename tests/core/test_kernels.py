@@ -1,0 +1,391 @@
+"""Compiled loops against plain torch and scipy: sparse products, the layers of a GCN, their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+import torch.multiprocessing  # its import teaches ForkingPickler to share tensors
+from core_helpers import gradients, make_gcn, seeded
+from torch import Tensor
+
+import bvat.compiled
+from bvat.fields import Block
+from bvat.graph import Graph
+from bvat.kernels import products
+from bvat.kernels.vectors import FITS_CACHE
+from bvat.models import Masks, gcn
+from bvat.models.gcn import gcn_backward, gcn_forward
+from bvat.sparse import SparseMatrix
+
+DTYPES = [torch.float32, torch.float64]
+WIDTHS = [4, 8, 16, 24, 64]
+
+
+@contextmanager
+def without_numba() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bvat.compiled, "_numba_is_there", lambda: False)
+        yield
+
+
+def assert_same(found: Tensor, expected: Tensor) -> None:
+    """Equal but for the order of sums."""
+    assert found.shape == expected.shape
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    assert scale > 0 or not expected.any()
+    atol = 100 * torch.finfo(expected.dtype).eps * scale
+    torch.testing.assert_close(found, expected, rtol=0, atol=atol)
+
+
+def sparse(
+    rows: int, columns: int, dtype: torch.dtype, kind: type[SparseMatrix] = SparseMatrix, entries: int = 6
+) -> Any:
+    """A matrix that is not symmetric; its first, third and last rows and its second column are empty."""
+    rng = np.random.default_rng(rows)
+    row, column = rng.integers(0, rows, entries * rows), rng.integers(0, columns, entries * rows)
+    keep = ~np.isin(row, (0, 2, rows - 1)) & (column != 1)
+    parts = rng.standard_normal(keep.sum()), (row[keep], column[keep])
+    made = SparseMatrix.from_scipy(sp.coo_array(parts, shape=(rows, columns)), dtype)
+    return kind(made.crow, made.col, made.values, made.shape)
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=seeded(seed)).to(dtype)
+
+
+def times(matrix: Any, dense: Tensor) -> Tensor:
+    """The product by scipy."""
+    return torch.from_numpy(matrix @ dense.numpy())
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "beyond the cache"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products(dtype: torch.dtype, width: int, large: bool) -> None:
+    side = FITS_CACHE // width + 50 if large else 40
+    s = sparse(side, side + 30, dtype, entries=3)
+    h, g = random(side + 30, width, dtype=dtype), random(side, width, dtype=dtype, seed=1)
+    assert (h.numel() > FITS_CACHE) == (g.numel() > FITS_CACHE) == large
+    assert s._runs_compiled(h, side + 30)
+    assert_same(s.product(h), times(s.to_scipy(), h))
+    assert_same(s.transposed_product(g), times(s.to_scipy().T, g))
+    assert_same(s.T.product(g), times(s.to_scipy().T, g))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_any_width(dtype: torch.dtype) -> None:
+    """Also of those that do not fill vectors: nothing is read or written beyond a row."""
+    s = sparse(40, 30, dtype)
+    for width in range(41):
+        h, g = random(30, width, dtype=dtype), random(40, width, dtype=dtype)
+        assert_same(s.product(h), times(s.to_scipy(), h))
+        assert_same(s.transposed_product(g), times(s.to_scipy().T, g))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nothing_is_written_beside_the_result(dtype: torch.dtype, width: int) -> None:
+    """The result starts at an odd place too, so that no vector is aligned."""
+    s, h = sparse(20, 30, dtype), random(30, width, dtype=dtype)
+    memory = torch.full((20 * width + 31,), 7.0, dtype=dtype)
+    out = memory[1 : 1 + 20 * width].view(20, width)
+    products.product(*s.arrays, h.numpy(), out.numpy())
+    assert_same(out, times(s.to_scipy(), h))
+    assert float(memory[0]) == 7
+    assert memory[1 + 20 * width :].unique().tolist() == [7]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_matrices_that_do_not_lie_by_rows(dtype: torch.dtype) -> None:
+    s, block = sparse(40, 30, dtype), sparse(40, 30, dtype, Block)
+    scipy_matrix = s.to_scipy()
+
+    def views(rows: int) -> dict[str, Tensor]:
+        return {
+            "by columns": random(16, rows, dtype=dtype).t(),
+            "every second column": random(rows, 32, dtype=dtype)[:, ::2],
+            "every second row": random(2 * rows, 16, dtype=dtype)[::2],
+            "one row again and again": random(1, 16, dtype=dtype).expand(rows, 16),
+            "one number": random(1, 1, dtype=dtype).expand(rows, 16),
+            "from the middle": random(rows * 16 + 3, dtype=dtype)[3:].view(rows, 16),
+        }
+
+    for h, g in zip(views(30).values(), views(40).values(), strict=True):
+        assert_same(s.product(h), times(scipy_matrix, h))
+        for matrix in (s, block):
+            assert_same(matrix.transposed_product(g), times(scipy_matrix.T, g))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (3, 4), (1, 1)])
+def test_matrices_without_entries(shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    for kind in (SparseMatrix, Block):
+        none = torch.zeros(0, dtype=torch.int32)
+        s = kind(torch.zeros(rows + 1, dtype=torch.int32), none, torch.zeros(0), shape)
+        assert torch.equal(s.product(torch.ones(columns, 8)), torch.zeros(rows, 8))
+        assert torch.equal(s.transposed_product(torch.ones(rows, 8)), torch.zeros(columns, 8))
+
+
+@pytest.mark.parametrize("width", [*WIDTHS, 1, 3, 12])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scattered_product_of_a_block(dtype: torch.dtype, width: int) -> None:
+    s, g = sparse(50, 30, dtype, Block), random(50, width, dtype=dtype)
+    turned = torch.from_numpy(s.to_scipy().toarray()).flip(1)
+    # the same with columns in another order: those of a block are not ascending
+    other = Block(s.crow, 29 - s.col, s.values, s.shape)
+    for block, dense in ((s, turned.flip(1)), (other, turned)):
+        assert_same(block.transposed_product(g), dense.t() @ g)
+        assert_same(block.product(g[:30]), dense @ g[:30])
+        with without_numba():
+            assert_same(block.transposed_product(g), dense.t() @ g)
+            assert_same(block.product(g[:30]), dense @ g[:30])
+
+
+def test_gradient_of_a_product() -> None:
+    for s in (sparse(9, 7, torch.float64), sparse(9, 7, torch.float64, Block)):
+        h = random(7, 8, dtype=torch.float64).requires_grad_()
+        assert torch.autograd.gradcheck(lambda x, s=s: s @ x, h)
+        assert torch.autograd.gradgradcheck(lambda x, s=s: (s @ x) ** 2, h)
+
+
+def test_a_matrix_sent_to_another_process_is_still_itself() -> None:
+    """Sending moves its tensors to shared memory and frees what they were in; loops must not go on there."""
+    s, h, g = sparse(40, 30, torch.float32), random(30, 8, dtype=torch.float32), torch.ones(40, 8)
+    before = s.product(h), s.transposed_product(g)
+    place = s.values.data_ptr()
+    sent = ForkingPickler.loads(bytes(ForkingPickler.dumps(s)))
+    assert s.values.data_ptr() != place
+    for matrix in (s, sent):
+        tensors = matrix.crow, matrix.col, matrix.values
+        read = [array.__array_interface__["data"][0] for array in matrix.arrays]
+        assert read == [tensor.data_ptr() for tensor in tensors]
+        assert torch.equal(matrix.product(h), before[0])
+        assert torch.equal(matrix.transposed_product(g), before[1])
+
+
+@pytest.mark.parametrize("rows", [0, 29, 31, 3000])
+def test_a_product_with_a_wrong_number_of_rows_is_refused(rows: int) -> None:
+    s = sparse(30, 30, torch.float32)
+    for multiply in (s.product, s.transposed_product, s.__matmul__):
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            multiply(torch.ones(rows, 8))
+    with pytest.raises(RuntimeError, match="dtype"):
+        s.product(torch.ones(30, 8, dtype=torch.float64))
+
+
+class Case:
+    """The later layers of a GCN on some matrices, with all that its two passes read."""
+
+    def __init__(
+        self, layers: list[Any], hidden: int, classes: int, dtype: torch.dtype, *, masked: bool
+    ) -> None:
+        self.layers, self.factor = layers, 2.0 if masked else 1.0
+        self.projected = random(layers[0].shape[1], hidden, dtype=dtype)
+        widths = [hidden] * (len(layers) - 1) + [classes]
+        self.weights = tuple(
+            random(hidden, width, dtype=dtype, seed=k) / hidden**0.5 for k, width in enumerate(widths[1:])
+        )
+        self.masks = tuple(
+            2 * (random(matrix.shape[0], hidden, dtype=dtype, seed=9) > 0).to(dtype)
+            for matrix in (layers[:-1] if masked else ())
+        )
+        self.grad = random(layers[-1].shape[0], classes, dtype=dtype, seed=5)
+
+    def forward(self) -> tuple[Tensor, gcn.Trace]:
+        return gcn_forward(self.layers, self.projected, self.weights, self.masks)
+
+    def backward(self, trace: gcn.Trace) -> tuple[Tensor, list[Tensor]]:
+        options = {"factor": self.factor, "for_weights": True}
+        return gcn_backward(self.layers, self.weights, trace, self.grad, **options)  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Compare both passes with those of plain torch, the backward pass from the same trace."""
+        inputs = [self.projected, self.grad, *self.weights, *self.masks]
+        before = [tensor.clone() for tensor in inputs]
+        logits, trace = self.forward()
+        projected, weights = self.backward(trace)
+        assert (
+            gcn_backward(self.layers, self.weights, trace, self.grad, factor=self.factor, for_weights=False)[
+                1
+            ]
+            == []
+        )
+        with without_numba():
+            plain_logits, plain_trace = self.forward()
+            plain_projected, plain_weights = self.backward(trace)
+        assert_same(logits, plain_logits)
+        for ours, theirs in zip(trace.hidden, plain_trace.hidden, strict=True):
+            assert_same(ours, theirs)
+        assert_same(projected, plain_projected)
+        for ours, theirs in zip(weights, plain_weights, strict=True):
+            assert_same(ours, theirs)
+        assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True)), "inputs are only read"
+
+
+@pytest.fixture
+def compiled_passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which compiled passes of a GCN ran."""
+    seen: list[str] = []
+
+    def watched(name: str) -> Callable[..., Any]:
+        original = getattr(gcn, name)
+
+        def run(*arguments: Any) -> Any:
+            seen.append(name)
+            return original(*arguments)
+
+        return run
+
+    for name in ("_compiled_forward", "_compiled_step_back"):
+        monkeypatch.setattr(gcn, name, watched(name))
+    return seen
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "masks"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("hidden", [8, 16, 24, 64])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers(
+    compiled_passes: list[str], dtype: torch.dtype, hidden: int, layers: int, masked: bool
+) -> None:
+    """On one matrix that is not symmetric, for 2 to 9 classes; 9 are more than 8 hidden units."""
+    s = sparse(60, 60, dtype)
+    for classes in range(2, 10):
+        width = hidden if layers > 1 else classes
+        Case([s] * layers, width, classes, dtype, masked=masked).check()
+    if hidden % 16 == 0 and layers > 1:
+        assert compiled_passes.count("_compiled_forward") == 8
+        assert compiled_passes.count("_compiled_step_back") == 2 * 8 * (layers - 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_padding(dtype: torch.dtype) -> None:
+    for classes in range(1, 26):
+        grad = random(6, classes, dtype=dtype)
+        packed = gcn._packed(grad)
+        width = packed.shape[1]
+        assert width >= classes
+        assert width == 4 or width % 8 == 0
+        assert torch.equal(packed, torch.nn.functional.pad(grad, (0, width - classes)))
+
+
+@pytest.mark.parametrize("classes", [2, 7, 16])
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "masks"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers_on_rectangles(dtype: torch.dtype, masked: bool, classes: int) -> None:
+    """As receptive fields have them: fewer rows from layer to layer."""
+    sizes = [(40, 70), (11, 40), (5, 11)]
+    layers = [sparse(rows, columns, dtype, Block) for rows, columns in sizes]
+    for some in (layers, layers[1:]):
+        Case(some, 16, classes, dtype, masked=masked).check()
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "masks"])
+@pytest.mark.parametrize(("hidden", "classes"), [(16, 16), (64, 3)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers_beyond_the_cache(dtype: torch.dtype, hidden: int, classes: int, masked: bool) -> None:
+    side = FITS_CACHE // 16 + 50
+    s = sparse(side, side, dtype, entries=2)
+    Case([s, s], hidden, classes, dtype, masked=masked).check()
+
+
+def test_layers_of_one_node() -> None:
+    one = torch.zeros(1, dtype=torch.int32)
+    s = SparseMatrix(torch.tensor([0, 1], dtype=torch.int32), one, torch.tensor([0.5]), (1, 1))
+    for masked in (False, True):
+        Case([s, s, s], 16, 3, torch.float32, masked=masked).check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers_of_tensors_that_do_not_lie_by_rows(dtype: torch.dtype) -> None:
+    s = sparse(60, 60, dtype)
+
+    def by_columns(tensor: Tensor) -> Tensor:
+        return tensor.t().contiguous().t()
+
+    def strided(tensor: Tensor) -> Tensor:
+        return tensor.repeat_interleave(2, 1)[:, ::2]
+
+    for change in (by_columns, strided):
+        for part in ("projected", "weights", "masks", "grad"):
+            case = Case([s] * 3, 16, 5, dtype, masked=True)
+            logits, trace = case.forward()
+            gradient = case.backward(trace)[0]
+            given = getattr(case, part)
+            new = tuple(map(change, given)) if isinstance(given, tuple) else change(given)
+            setattr(case, part, new)
+            case.check()
+            found, trace = case.forward()
+            assert_same(found, logits)
+            assert_same(case.backward(trace)[0], gradient)
+    case = Case([s] * 2, 16, 5, dtype, masked=False)
+    case.grad = torch.ones(1, 1, dtype=dtype).expand(60, 5)  # as a sum hands it down
+    case.check()
+
+
+def test_masks_of_another_precision_or_of_one_row() -> None:
+    s = sparse(60, 60, torch.float32)
+    case = Case([s] * 3, 16, 5, torch.float32, masked=True)
+    expected = case.forward()[0]
+    for dtype in (torch.float64, torch.float16, torch.int32):
+        case.masks = tuple(mask.to(dtype) for mask in case.masks)
+        assert_same(case.forward()[0], expected)
+        case.check()
+    case.masks = tuple(mask[:1] for mask in Case([s] * 3, 16, 5, torch.float32, masked=True).masks)
+    case.check()
+
+
+@pytest.mark.parametrize("hidden", [5, 16])
+def test_a_pass_whose_shapes_do_not_match_is_refused(graph: Graph, hidden: int) -> None:
+    """Not only where torch multiplies: a compiled loop would read the memory behind the tensors."""
+    model = make_gcn(graph, hidden=hidden)
+    for rows, width in ((30, hidden), (50, hidden), (40, hidden + 16), (40, 3)):
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            model.propagate(graph, torch.ones(rows, width))
+    with pytest.raises(RuntimeError, match="dtype"):
+        model.propagate(graph.to(dtype=torch.float64), torch.ones(40, hidden))
+    masks = Masks(None, (torch.ones(20, hidden),), 2.0)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        model.propagate(graph, torch.ones(40, hidden), masks)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_model_without_numba_gives_the_same(graph64: Graph, layers: int, dropout: float) -> None:
+    model = make_gcn(graph64, layers=layers, hidden=16, dropout=dropout)
+    masks = model.draw_masks(graph64, seeded())
+
+    def run() -> list[Tensor]:
+        logits = model(graph64, masks)
+        return [logits.detach(), *gradients(logits.pow(2).sum(), model)]
+
+    found = run()
+    with without_numba():
+        expected = run()
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_same(ours, theirs)
+
+
+def test_gradients_of_a_compiled_model_against_finite_differences(
+    make_graph: Callable[..., Graph], compiled_passes: list[str]
+) -> None:
+    graph = make_graph(nodes=12, features=6, edges=10, seed=2).to(dtype=torch.float64)
+    model = make_gcn(graph, layers=3, hidden=16, dropout=0.5)
+    masks = model.draw_masks(graph, seeded())
+
+    def whole(*weights: Tensor) -> Tensor:
+        named = {f"weights.{k}": weight for k, weight in enumerate(weights)}
+        logits: Tensor = torch.func.functional_call(model, named, (graph, masks))
+        return logits
+
+    assert torch.autograd.gradcheck(
+        whole, tuple(weight.detach().clone().requires_grad_() for weight in model.weights)
+    )
+    assert {"_compiled_forward", "_compiled_step_back"} == set(compiled_passes)
