@@ -19,10 +19,17 @@ def _spaces() -> dict[str, Any]:
 def search_space(method: str) -> dict[str, Any]:
     """Return what is searched for a method: a range or choices for each setting, maybe with conditions."""
     spaces = _spaces()
-    if method not in spaces:
-        raise SettingsError(f"there is nothing to tune in {method!r}: use one of {', '.join(spaces)}")
+    known = [name for name in spaces if name != "starts"]
+    if method not in known:
+        raise SettingsError(f"there is nothing to tune in {method!r}: use one of {', '.join(known)}")
     space: dict[str, Any] = spaces[method]
     return space
+
+
+def starting_points() -> list[dict[str, Any]]:
+    """Return the settings that every search tries first, after the preset."""
+    points: list[dict[str, Any]] = _spaces()["starts"]
+    return points
 
 
 def tuned_settings(space: dict[str, Any]) -> set[str]:

@@ -24,7 +24,7 @@ from bvat.errors import SettingsError, TrainingError
 from bvat.experiments.perform import perform, progress_bar
 from bvat.experiments.request import about_graph
 from bvat.experiments.runs import Run, Workshop, versions
-from bvat.experiments.space import parameters, search_space, suggest, tuned_settings
+from bvat.experiments.space import parameters, search_space, starting_points, suggest, tuned_settings
 from bvat.experiments.statistics import sample
 from bvat.files import write_json
 from bvat.graph import UNKNOWN, Graph
@@ -198,7 +198,9 @@ def tune(
         study_name=study_name, storage=open_storage(place), direction="maximize", load_if_exists=True
     )
     if not study.get_trials(deepcopy=False):
-        study.enqueue_trial(parameters(search.base().as_dict(), search.space))
+        base = search.base().as_dict()
+        for point in ({}, *starting_points()):
+            study.enqueue_trial(parameters({**base, **point}, search.space), skip_if_exists=True)
     done = len(finished(study))
     tasks = list(range(done, search.trials))
     size = search.seeds * search.base().epochs
@@ -265,6 +267,7 @@ def _result(
         "trial_seeds": list(range(search.seeds)),
         "space": search.space,
         "fixed": {k: v for k, v in search.base().as_dict().items() if k not in tuned_settings(search.space)},
+        "starts": ["preset", *starting_points()],
         "sampler": f"TPE, seed {search.sampler_seed}; median pruning",
         "trials": rows,
         "versions": {**versions(), "optuna": _optuna_version()},
