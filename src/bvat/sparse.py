@@ -294,6 +294,8 @@ def _take_rows(crow: Any, col: Any, values: Any, rows: Any) -> Any:
     """Return row pointers, columns and values of the chosen rows."""
     own_crow = np.zeros(rows.shape[0] + 1, dtype=np.int32)
     for place in range(rows.shape[0]):
+        if not 0 <= rows[place] < crow.shape[0] - 1:
+            raise IndexError("there is no such row")
         own_crow[place + 1] = own_crow[place] + crow[rows[place] + 1] - crow[rows[place]]
     own_col = np.empty(own_crow[-1], dtype=np.int32)
     own_values = np.empty(own_crow[-1], dtype=values.dtype)

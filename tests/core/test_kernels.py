@@ -389,3 +389,23 @@ def test_gradients_of_a_compiled_model_against_finite_differences(
         whole, tuple(weight.detach().clone().requires_grad_() for weight in model.weights)
     )
     assert {"_compiled_forward", "_compiled_step_back"} == set(compiled_passes)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_numbers_that_are_not_finite_are_not_hidden(graph: Graph, layer: int, value: float) -> None:
+    """A relu that turned NaN into 0 would hide from the training loop that it diverged."""
+    model = make_gcn(graph, hidden=16)
+    with torch.no_grad():
+        model.weights[layer][0, 0] = value
+
+    def run() -> list[Tensor]:
+        logits = model(graph)
+        return [logits.detach(), *gradients(logits.sum(), model)]
+
+    found = run()
+    assert not found[0].isfinite().all()
+    with without_numba():
+        expected = run()
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours.isfinite(), theirs.isfinite())

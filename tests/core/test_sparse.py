@@ -121,3 +121,10 @@ def test_products_of_matrices_by_columns(graph: Graph, monkeypatch: pytest.Monke
     found = graph.propagation.product(dense)
     assert found.is_contiguous() == (limit == 0)
     torch.testing.assert_close(found, graph.propagation.to_dense() @ dense)
+
+
+@pytest.mark.parametrize("row", [-1, 3])
+def test_rows_that_are_not_there_are_refused(row: int) -> None:
+    matrix = SparseMatrix.from_scipy(np.eye(3))
+    with pytest.raises(IndexError, match="no such row"):
+        matrix.select(torch.tensor([0, row]))

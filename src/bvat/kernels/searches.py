@@ -251,8 +251,8 @@ def fields_step(
 
     Returns:
         KL of each chosen node (b), squared lengths of R's rows (m), A (m, H), the gradient G' of the mean KL
-        with respect to the projected features (m, H), the hidden layer (n1, H), and the gradient L of the mean
-        KL with respect to what W1 makes of it (n1, C). So W1 has the gradient hiddenᵀ L, W0 has Ŵ0 Aᵀ G'.
+        with respect to the projected features (m, H), the hidden layer (n1, H), and the gradient L of the
+        mean KL with respect to what W1 makes of it (n1, C). So W1 has the gradient hiddenᵀ L, W0 has Ŵ0 Aᵀ G'.
     """
     chosen, inner, rows = sizes[0], sizes[1], sizes[2]
     width, classes = weight.shape

@@ -21,6 +21,9 @@ FETCH_AHEAD = 16
 FITS_CACHE = 2**18
 """Entries of a dense matrix up to which rows are not fetched ahead."""
 
+_FLAGS = ("contract", "reassoc", "nsz")
+"""The liberties of sums: all of "fast" but the belief that every number is finite."""
+
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function on its first call; the machine code is kept on disk where that is possible."""
@@ -73,8 +76,8 @@ def _make_sum(lanes: int, *, indexed: bool, ahead: int = 0, then: str = "") -> A
             single = builder.insert_element(undefined, factor, ir.Constant(short, 0))
             same = builder.shuffle_vector(single, undefined, ir.Constant(ir.VectorType(short, lanes), None))
             position = builder.add(builder.mul(row(k), width), first)
-            product = builder.fmul(same, builder.load(at(dense, position), align=aligned), flags=("fast",))
-            builder.store(builder.fadd(builder.load(total), product, flags=("fast",)), total)
+            product = builder.fmul(same, builder.load(at(dense, position), align=aligned), flags=_FLAGS)
+            builder.store(builder.fadd(builder.load(total), product, flags=_FLAGS), total)
 
         def constant(value: int) -> Any:
             return ir.Constant(whole, value)
@@ -100,14 +103,15 @@ def _make_sum(lanes: int, *, indexed: bool, ahead: int = 0, then: str = "") -> A
                 add(k, totals[0])
         result = builder.load(totals[0])
         for total in totals[1:]:
-            result = builder.fadd(result, builder.load(total), flags=("fast",))
+            result = builder.fadd(result, builder.load(total), flags=_FLAGS)
         if then == "add":
             result = builder.fadd(result, builder.load(at(side, beside), align=aligned))
         elif then:
             other = builder.load(at(side, beside), align=aligned)
             sign = result if then == "relu" else other
             kept = builder.fmul(result, other) if then == "relu" else result
-            result = builder.select(builder.fcmp_ordered(">", sign, zero), kept, zero)
+            # what is not a number passes, as in torch: a loss that is not finite has to be seen
+            result = builder.select(builder.fcmp_ordered("<=", sign, zero), zero, kept)
         builder.store(result, at(out, place), align=aligned)
         return context.get_dummy_value()
 
