@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,17 @@ def read_results(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def with_results(text: str, results: dict[tuple[str, str], dict[str, Any]]) -> str:
     """Return a preset file with one table ``[dataset.D.M]`` a result, other tables and comments as they are.
 
-    The table of a result replaces one of that name; new ones follow the data set's own.
+    The table of a result replaces one of that name, of which it keeps what the search did not choose; new
+    ones follow the data set's own.
     """
     blocks = re.split(r"(?m)^(?=\[)", text)
     heads = [_head(block) for block in blocks]
     for (dataset, method), chosen in results.items():
-        block = f"[dataset.{dataset}.{method}]\n" + "".join(
-            f"{name} = {_toml(value)}\n" for name, value in chosen.items()
-        )
         head = f"dataset.{dataset}.{method}"
+        before = tomllib.loads(text).get("dataset", {}).get(dataset, {}).get(method, {})
+        block = f"[{head}]\n" + "".join(
+            f"{name} = {_toml(value)}\n" for name, value in {**before, **chosen}.items()
+        )
         if head in heads:
             blocks[heads.index(head)] = block + "\n"
             continue

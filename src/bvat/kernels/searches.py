@@ -59,24 +59,26 @@ def _exp(x: Any) -> Any:
 
 @part
 def _softmax(logits: Any, top: Any, total: Any) -> None:
-    """Turn logits of a block of nodes, (C, BLOCK), into probabilities; top and total (BLOCK).
-
-    top holds the largest logit of each node on return, total the sum of exponentials.
-    """
+    """Turn the logits of a block of nodes, (C, BLOCK), into probabilities; top, total (BLOCK) are scratch."""
+    row = logits[0]
     for j in range(BLOCK):
-        top[j] = logits[0, j]
+        top[j] = row[j]
         total[j] = _ZERO
     for c in range(1, logits.shape[0]):
+        row = logits[c]
         for j in range(BLOCK):
-            top[j] = max(top[j], logits[c, j])
+            top[j] = max(top[j], row[j])
     for c in range(logits.shape[0]):
+        row = logits[c]
         for j in range(BLOCK):
-            logits[c, j] = _exp(logits[c, j] - top[j])
-        for j in range(BLOCK):
-            total[j] += logits[c, j]
+            row[j] = _exp(row[j] - top[j])
+            total[j] += row[j]
+    for j in range(BLOCK):
+        total[j] = _ONE / total[j]
     for c in range(logits.shape[0]):
+        row = logits[c]
         for j in range(BLOCK):
-            logits[c, j] /= total[j]
+            row[j] *= total[j]
 
 
 @part
@@ -252,7 +254,7 @@ def fields_step(
     Returns:
         KL of each chosen node (b), squared lengths of R's rows (m), A (m, H), the gradient G' of the mean KL
         with respect to the projected features (m, H), the hidden layer (n1, H), and the gradient L of the
-        mean KL with respect to what W1 makes of it (n1, C). So W1 has the gradient hiddenᵀ L, W0 has Ŵ0 Aᵀ G'.
+        mean KL with respect to what W1 makes of it (n1, C). So W1 has the gradient hiddenᵀ L, W0 Ŵ0 Aᵀ G'.
     """
     chosen, inner, rows = sizes[0], sizes[1], sizes[2]
     width, classes = weight.shape

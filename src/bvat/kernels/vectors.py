@@ -42,12 +42,12 @@ def part(function: Callable[..., Any]) -> Any:
     return numba.njit(error_model="numpy", forceinline=True)(function)
 
 
-def _make_sum(lanes: int, *, indexed: bool, ahead: int = 0, then: str = "") -> Any:
+def _make_sum(lanes: int, *, indexed: bool, ahead: int = 0, terms: int = 0, then: str = "") -> Any:
     """Return ``out[place : place + lanes] = f(sum_k factors[k] dense[row(k), first : first + lanes])``.
 
     k runs from start to stop; row(k) is ``index[k]``, or ``k - start`` if not ``indexed``. f uses the
     vector m at ``side[beside]``: ``then`` "relu" is ``max(sum, 0) * m``, "gate" is ``sum where m > 0``, "add"
-    is ``sum + m``, "" the sum itself.
+    is ``sum + m``, "" the sum itself. ``terms`` promises that stop - start is that number: no loop is needed.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -90,17 +90,21 @@ def _make_sum(lanes: int, *, indexed: bool, ahead: int = 0, then: str = "") -> A
         if ahead:
             size = context.make_array(signature.args[1])(context, builder, arguments[1]).nitems
             last = builder.sub(size, constant(1))
-        bulk = builder.sub(stop, builder.srem(builder.sub(stop, start), constant(chains)))
-        with cgutils.for_range_slice(builder, start, bulk, constant(chains)) as (k, _):
-            if ahead:
-                later = builder.add(k, constant(ahead))
-                later = builder.select(builder.icmp_signed("<", later, last), later, last)
-                _prefetch(builder, builder.gep(dense, [builder.add(builder.mul(row(later), width), first)]))
-            for i, total in enumerate(totals):
-                add(builder.add(k, constant(i)), total)
-        if chains > 1:
-            with cgutils.for_range_slice(builder, bulk, stop, constant(1)) as (k, _):
-                add(k, totals[0])
+        for i in range(terms):
+            add(builder.add(start, constant(i)), totals[i % chains])
+        if not terms:
+            bulk = builder.sub(stop, builder.srem(builder.sub(stop, start), constant(chains)))
+            with cgutils.for_range_slice(builder, start, bulk, constant(chains)) as (k, _):
+                if ahead:
+                    later = builder.add(k, constant(ahead))
+                    later = builder.select(builder.icmp_signed("<", later, last), later, last)
+                    position = builder.add(builder.mul(row(later), width), first)
+                    _prefetch(builder, builder.gep(dense, [position]))
+                for i, total in enumerate(totals):
+                    add(builder.add(k, constant(i)), total)
+            if chains > 1:
+                with cgutils.for_range_slice(builder, bulk, stop, constant(1)) as (k, _):
+                    add(k, totals[0])
         result = builder.load(totals[0])
         for total in totals[1:]:
             result = builder.fadd(result, builder.load(total), flags=_FLAGS)
@@ -142,6 +146,7 @@ _far_relu = _make_sum(16, indexed=True, ahead=FETCH_AHEAD, then="relu")
 _row_16, _row_8, _row_4 = (_make_sum(lanes, indexed=False) for lanes in (16, 8, 4))
 _row_gate = _make_sum(16, indexed=False, then="gate")
 _row_add = _make_sum(16, indexed=False, then="add")
+_square, _square_add = (_make_sum(16, indexed=False, terms=16, then=then) for then in ("", "add"))
 
 # All arrays below are flat. "wide" rows are of a multiple of 16 numbers, as hidden layers have; "narrow" ones
 # of 4 or a multiple of 8, as padded classes have.
@@ -194,6 +199,9 @@ def relu_of_sum(
 @part
 def row_times_wide(row: Any, start: int, stop: int, matrix: Any, width: int, out: Any, place: int) -> None:
     """``out[place : place + width] = row[start : stop] @ matrix``, a wide row."""
+    if width == 16 and stop - start == 16:
+        _square(row, row, start, stop, matrix, width, 0, out, 0, out, place)
+        return
     for first in range(0, width, 16):
         _row_16(row, row, start, stop, matrix, width, first, out, 0, out, place + first)
 
@@ -222,5 +230,8 @@ def row_times_plus(
     row: Any, start: int, stop: int, matrix: Any, width: int, base: Any, out: Any, place: int
 ) -> None:
     """``out[place:] = base[place:] + row[start : stop] @ matrix``, a wide row."""
+    if width == 16 and stop - start == 16:
+        _square_add(row, row, start, stop, matrix, width, 0, base, place, out, place)
+        return
     for first in range(0, width, 16):
         _row_add(row, row, start, stop, matrix, width, first, base, place + first, out, place + first)

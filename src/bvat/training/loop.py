@@ -152,21 +152,25 @@ def training_step(state: TrainState, graph: Graph, settings: Settings) -> dict[s
     projected = model.project(graph, masks)
     logits = model.propagate(graph, projected, masks)
     supervised = F.cross_entropy(logits.index_select(0, graph.train), graph.labels[graph.train])
-    loss = supervised
+    terms, weights = [supervised], [1.0]
     measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
     if settings.alpha:
         uncertainty = entropy(logits)
-        loss = loss + settings.alpha * uncertainty
+        terms.append(uncertainty)
+        weights.append(settings.alpha)
         measured["entropy"] = uncertainty.detach()
     if state.regulariser is not None and settings.beta:
         outcome = state.regulariser(model, graph, logits, masks, projected)
-        loss = loss + settings.beta * outcome.loss
+        terms.append(outcome.loss)
+        weights.append(settings.beta)
         state.space = outcome.space
         measured.update(r_vadv=outcome.loss.detach(), row_norm=outcome.row_norm, nodes=outcome.nodes)
     state.optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    # the weights go in as gradients of the terms: no operations, and no gradients of theirs, to add them up
+    torch.autograd.backward(terms, [supervised.new_tensor(weight) for weight in weights])
     state.optimizer.step()
-    measured = {"loss": loss.detach(), "supervised": supervised.detach(), **measured}
+    loss = sum(weight * float(term.detach()) for term, weight in zip(terms, weights, strict=True))
+    measured = {"loss": loss, "supervised": supervised.detach(), **measured}
     return {name: float(value) for name, value in measured.items()}
 
 
