@@ -67,8 +67,18 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.exit(141)
     if code == STOPPED:  # typer too turns Ctrl-C into this code
-        _complain("stopped; what was finished is kept, --resume goes on from there")
+        _complain(f"stopped{_how_to_go_on(arguments if arguments is not None else sys.argv[1:])}")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _how_to_go_on(arguments: list[str]) -> str:
+    """Return what to do after Ctrl-C, for the commands that keep what they have finished."""
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    return {
+        "train": "; what was finished is kept, --resume goes on from there",
+        "tune": "; the same command goes on from the trials that are finished",
+        "reproduce": "; the same command goes on from the runs that are finished",
+    }.get(command, "")
 
 
 def _complain(message: str) -> None:

@@ -61,11 +61,7 @@ def reproduce(
         command=command_line(what, seeds, chosen_datasets, chosen_methods, epochs, out),
     )
     names = list(TARGETS) if what == "all" else [what]
-    try:
-        found = make(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True))
-    except KeyboardInterrupt:
-        typer.echo("bvat: stopped; the same command goes on from the runs that are finished", err=True)
-        raise typer.Exit(130) from None
+    found = make(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True))
     write_paper_files(out)
     if not matplotlib_there():
         typer.echo("note: figures as SVG and PNG need matplotlib: pip install 'bvat[report]'", err=True)

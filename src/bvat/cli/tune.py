@@ -72,11 +72,7 @@ def tune(
         ),
     )
     graph = read_graph(dataset, text, train_per_class, val, split_seed)
-    try:
-        result = search_for(search, graph, out, jobs or os.cpu_count() or 1, storage, Console(stderr=True))
-    except KeyboardInterrupt:
-        typer.echo("bvat: stopped; the same command goes on from the trials that are finished", err=True)
-        raise typer.Exit(130) from None
+    result = search_for(search, graph, out, jobs or os.cpu_count() or 1, storage, Console(stderr=True))
     if as_json:
         typer.echo(json.dumps(result))
     else:
