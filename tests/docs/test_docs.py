@@ -89,3 +89,10 @@ def test_the_extras_named_there_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     table = (ROOT / "docs/index.md").read_text("utf-8").split("| extra | for |")[1].split("##")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) <= set(extras)
+
+
+def test_the_readme_shows_the_results_of_today() -> None:
+    """Between its markers stands what the commands gave; python docs/readme_results.py puts it there."""
+    with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert with_results(text) == text

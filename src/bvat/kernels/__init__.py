@@ -5,5 +5,5 @@ call for other devices and precisions, and tests hold the two against each other
 imports numba, so nothing does before it has work for them: :func:`bvat.compiled.usable` tells when.
 
 ``vectors``: sums of rows, several numbers at a time, of which all else is made; ``products``: sparse products
-and the layers of a GCN; ``searches``: the steps of a search for a perturbation.
+and the layers of a GCN; ``functions``: exp and log; ``entropy``; ``searches``: the steps of a search.
 """

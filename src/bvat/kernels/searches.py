@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
+from bvat.kernels.functions import ONE, ZERO, exp
 from bvat.kernels.vectors import (
     compiled,
     part,
@@ -27,35 +25,6 @@ from bvat.kernels.vectors import (
 BLOCK = 32
 """Nodes taken together, so that loops over them become vector instructions."""
 
-_LOG2_E = np.float32(1.4426950408889634)
-_LN2_HIGH = np.float32(0.693359375)  # exact in few bits, so that n * _LN2_HIGH is exact
-_LN2_LOW = np.float32(-2.12194440054690583e-4)
-_HALF, _ONE, _ZERO = np.float32(0.5), np.float32(1), np.float32(0)
-_LEAST = np.float32(-87)
-_EXP = tuple(np.float32(1 / f) for f in (720, 120, 24, 6, 2))
-
-
-@intrinsic
-def _as_float(_: Any, bits: Any) -> Any:
-    """Read the bits of an int32 as a float32."""
-    return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(
-        arguments[0], ir.FloatType()
-    )
-
-
-@part
-def _exp(x: Any) -> Any:
-    """exp(x) for x <= 0, to 2e-7 of itself: 2^n times the Taylor series at |r| <= ln(2) / 2.
-
-    A call of the C library would keep the loop around it from becoming vector instructions.
-    """
-    x = max(x, _LEAST)
-    n = np.floor(x * _LOG2_E + _HALF)
-    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-    series = (((_EXP[0] * r + _EXP[1]) * r + _EXP[2]) * r + _EXP[3]) * r + _EXP[4]
-    scale = _as_float(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
-    return (series * r * r + r + _ONE) * scale
-
 
 @part
 def _softmax(logits: Any, top: Any, total: Any) -> None:
@@ -63,7 +32,7 @@ def _softmax(logits: Any, top: Any, total: Any) -> None:
     row = logits[0]
     for j in range(BLOCK):
         top[j] = row[j]
-        total[j] = _ZERO
+        total[j] = ZERO
     for c in range(1, logits.shape[0]):
         row = logits[c]
         for j in range(BLOCK):
@@ -71,10 +40,10 @@ def _softmax(logits: Any, top: Any, total: Any) -> None:
     for c in range(logits.shape[0]):
         row = logits[c]
         for j in range(BLOCK):
-            row[j] = _exp(row[j] - top[j])
+            row[j] = exp(row[j] - top[j])
             total[j] += row[j]
     for j in range(BLOCK):
-        total[j] = _ONE / total[j]
+        total[j] = ONE / total[j]
     for c in range(logits.shape[0]):
         row = logits[c]
         for j in range(BLOCK):
@@ -87,7 +56,7 @@ def _log_softmax(logits: Any, p: Any, log_p: Any) -> None:
     top = logits[0]
     for c in range(1, logits.shape[0]):
         top = max(top, logits[c])
-    total = _ZERO
+    total = ZERO
     for c in range(logits.shape[0]):
         p[c] = np.exp(logits[c] - top)
         total += p[c]
@@ -155,7 +124,7 @@ def adam_rows(
     Shapes: upper U (H, H), all others (n, H).
     """
     nodes, width = z.shape
-    up, down = upper.reshape(-1), _flipped(upper, _ONE).reshape(-1)
+    up, down = upper.reshape(-1), _flipped(upper, ONE).reshape(-1)
     flat, base_flat, out_flat, z_flat = pulled.reshape(-1), base.reshape(-1), out.reshape(-1), z.reshape(-1)
     first_flat, second_flat = first.reshape(-1), second.reshape(-1)
     row, gradient = np.empty(width, z.dtype), np.empty(BLOCK * width, z.dtype)
@@ -285,17 +254,17 @@ def fields_step(
     for i in range(pulled_flat.shape[0]):
         largest = max(largest, abs(pulled_flat[i]))
     least = np.float32(1.1754944e-38)
-    unit = _ONE / max(largest, least)
+    unit = ONE / max(largest, least)
     for i in range(pulled_flat.shape[0]):
         pulled_flat[i] *= unit
     effect, squares = np.empty((rows, width), dtype), np.empty(rows, dtype)
     effect_flat, gram_flat = effect.reshape(-1), gram.reshape(-1)
     for i in range(rows):
         row_times_wide(pulled_flat, i * width, (i + 1) * width, gram_flat, width, effect_flat, i * width)
-        total = _ZERO
+        total = ZERO
         for h in range(width):
             total += pulled[i, h] * effect[i, h]
-        squares[i] = max(total, _ZERO)
+        squares[i] = max(total, ZERO)
     of_field = np.zeros(chosen, dtype)
     for i in range(owner.shape[0]):
         of_field[owner[i]] += squares[i]
@@ -311,11 +280,11 @@ def fields_step(
     value = np.empty(chosen, dtype)
     for i in range(chosen):
         _log_softmax(logits[i, :classes], q, log_q)
-        total = _ZERO
+        total = ZERO
         for c in range(classes):
             total += p[i, c] * (log_p[i, c] - log_q[c])
             slopes[i, c] = (q[c] - p[i, c]) / np.float32(chosen)
-        value[i] = max(total, _ZERO)
+        value[i] = max(total, ZERO)
     gradient = effect  # its memory is free now
     _backward(crow, col, values, sizes, slopes, weight, by, hidden, summed, gradient)
     return value, squares, pulled, gradient, hidden, summed

@@ -27,10 +27,19 @@ _FLAGS = ("contract", "reassoc", "nsz")
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function on its first call; the machine code is kept on disk where that is possible."""
+    return _compile(function, set())
+
+
+def compiled_reordering(function: Callable[..., Any]) -> Any:
+    """Compile a function whose sums may be added up in any order, which lets them become vectors."""
+    return _compile(function, {"reassoc", "contract", "nsz"})
+
+
+def _compile(function: Callable[..., Any], fastmath: set[str]) -> Any:
     try:
-        return numba.njit(cache=True, error_model="numpy", nogil=True)(function)
+        return numba.njit(cache=True, error_model="numpy", nogil=True, fastmath=fastmath)(function)
     except RuntimeError:  # no folder to keep machine code in
-        return numba.njit(error_model="numpy", nogil=True)(function)
+        return numba.njit(error_model="numpy", nogil=True, fastmath=fastmath)(function)
 
 
 def part(function: Callable[..., Any]) -> Any:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bvat.compiled import usable
+
 
 class _KnownGradient(torch.autograd.Function):
     """A scalar whose gradient with respect to the logits has been worked out beside it."""
@@ -56,6 +58,14 @@ def entropy(logits: Tensor) -> Tensor:
     Shapes: logits (n, C); result a scalar. Gradient: ``dE/dl_k = -p_k (log p_k + E)``.
     """
     values, dim = _layout(logits)
+    if values.dtype == torch.float32 and usable(values) and values.is_contiguous():
+        from bvat.kernels.entropy import entropy_by_classes, entropy_by_nodes
+
+        gradient = torch.empty_like(values)
+        kernel = entropy_by_nodes if dim == 1 else entropy_by_classes
+        total = kernel(values.numpy(), gradient.numpy())
+        size = logits.shape[0]
+        return with_gradient(logits, values.new_tensor(total / size), _rows(gradient, dim), -1 / size)
     log_p = torch.log_softmax(values, dim)
     p = log_p.exp()
     negative = torch.linalg.vecdot(p, log_p, dim=dim)  # -E of each node
