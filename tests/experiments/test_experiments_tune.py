@@ -111,6 +111,24 @@ def test_presets_are_made_from_results(tmp_path: Path) -> None:
         read_results(tmp_path / "nothing")
 
 
+def test_presets_keep_what_a_search_took_as_fixed_and_comments() -> None:
+    before = """[dataset.a]
+
+[dataset.a.obvat]
+search = "fast"
+alpha = 0.1
+
+# why b is as it is
+[dataset.b]
+epochs = 3
+"""
+    result = {("a", "obvat"): {"chosen": {"beta": 2.0}, "fixed": {"search": "fast", "epochs": 200}}}
+    text = with_results(before, result)
+    assert tomllib.loads(text)["dataset"]["a"]["obvat"] == {"search": "fast", "beta": 2.0}
+    assert "# why b is as it is\n" in text
+    assert text.index("# why") < text.index("[dataset.b]")
+
+
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "gcn"])
 @pytest.mark.parametrize("dataset", ["cora", "citeseer", "pubmed", "nell"])
 def test_spaces_hold_only_settings(method: str, dataset: str) -> None:

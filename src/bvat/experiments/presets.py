@@ -17,6 +17,8 @@ from bvat.errors import SettingsError
 from bvat.files import write_atomic
 from bvat.training import settings as training_settings
 
+_COMMENT_AT_END = re.compile(r"(?m)(?:^#[^\n]*\n)+\s*\Z")
+
 PRESETS = Path(training_settings.__file__).with_name("presets.toml")
 
 
@@ -51,7 +53,9 @@ def with_results(text: str, results: dict[tuple[str, str], dict[str, Any]]) -> s
             f"{name} = {_toml(value)}\n" for name, value in {**kept, **result["chosen"]}.items()
         )
         if head in heads:
-            blocks[heads.index(head)] = block + "\n"
+            at = heads.index(head)
+            comment = _COMMENT_AT_END.search(blocks[at])  # of the table after it
+            blocks[at] = block + "\n" + (comment[0] if comment else "")
             continue
         family = [i for i, h in enumerate(heads) if f"{h}.".startswith(f"dataset.{dataset}.")]
         place = family[-1] + 1 if family else len(blocks)
