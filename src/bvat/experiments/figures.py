@@ -36,20 +36,23 @@ def series(
 
 def _curves_of(request: Request, workshop: Workshop, dataset: str, method: str) -> list[Any]:
     """Return the measured curves of a data set and training method, one dict a seed."""
-    runs = [
-        Run(dataset, request.settings(dataset, method), seed, "curves") for seed in request.seeds_of(dataset)
-    ]
+    runs = _fig1_runs(request, dataset, method)
     return [result["curves"] for run in runs if (result := workshop.result(run)) is not None]
+
+
+def _fig1_runs(request: Request, dataset: str, method: str) -> list[Run]:
+    settings = request.settings(dataset, method, **paper()["fig1"]["training"][method])
+    return [Run(dataset, settings, seed, "curves") for seed in request.seeds_of(dataset)]
 
 
 def plan_fig1(request: Request, target: str) -> list[Run]:
     """Return the runs of a part of Figure 1: models trained without, and in b and c with, its method."""
     methods = {"fig1a": ["gcn"], "fig1b": ["gcn", "sbvat"], "fig1c": ["gcn", "obvat"]}[target]
     return [
-        Run(dataset, request.settings(dataset, method), seed, "curves")
+        run
         for dataset in request.datasets_of(target)
         for method in methods
-        for seed in request.seeds_of(dataset)
+        for run in _fig1_runs(request, dataset, method)
     ]
 
 
