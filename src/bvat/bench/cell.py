@@ -61,7 +61,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     torch.set_num_threads(1)
     settings = Settings(**cell.settings)
     # what is loaded on first use (kernels, libraries) belongs to the process, not to this graph
-    small = replace(settings, hidden=4, count=5)
+    small = replace(settings, hidden=16, count=5)
     few = synthetic_graph(nodes=200, edges=400, features=40, classes=4, train_per_class=5)
     interleave({"": epoch_action(few, small)}, Effort(warmup=1, rounds=1, least=1))
     baseline = current_mb()

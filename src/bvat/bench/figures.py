@@ -92,7 +92,8 @@ def _bars(axis: Any, groups: Groups, label: str, *, log: bool) -> None:
         axis.bar(places, [value for _, value in here], width, label=name, color=_colour(name, k))
     axis.set_xticks(range(len(groups)), list(groups))
     axis.set_ylabel(label)
-    if log:
+    # the memory of a tiny graph can be too little to measure
+    if log and any(value for row in groups.values() for value in row.values()):
         axis.set_yscale("log")
     axis.grid(axis="y", linewidth=0.4)
     axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
@@ -113,7 +114,8 @@ def _growth(figure: Any, growth: dict[str, Any]) -> Any:
                 axis.plot(along_x, [p[key] for p in chosen], "o-", label=text, color=_colour(method, k))
                 sizes.update(along_x)
             axis.set_xscale("log")
-            axis.set_yscale("log")
+            if any(p[key] > 0 for p in growth["points"] if p["axis"] == along):
+                axis.set_yscale("log")
             if along == "hidden":  # less than two decades: the sizes say more than powers of ten
                 axis.set_xticks(sorted(sizes), [str(size) for size in sorted(sizes)])
                 axis.minorticks_off()
