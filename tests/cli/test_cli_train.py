@@ -144,7 +144,18 @@ def test_help_needs_no_torch() -> None:
 
 def start(arguments: list[str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "bvat.cli.main", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=_heed_ctrl_c,
+    )
+
+
+def _heed_ctrl_c() -> None:
+    """What a shell runs in the background ignores Ctrl-C, and so would its children: these tests too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:
