@@ -27,6 +27,16 @@ def usable(*tensors: Tensor) -> bool:
     )
 
 
+def compile_and_keep(function: Callable[..., Any], **options: Any) -> Any:
+    """Compile a function with numba on its first call; keep the machine code on disk where possible."""
+    import numba
+
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder to keep machine code in
+        return numba.njit(**options)(function)
+
+
 class Compiled:
     """A function on numpy arrays and numbers that is compiled when it is first called.
 
@@ -45,12 +55,4 @@ class Compiled:
         return self._kernel(*arguments)
 
     def _compile(self) -> Callable[..., Any]:
-        try:
-            import numba
-        except ImportError:  # pragma: no cover
-            return self.python
-        try:
-            kernel: Callable[..., Any] = numba.njit(cache=True)(self.python)
-        except RuntimeError:  # no folder to keep machine code in
-            kernel = numba.njit(self.python)
-        return kernel
+        return compile_and_keep(self.python) if _numba_is_there() else self.python

@@ -8,6 +8,7 @@ import numpy as np
 
 from bvat.kernels.vectors import (
     compiled,
+    flipped,
     relu_of_sum,
     row_times_gated,
     row_times_narrow,
@@ -82,12 +83,8 @@ def layer_backward(summed: Any, weight: Any, hidden: Any, factor: float, out: An
     Shapes: summed (n, C), padded or not, weight (H, c), hidden and out (n, H); H wide.
     """
     width, classes = weight.shape
-    flipped = np.empty((classes, width), weight.dtype)
-    for h in range(width):
-        for c in range(classes):
-            flipped[c, h] = weight[h, c] * factor
     summed_flat, out_flat, hidden_flat = summed.reshape(-1), out.reshape(-1), hidden.reshape(-1)
-    flipped_flat, stride = flipped.reshape(-1), summed.shape[1]
+    flipped_flat, stride = flipped(weight, factor).reshape(-1), summed.shape[1]
     for v in range(hidden.shape[0]):
         start = v * stride
         row_times_gated(

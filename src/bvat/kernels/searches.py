@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from bvat.kernels.functions import ONE, ZERO, exp
+from bvat.kernels.products import layer_backward, layer_forward, product, scattered_product
 from bvat.kernels.vectors import (
     compiled,
+    flipped,
     part,
-    relu_of_sum,
     row_times_gated,
-    row_times_narrow,
     row_times_plus,
     row_times_wide,
     sum_narrow,
@@ -66,16 +66,6 @@ def _log_softmax(logits: Any, p: Any, log_p: Any) -> None:
         log_p[c] = logits[c] - top - log_total
 
 
-@part
-def _flipped(weight: Any, factor: Any) -> Any:
-    """Return ``factor weightᵀ``; weight (H, c), result (c, H)."""
-    result = np.empty((weight.shape[1], weight.shape[0]), weight.dtype)
-    for h in range(weight.shape[0]):
-        for c in range(weight.shape[1]):
-            result[c, h] = weight[h, c] * factor
-    return result
-
-
 @compiled
 def kl_slopes(crow: Any, col: Any, values: Any, narrow: Any, target: Any, slopes: Any) -> None:
     """Write ``slopes = softmax(Â narrow) - p``; narrow, slopes (n, C) padded with zeros, target p (c, n)."""
@@ -105,7 +95,7 @@ def pull_to_hidden(
     Shapes: slopes (n, C) padded, weight (H, c), hidden and out (n, H).
     """
     across, (width, classes) = slopes.shape[1], weight.shape
-    back = _flipped(weight, np.float32(factor)).reshape(-1)
+    back = flipped(weight, np.float32(factor)).reshape(-1)
     flat, summed = slopes.reshape(-1), np.empty(across, slopes.dtype)
     hidden_flat, out_flat = hidden.reshape(-1), out.reshape(-1)
     for v in range(hidden.shape[0]):
@@ -124,7 +114,7 @@ def adam_rows(
     Shapes: upper U (H, H), all others (n, H).
     """
     nodes, width = z.shape
-    up, down = upper.reshape(-1), _flipped(upper, ONE).reshape(-1)
+    up, down = upper.reshape(-1), flipped(upper, ONE).reshape(-1)
     flat, base_flat, out_flat, z_flat = pulled.reshape(-1), base.reshape(-1), out.reshape(-1), z.reshape(-1)
     first_flat, second_flat = first.reshape(-1), second.reshape(-1)
     row, gradient = np.empty(width, z.dtype), np.empty(BLOCK * width, z.dtype)
@@ -154,55 +144,33 @@ def adam_rows(
 
 @compiled
 def _forward(
-    crow: Any, col: Any, values: Any, sizes: Any, dense: Any, mask: Any, weight: Any, hidden: Any, logits: Any
+    crow: Any, col: Any, values: Any, dense: Any, mask: Any, weight: Any, hidden: Any, logits: Any
 ) -> None:
-    """Write the hidden layer (n1, H) and logits (b, C) of receptive fields.
-
-    Shapes: sizes (b, n1, m), dense (m, H), mask (n1, H) or (1, H), weight (H, C) padded.
-    """
-    width, across = weight.shape
-    flat, hidden_flat, mask_flat = dense.reshape(-1), hidden.reshape(-1), mask.reshape(-1)
-    weight_flat, logits_flat = weight.reshape(-1), logits.reshape(-1)
-    narrow = np.empty(sizes[1] * across, dense.dtype)
-    mask_stride = width if mask.shape[0] > 1 else 0
-    for v in range(sizes[1]):
-        at = v * width
-        relu_of_sum(
-            values, col, crow[v], crow[v + 1], flat, width, mask_flat, v * mask_stride, hidden_flat, at
-        )
-        row_times_narrow(hidden_flat, at, at + width, weight_flat, across, narrow, v * across)
-    for v in range(sizes[0]):
-        sum_narrow(values, col, crow[v], crow[v + 1], narrow, across, logits_flat, v * across)
+    """Write the hidden layer (n1, H) and logits (b, C) of receptive fields; dense (m, H), weight (H, c)."""
+    inner, chosen = hidden.shape[0], logits.shape[0]
+    narrow = np.empty((inner, logits.shape[1]), dense.dtype)
+    layer_forward(crow[: inner + 1], col, values, dense, mask, weight, hidden, narrow)
+    product(crow[: chosen + 1], col, values, narrow, logits)
 
 
 @compiled
 def _backward(
-    crow: Any, col: Any, values: Any, sizes: Any, slopes: Any, weight: Any, factor: Any, hidden: Any,
-    summed: Any, out: Any,
-) -> None:  # fmt: skip
+    crow: Any,
+    col: Any,
+    values: Any,
+    slopes: Any,
+    weight: Any,
+    factor: float,
+    hidden: Any,
+    summed: Any,
+    out: Any,
+) -> None:
     """Pull slopes (b, C) back: summed (n1, C) = Âᵀ slopes, out (m, H) for the projected features."""
-    width, classes = weight.shape
-    back = _flipped(weight, factor).reshape(-1)
-    across = slopes.shape[1]
-    gated = np.empty((sizes[1], width), slopes.dtype)
-    summed_flat, gated_flat, hidden_flat = summed.reshape(-1), gated.reshape(-1), hidden.reshape(-1)
-    summed[:] = 0
-    out[:] = 0
-    for v in range(sizes[0]):
-        for k in range(crow[v], crow[v + 1]):
-            to, value = summed[col[k]], values[k]
-            for c in range(across):
-                to[c] += value * slopes[v, c]
-    for v in range(sizes[1]):
-        row_times_gated(
-            summed_flat, v * across, v * across + classes, back, width, hidden_flat, gated_flat, v * width
-        )
-    for v in range(sizes[1]):
-        row = gated[v]
-        for k in range(crow[v], crow[v + 1]):
-            to, value = out[col[k]], values[k]
-            for h in range(width):
-                to[h] += value * row[h]
+    inner, chosen = hidden.shape[0], slopes.shape[0]
+    gated = np.empty(hidden.shape, hidden.dtype)
+    scattered_product(crow[: chosen + 1], col, values, slopes, summed)
+    layer_backward(summed, weight, hidden, factor, gated)
+    scattered_product(crow[: inner + 1], col, values, gated, out)
 
 
 @compiled
@@ -217,20 +185,17 @@ def fields_step(
     its effect ``A M`` with M = W0ᵀ W0. G is taken in a pass with ``base`` and ``mask``, the loss in one with
     the ``last`` ones.
 
-    Shapes: CSR arrays of the fields' rows of Â; sizes (b, n1, m); nodes (m); clean logits (c, N); bases, the
-    projected features, (m, H); masks (n1, H) or (1, H); weight W1 (H, c); gram M (H, H); owner (m), or (0).
+    Shapes: CSR arrays of the fields' rows of Â; sizes (b, n1, m, C); nodes (m); clean logits (c, N); bases,
+    the projected features, (m, H); masks (n1 or 1, H); weight W1 (H, c); gram M (H, H); owner (m) or (0).
 
     Returns:
         KL of each chosen node (b), squared lengths of R's rows (m), A (m, H), the gradient G' of the mean KL
         with respect to the projected features (m, H), the hidden layer (n1, H), and the gradient L of the
         mean KL with respect to what W1 makes of it (n1, C). So W1 has the gradient hiddenᵀ L, W0 Ŵ0 Aᵀ G'.
     """
-    chosen, inner, rows = sizes[0], sizes[1], sizes[2]
+    chosen, inner, rows, across = sizes
     width, classes = weight.shape
-    across = 4 if classes <= 4 else (classes + 7) // 8 * 8
     dtype = base.dtype
-    wide = np.zeros((width, across), dtype)
-    wide[:, :classes] = weight
     by = np.float32(factor)
     hidden = np.empty((inner, width), dtype)
     logits, slopes = np.empty((chosen, across), dtype), np.zeros((chosen, across), dtype)
@@ -240,13 +205,13 @@ def fields_step(
     for i in range(chosen):
         _log_softmax(clean[:, nodes[i]], p[i], log_p[i])
 
-    _forward(crow, col, values, sizes, base, mask, wide, hidden, logits)
+    _forward(crow, col, values, base, mask, weight, hidden, logits)
     q, log_q = np.empty(classes, dtype), np.empty(classes, dtype)
     for i in range(chosen):
         _log_softmax(logits[i, :classes], q, log_q)
         for c in range(classes):
             slopes[i, c] = q[c] - p[i, c]
-    _backward(crow, col, values, sizes, slopes, weight, by, hidden, summed, pulled)
+    _backward(crow, col, values, slopes, weight, by, hidden, summed, pulled)
 
     # unit size first: squares of tiny gradients would underflow
     largest = dtype.type(0)
@@ -276,7 +241,7 @@ def fields_step(
             pulled[i, h] *= scale
             effect[i, h] = last_base[i, h] + scale * effect[i, h]
 
-    _forward(crow, col, values, sizes, effect, last_mask, wide, hidden, logits)
+    _forward(crow, col, values, effect, last_mask, weight, hidden, logits)
     value = np.empty(chosen, dtype)
     for i in range(chosen):
         _log_softmax(logits[i, :classes], q, log_q)
@@ -286,5 +251,5 @@ def fields_step(
             slopes[i, c] = (q[c] - p[i, c]) / np.float32(chosen)
         value[i] = max(total, ZERO)
     gradient = effect  # its memory is free now
-    _backward(crow, col, values, sizes, slopes, weight, by, hidden, summed, gradient)
+    _backward(crow, col, values, slopes, weight, by, hidden, summed, gradient)
     return value, squares, pulled, gradient, hidden, summed

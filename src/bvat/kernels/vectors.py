@@ -11,9 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from bvat.compiled import compile_and_keep
 
 FETCH_AHEAD = 16
 """How many rows before it is needed a row is fetched from memory, where the matrix does not fit the cache."""
@@ -32,14 +35,11 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def compiled_reordering(function: Callable[..., Any]) -> Any:
     """Compile a function whose sums may be added up in any order, which lets them become vectors."""
-    return _compile(function, {"reassoc", "contract", "nsz"})
+    return _compile(function, set(_FLAGS))
 
 
 def _compile(function: Callable[..., Any], fastmath: set[str]) -> Any:
-    try:
-        return numba.njit(cache=True, error_model="numpy", nogil=True, fastmath=fastmath)(function)
-    except RuntimeError:  # no folder to keep machine code in
-        return numba.njit(error_model="numpy", nogil=True, fastmath=fastmath)(function)
+    return compile_and_keep(function, error_model="numpy", nogil=True, fastmath=fastmath)
 
 
 def part(function: Callable[..., Any]) -> Any:
@@ -244,3 +244,13 @@ def row_times_plus(
         return
     for first in range(0, width, 16):
         _row_add(row, row, start, stop, matrix, width, first, base, place + first, out, place + first)
+
+
+@part
+def flipped(weight: Any, factor: Any) -> Any:
+    """Return ``factor weightᵀ``; weight (H, c), result (c, H)."""
+    result = np.empty((weight.shape[1], weight.shape[0]), weight.dtype)
+    for h in range(weight.shape[0]):
+        for c in range(weight.shape[1]):
+            result[c, h] = weight[h, c] * factor
+    return result

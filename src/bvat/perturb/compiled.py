@@ -130,7 +130,7 @@ def fields_step(
 
     Shapes: clean logits (N, C); owner (m) to take epsilon over each field, None for each row.
     """
-    from bvat.kernels import searches
+    from bvat.kernels import products, searches
 
     search, last = (two_layers(model, *each) for each in (search_pass, last_pass))
     first, second = model.parameters()
@@ -138,7 +138,7 @@ def fields_step(
     inner, outer = inputs.layers
     results = searches.fields_step(
         *inner.arrays,
-        (outer.shape[0], inner.shape[0], inner.shape[1]),
+        (outer.shape[0], *inner.shape, products.padded_width(last.weight.shape[1])),
         inputs.nodes.numpy(),
         clean.t().contiguous().numpy(),
         search.base.numpy(),

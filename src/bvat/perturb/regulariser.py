@@ -161,8 +161,8 @@ class Regulariser:
         if getattr(model, "takes_fields", False):
             fields = Fields.around(graph, selection.chosen, model.depth)
             return fields, None, selection.owner.index_select(0, fields.nodes)
-        nodes = torch.nonzero(selection.owner >= 0).flatten()
-        if not isinstance(graph, Graph) or nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes:
+        nodes = selection.field_nodes()
+        if nodes is None or not isinstance(graph, Graph) or nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes:
             return graph, selection.chosen, selection.owner
         rows = torch.searchsorted(nodes, selection.chosen)
         return graph.induced(nodes), rows, selection.owner.index_select(0, nodes)
