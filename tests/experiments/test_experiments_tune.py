@@ -93,7 +93,7 @@ def test_presets_are_made_from_results(tmp_path: Path) -> None:
     before = PRESETS.read_text("utf-8")
     text = with_results(before, read_results(tmp_path))
     made, was = tomllib.loads(text), tomllib.loads(before)
-    assert made["dataset"]["cora"]["sbvat"] == chosen
+    assert made["dataset"]["cora"]["sbvat"] == {**was["dataset"]["cora"]["sbvat"], **chosen}
     assert made["dataset"]["new"]["obvat"] == chosen
     assert {k: v for k, v in made["dataset"]["cora"].items() if k != "sbvat"} == {
         k: v for k, v in was["dataset"]["cora"].items() if k != "sbvat"
@@ -111,20 +111,20 @@ def test_presets_are_made_from_results(tmp_path: Path) -> None:
         read_results(tmp_path / "nothing")
 
 
-def test_presets_keep_what_a_search_took_as_fixed_and_comments() -> None:
+def test_presets_keep_what_a_search_did_not_choose_and_comments() -> None:
     before = """[dataset.a]
 
 [dataset.a.obvat]
 search = "fast"
-alpha = 0.1
+step_size = 0.1
+beta = 0.1
 
 # why b is as it is
 [dataset.b]
 epochs = 3
 """
-    result = {("a", "obvat"): {"chosen": {"beta": 2.0}, "fixed": {"search": "fast", "epochs": 200}}}
-    text = with_results(before, result)
-    assert tomllib.loads(text)["dataset"]["a"]["obvat"] == {"search": "fast", "beta": 2.0}
+    text = with_results(before, {("a", "obvat"): {"beta": 2.0}})
+    assert tomllib.loads(text)["dataset"]["a"]["obvat"] == {"search": "fast", "step_size": 0.1, "beta": 2.0}
     assert "# why b is as it is\n" in text
     assert text.index("# why") < text.index("[dataset.b]")
 

@@ -23,13 +23,12 @@ PRESETS = Path(training_settings.__file__).with_name("presets.toml")
 
 
 def read_results(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return ``chosen`` and ``fixed`` settings of all searches in a folder, by data set and method."""
+    """Return the settings that the searches in a folder chose, by data set and method."""
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
             result = json.loads(path.read_text("utf-8"))
-            parts = {"chosen": dict(result["chosen"]), "fixed": dict(result.get("fixed", {}))}
-            found[result["dataset"], result["method"]] = parts
+            found[result["dataset"], result["method"]] = dict(result["chosen"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SettingsError(f"{path} is not a result of bvat tune ({error}): move it elsewhere") from None
     if not found:
@@ -40,17 +39,16 @@ def read_results(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def with_results(text: str, results: dict[tuple[str, str], dict[str, Any]]) -> str:
     """Return a preset file with one table ``[dataset.D.M]`` a result, other tables and comments as they are.
 
-    The table of a result replaces one of that name, of which it keeps what the search took as fixed; new ones
-    follow the data set's own.
+    The table of a result replaces one of that name, of which it keeps what the search did not choose: what
+    it took as fixed, and what only another way to search reads. New ones follow the data set's own.
     """
     blocks = re.split(r"(?m)^(?=\[)", text)
     heads = [_head(block) for block in blocks]
-    for (dataset, method), result in results.items():
+    for (dataset, method), chosen in results.items():
         head = f"dataset.{dataset}.{method}"
         before = tomllib.loads(text).get("dataset", {}).get(dataset, {}).get(method, {})
-        kept = {name: value for name, value in before.items() if name in result["fixed"]}
         block = f"[{head}]\n" + "".join(
-            f"{name} = {_toml(value)}\n" for name, value in {**kept, **result["chosen"]}.items()
+            f"{name} = {_toml(value)}\n" for name, value in {**before, **chosen}.items()
         )
         if head in heads:
             at = heads.index(head)
