@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +71,33 @@ def test_a_search_goes_on_until_it_has_its_trials(small: Graph, tmp_path: Path) 
     assert len(more["trials"]) == 3
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
     assert tune(small_search(trials=3), small, tmp_path, jobs=1) == more
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only there one can ask whether a process is alive")
+def test_a_trial_that_was_killed_is_done_again(small: Graph, tmp_path: Path) -> None:
+    first = tune(small_search(trials=1), small, tmp_path, jobs=1)
+    storage = tuning.open_storage(str(tmp_path / "work" / "small-obvat.journal"))
+    (study,) = [
+        optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)
+    ]
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    base = preset("small", "obvat").as_dict()
+    values = {}
+    for worker in ([platform.node(), gone.pid], [platform.node(), os.getpid()], ["elsewhere", gone.pid]):
+        trial = study.ask()
+        values[str(worker)] = suggest(trial, small_search().space, base)
+        trial.set_user_attr("worker", worker)
+    killed, *others = values.values()
+    again = tune(small_search(trials=2), small, tmp_path, jobs=1)
+    assert again["trials"][0] == first["trials"][0]
+    assert {trial["state"] for trial in again["trials"][1:]} == {"complete"}
+    settings = [trial["settings"] for trial in again["trials"]]
+    assert len(settings) == 2
+    assert not any(other in settings for other in others)
+    more = tune(small_search(trials=12), small, tmp_path, jobs=1)  # those queued before it come first
+    assert killed in [trial["settings"] for trial in more["trials"]]
+    assert not any(other in [trial["settings"] for trial in more["trials"]] for other in others)
 
 
 def test_the_first_trial_is_the_preset_and_the_finalists_have_other_seeds(

@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +128,7 @@ class _Trial:
         values = suggest(trial, search.space, search.base().as_dict())
         settings = dataclasses.replace(search.base(), **values)
         trial.set_user_attr("settings", values)
+        trial.set_user_attr("worker", [platform.node(), os.getpid()])
         accuracies: list[float] = []
         for seed in range(search.seeds):
             before = seed * settings.epochs
@@ -161,6 +164,29 @@ def finished(study: optuna.Study) -> list[Any]:
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def take_up_abandoned(study: optuna.Study) -> None:
+    """Queue again the trials that processes of this machine were working on when they were killed."""
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        host, process = trial.user_attrs.get("worker", ("", 0))
+        if host == platform.node() and not _is_alive(process):
+            study.tell(trial.number, state=TrialState.FAIL)
+            study.enqueue_trial(trial.params)
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix":  # signal 0 is not a question everywhere
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is there, and somebody else's
+        return True
+    return True
 
 
 def require_optuna() -> None:
@@ -201,6 +227,7 @@ def tune(
         base = search.base().as_dict()
         for point in ({}, *starting_points()):
             study.enqueue_trial(parameters({**base, **point}, search.space), skip_if_exists=True)
+    take_up_abandoned(study)
     done = len(finished(study))
     tasks = list(range(done, search.trials))
     size = search.seeds * search.base().epochs

@@ -50,7 +50,7 @@ def gcn_forward(
 
     Shapes: projected (N, H_1), weights W_l (H_l, H_{l+1}), masks (N, H_l); logits (N, C).
     """
-    if _runs_compiled(projected, weights) and _fit(layers, projected, weights, masks):
+    if runs_compiled(projected, weights) and _fit(layers, projected, weights, masks):
         return _compiled_forward(layers, projected, weights, masks)
     trace = Trace([], [])
     state = layers[0].product(projected)
@@ -86,7 +86,7 @@ def gcn_backward(
 
     Shapes: grad (N, C); result (N, H_1) and one (H_l, H_{l+1}) a weight (none unless ``for_weights``).
     """
-    compiled = _runs_compiled(grad, weights) and all(hidden.is_contiguous() for hidden in trace.hidden)
+    compiled = runs_compiled(grad, weights) and all(hidden.is_contiguous() for hidden in trace.hidden)
     if compiled:
         grad = _packed(grad)
     weight_grads: list[Tensor] = []
@@ -112,7 +112,7 @@ def _widens(weight: Tensor) -> bool:
     return weight.shape[1] > weight.shape[0]
 
 
-def _runs_compiled(tensor: Tensor, weights: tuple[Tensor, ...]) -> bool:
+def runs_compiled(tensor: Tensor, weights: tuple[Tensor, ...]) -> bool:
     """Tell whether the compiled layers fit: hidden layers of whole vectors, none wider than the last."""
     return (
         bool(weights)

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.compiled import usable
 from bvat.fields import Fields
 from bvat.models.base import Masks, ProjectedModel
-from bvat.models.gcn import GCN
+from bvat.models.gcn import GCN, runs_compiled
 from bvat.perturb.divergence import KL, Divergence
 from bvat.perturb.problem import Problem
 from bvat.perturb.spaces import FactoredSpace
@@ -31,9 +30,7 @@ def fits(model: ProjectedModel, divergence: Divergence, like: Tensor) -> bool:
     """Tell whether the compiled functions can make the passes of a model on tensors such as ``like``."""
     if type(model) is not GCN or model.depth != 2 or not isinstance(divergence, KL):
         return False
-    weight = model.weights[1].detach()
-    hidden, classes = weight.shape
-    return hidden % 16 == 0 and classes <= hidden and like.dtype == torch.float32 and usable(like, weight)
+    return like.dtype == torch.float32 and runs_compiled(like, (model.weights[1].detach(),))
 
 
 def two_layers(model: ProjectedModel, masks: Masks | None, base: Tensor) -> TwoLayers:
