@@ -83,12 +83,12 @@ def test_a_trial_that_was_killed_is_done_again(small: Graph, tmp_path: Path) -> 
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     base = preset("small", "obvat").as_dict()
-    values = {}
+    values = []
     for worker in ([platform.node(), gone.pid], [platform.node(), os.getpid()], ["elsewhere", gone.pid]):
         trial = study.ask()
-        values[str(worker)] = suggest(trial, small_search().space, base)
+        values.append(suggest(trial, small_search().space, base))
         trial.set_user_attr("worker", worker)
-    killed, *others = values.values()
+    killed, *others = values
     again = tune(small_search(trials=2), small, tmp_path, jobs=1)
     assert again["trials"][0] == first["trials"][0]
     assert {trial["state"] for trial in again["trials"][1:]} == {"complete"}

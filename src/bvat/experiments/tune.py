@@ -185,7 +185,7 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:  # it is there, and somebody else's
-        return True
+        pass
     return True
 
 
