@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import bvat
-from bvat.inference import audit
+from bvat.audit import audit
 
 TOPICS = {
     "Biology": ["cell", "gene", "leaf", "enzyme", "root"],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
+from bvat.data import save_graph, synthetic_graph
 from bvat.graph import Graph
 
 torch.set_num_threads(1)
@@ -75,3 +77,17 @@ def graph64(graph: Graph) -> Graph:
 def large_graph() -> Graph:
     """300 sparse nodes, so that the receptive fields of a few nodes are a small part of the graph."""
     return random_graph(nodes=300, features=30, edges=280, seed=5)
+
+
+@pytest.fixture(scope="session")
+def small() -> Graph:
+    """120 nodes with few classes: what a whole run on it takes is next to nothing."""
+    return synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30, test=40)
+
+
+@pytest.fixture(scope="session")
+def small_file(small: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same graph in a file, so that no test needs the network."""
+    path = tmp_path_factory.mktemp("graphs") / "small.npz"
+    save_graph(small, path)
+    return path

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 import bvat
-from bvat.inference import audit
+from bvat.audit import audit
 from bvat.perturb import DisjointFields
 
 plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "bvat", "font.size": 10})

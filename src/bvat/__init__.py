@@ -18,9 +18,10 @@ from bvat._version import __version__
 
 if TYPE_CHECKING:
     from bvat.data import load, synthetic_graph
+    from bvat.data.convert import from_networkx, from_pyg, from_scipy, to_networkx, to_pyg, to_scipy
     from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
-    from bvat.estimator import NodeClassifier
     from bvat.graph import Graph
+    from bvat.inference.estimator import NodeClassifier
     from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
     from bvat.perturb import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
     from bvat.training.loop import TrainedModel, predict, train
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 
 _HOME = {
     "bvat.data": ["load", "synthetic_graph"],
+    "bvat.data.convert": ["from_networkx", "from_pyg", "from_scipy", "to_networkx", "to_pyg", "to_scipy"],
     "bvat.errors": ["BvatError", "DataError", "GraphError", "SettingsError", "TrainingError"],
-    "bvat.estimator": ["NodeClassifier"],
+    "bvat.inference.estimator": ["NodeClassifier"],
     "bvat.graph": ["Graph"],
     "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE", "wrap"],
     "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
@@ -41,8 +43,9 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "Consistency", "DataError",
     "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random", "Regulariser", "Settings",
-    "SettingsError", "TrainedModel", "TrainingError", "__version__", "entropy", "load", "predict", "preset",
-    "synthetic_graph", "train", "wrap",
+    "SettingsError", "TrainedModel", "TrainingError", "__version__", "entropy", "from_networkx",
+    "from_pyg", "from_scipy", "load", "predict", "preset", "synthetic_graph", "to_networkx", "to_pyg",
+    "to_scipy", "train", "wrap",
 ]  # fmt: skip
 
 

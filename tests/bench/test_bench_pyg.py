@@ -11,7 +11,7 @@ from bvat.bench.pyg import MISSING, PygGCN, import_pyg, measure_pyg, pyg_feature
 from bvat.bench.run import run_bench
 from bvat.data import synthetic_graph
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
+from bvat.graph.sparse import SparseMatrix
 from bvat.training.build import build_model
 from bvat.training.settings import preset
 

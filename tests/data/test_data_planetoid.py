@@ -11,7 +11,7 @@ from bvat.data.cora import paper_ids, read_cora
 from bvat.data.planetoid import labels_of, read_index, read_planetoid
 from bvat.errors import DataError
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
+from bvat.graph.sparse import SparseMatrix
 
 PREFIX = "ind.tiny."
 

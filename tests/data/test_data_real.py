@@ -14,7 +14,7 @@ from bvat.data import load, registry
 from bvat.data.check import check
 from bvat.data.cora import read_cora
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
+from bvat.graph.sparse import SparseMatrix
 
 
 @pytest.fixture(autouse=True)

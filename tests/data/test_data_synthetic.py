@@ -13,7 +13,7 @@ from bvat.data import synthetic_graph
 from bvat.data.synthetic import _pair
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
+from bvat.graph.sparse import SparseMatrix
 
 
 def _edges(graph: Graph) -> Any:

@@ -14,9 +14,9 @@ import pytest
 from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, rows_of, write_folder
 
 import bvat
+from bvat.audit.tables import AUDIT_COLUMNS
 from bvat.data import save_graph
 from bvat.inference import open_run
-from bvat.inference.tables import AUDIT_COLUMNS
 from bvat.report.audit import less_fragile
 
 Call = Callable[[list[str]], tuple[int, str, str]]

@@ -115,7 +115,7 @@ def test_factored_equals_dense(data: Any, name: str) -> None:
     p = torch.softmax(model(wide.x, wide.edge_index).detach(), 1)
     hooked, plain = wrap(model), wrap(model, factored=False)
     inputs = hooked.inputs(wide)
-    assert plain.inputs(wide).features is wide.x
+    assert plain.inputs(wide).features.values is wide.x
     factored, dense = make_space("factored", hooked, inputs), make_space("dense", plain, inputs)
     start, _ = factored.gaussian(seeded(1))
     results = []

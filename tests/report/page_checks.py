@@ -5,12 +5,12 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from bvat.experiments import paper
-from bvat.experiments.claims import fig1a_claims, table2_claims
-from bvat.experiments.runs import RESULT_FORMAT
-from bvat.experiments.statistics import sample
-from bvat.experiments.table2 import verdict
+from bvat.paper import published as paper
+from bvat.paper.claims import fig1a_claims, table2_claims
+from bvat.paper.table2 import verdict
+from bvat.training.runs import RESULT_FORMAT
 from bvat.training.settings import preset
+from bvat.training.statistics import sample
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 EVIL = "<script>alert(1)</script>&\"'"

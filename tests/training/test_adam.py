@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bvat.adam import Adam, adam_step_
+from bvat.training.optimizer import Adam, adam_step_
 
 
 def parameters() -> list[nn.Parameter]:

@@ -55,7 +55,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     from bvat.bench.timing import interleave
     from bvat.bench.work import Sizes
     from bvat.data import load, synthetic_graph
-    from bvat.memory import current_mb, peak_mb, reset_peak
+    from bvat.training.memory import current_mb, peak_mb, reset_peak
     from bvat.training.settings import Settings
 
     torch.set_num_threads(1)

@@ -19,7 +19,6 @@ from bvat.bench.plan import Effort
 from bvat.bench.timing import interleave
 from bvat.bench.work import Sizes, Work, counts_of, work_of
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
 from bvat.training.settings import Settings
 
 LARGE, SMALL = 2**25, 2**14
@@ -93,18 +92,11 @@ def measure_products(graph: Graph, sizes: Sizes, effort: Effort) -> dict[str, fl
     x, a = graph.features, graph.propagation
     by_node, narrow = torch.rand(sizes.nodes, sizes.hidden), torch.rand(sizes.nodes, sizes.narrow)
     by_feature = torch.rand(sizes.features, sizes.hidden)
-    if isinstance(x, SparseMatrix):
-        of_x: tuple[Callable[[], Any], ...] = (
-            lambda: x.product(by_feature),
-            lambda: x.transposed_product(by_node),
-        )
-    else:
-        of_x = (lambda: x @ by_feature, lambda: x.t() @ by_node)
     products = {
         "a_hidden": lambda: a.product(by_node),
         "a_narrow": lambda: a.product(narrow),
-        "x": of_x[0],
-        "xt": of_x[1],
+        "x": lambda: x.product(by_feature),
+        "xt": lambda: x.transposed_product(by_node),
     }
     times = interleave({name: _no_part(product) for name, product in products.items()}, effort)
     return {name: each.summary()["epoch_ms"] for name, each in times.items()}

@@ -7,8 +7,8 @@ from typing import Any
 
 from bvat.bench.figures import MISSING, all_figures
 from bvat.bench.tables import all_tables
+from bvat.data.files import write_atomic, write_json
 from bvat.errors import SettingsError
-from bvat.files import write_atomic, write_json
 
 
 def check_folder(folder: Path) -> None:

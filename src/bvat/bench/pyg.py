@@ -21,7 +21,7 @@ from bvat.bench.epochs import epoch_action
 from bvat.bench.plan import Effort
 from bvat.bench.timing import Action, interleave
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
+from bvat.graph.sparse import SparseMatrix
 from bvat.training.loop import accuracy
 from bvat.training.settings import Settings, preset
 
@@ -102,7 +102,7 @@ def pyg_features(graph: Graph) -> tuple[Tensor, str]:
     """Return the features for torch_geometric, (N, D), and "dense" or "sparse"."""
     x = graph.features
     if not isinstance(x, SparseMatrix):
-        return x, "dense"
+        return x.to_dense(), "dense"
     if x.shape[0] * x.shape[1] * x.values.element_size() <= DENSE_AT_MOST_GB * 1e9:
         return x.to_dense(), "dense"
     csr = torch.sparse_csr_tensor(x.crow, x.col, x.values, size=x.shape, check_invariants=False)

@@ -13,7 +13,7 @@ from bvat.bench.epochs import epoch_action, settings_of
 from bvat.bench.plan import Effort, Plan
 from bvat.bench.timing import interleave
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
+from bvat.graph.sparse import SparseMatrix
 
 SETTLE_BELOW_MS = 200.0
 

@@ -36,7 +36,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
 from bvat.training.settings import Settings
 
 
@@ -71,7 +70,7 @@ class Sizes:
     def of(cls, graph: Graph, settings: Settings) -> Sizes:
         """Return the sizes of a graph and a model."""
         x = graph.features
-        stored = x.nnz if isinstance(x, SparseMatrix) else x.numel()
+        stored = x.nnz
         return cls(
             graph.num_nodes,
             graph.num_features,

@@ -15,8 +15,8 @@ from bvat.errors import SettingsError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bvat.audit.audit import Audit
     from bvat.graph import Graph
-    from bvat.inference.audit import Audit
     from bvat.inference.runs import Run as TrainedRun
 
 
@@ -51,9 +51,10 @@ def audit(
 
       bvat audit runs/cora-obvat --compare runs/cora-gcn --out audit.csv --page audit.html
     """
-    from bvat.inference.audit import check_epsilon, sample_nodes
+    from bvat.audit.audit import check_epsilon, sample_nodes
+    from bvat.audit.tables import audit_csv
     from bvat.inference.runs import open_run
-    from bvat.inference.tables import audit_csv, check_writable, write_text
+    from bvat.inference.tables import check_writable, write_text
     from bvat.training.pool import thread_count
 
     check_epsilon(epsilon)
@@ -93,7 +94,7 @@ def _measure(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from bvat.inference.audit import audit as measure
+    from bvat.audit.audit import audit as measure
 
     classifier = run.classifier(graph, run.seeds[0] if seed is None else seed)
     total = graph.num_nodes if chosen is None else chosen.numel()

@@ -46,9 +46,9 @@ def reproduce(
     """
     from rich.console import Console
 
-    from bvat.experiments.request import Request, parse_seeds
-    from bvat.experiments.targets import TARGETS
-    from bvat.experiments.targets import reproduce as make
+    from bvat.paper.request import Request, parse_seeds
+    from bvat.paper.targets import TARGETS
+    from bvat.paper.targets import reproduce as make
     from bvat.report.figure_files import matplotlib_there
     from bvat.report.paper_files import PAGE, write_paper_files
 

@@ -53,8 +53,8 @@ def tune(
     """
     from rich.console import Console
 
-    from bvat.experiments.tune import Search, require_optuna
-    from bvat.experiments.tune import tune as search_for
+    from bvat.tuning.tune import Search, require_optuna
+    from bvat.tuning.tune import tune as search_for
 
     require_optuna()
     search = Search(

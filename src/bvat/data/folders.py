@@ -7,8 +7,8 @@ import warnings
 from functools import cache
 from pathlib import Path
 
+from bvat.data.files import write_atomic
 from bvat.errors import DataError
-from bvat.files import write_atomic
 
 SUBFOLDERS = ("", "planetoid", "nell")
 """Where in ``$BVAT_DATA`` and in the cache a raw file may lie."""

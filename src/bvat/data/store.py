@@ -13,10 +13,11 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from bvat.data.files import write_atomic
 from bvat.errors import DataError, GraphError
-from bvat.files import write_atomic
-from bvat.graph import Graph
-from bvat.sparse import SparseMatrix, SymmetricMatrix
+from bvat.graph import DenseMatrix, Graph
+from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 
 FORMAT = 1
 """Version of the file format and of what the readers make of the raw files; a new one outdates the cache."""
@@ -76,7 +77,7 @@ def graph_to_bytes(graph: Graph) -> bytes:
     if isinstance(graph.features, SparseMatrix):
         arrays |= _csr_arrays("features", graph.features)
     else:
-        arrays["features"] = graph.features.cpu().numpy()
+        arrays["features"] = graph.features.to_scipy()
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
@@ -114,7 +115,7 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     if square.diagonal().any() or (square != square.T).nnz:
         raise GraphError("its adjacency is not symmetric without self-loops: use Graph.build before saving")
     if "features" in arrays:
-        features: SparseMatrix | torch.Tensor = torch.from_numpy(arrays["features"])
+        features: FeatureMatrix = DenseMatrix(torch.from_numpy(arrays["features"]))
     else:
         features = _read_csr(arrays, "features", (rows, columns))
     node_names = about["node_names"]

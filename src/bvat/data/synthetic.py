@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix, SymmetricMatrix
+from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 
 IntArray = NDArray[np.int64]
 _LARGEST = 2**31 - 1

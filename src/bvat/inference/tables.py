@@ -1,4 +1,4 @@
-"""Predictions and audits as CSV."""
+"""Predictions as CSV."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from bvat.data.files import write_atomic
 from bvat.errors import DataError, SettingsError
-from bvat.files import write_atomic
-from bvat.graph import UNKNOWN, Graph
-from bvat.inference.audit import Audit
-
-AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
-                 "smallest_relative", "becomes")  # fmt: skip
+from bvat.graph import Graph
 
 
 def node_id(graph: Graph, node: int) -> str:
@@ -29,36 +25,13 @@ def predictions_csv(graph: Graph, class_names: Sequence[str], probabilities: Ten
     """Return ``id,predicted,confidence,p_CLASS,...``, one line a node; probabilities (N, C)."""
     confidence, predicted = probabilities.cpu().max(1)
     rows = zip(predicted.tolist(), confidence.tolist(), probabilities.tolist(), strict=True)
-    return _csv(
+    return csv_text(
         ("id", "predicted", "confidence", *(f"p_{name}" for name in class_names)),
         (
-            (node_id(graph, node), class_names[k], _number(p), *map(_number, each))
+            (node_id(graph, node), class_names[k], short_number(p), *map(short_number, each))
             for node, (k, p, each) in enumerate(rows)
         ),
     )
-
-
-def audit_csv(graph: Graph, class_names: Sequence[str], labels: Tensor, found: Audit) -> str:
-    """Return the columns of ``AUDIT_COLUMNS``, one line a node; cells are empty where nothing was found.
-
-    Shapes: labels int64 (N), numbers of ``class_names``, -1 for unknown.
-    """
-
-    def name(k: int) -> str:
-        return "" if k == UNKNOWN else class_names[k]
-
-    columns = (
-        [node_id(graph, node) for node in found.nodes.tolist()],
-        [name(k) for k in found.predicted.tolist()],
-        [name(k) for k in labels.cpu()[found.nodes].tolist()],
-        [_number(p) for p in found.confidence.tolist()],
-        found.field_size.tolist(),
-        [_number(value) for value in found.lds.tolist()],
-        [_number(length) for length in found.smallest.tolist()],
-        [_number(share) for share in found.relative.tolist()],
-        [name(k) for k in found.becomes.tolist()],
-    )
-    return _csv(AUDIT_COLUMNS, zip(*columns, strict=True))
 
 
 def check_writable(*paths: Path) -> None:
@@ -81,11 +54,13 @@ def write_text(path: Path, text: str) -> None:
         raise DataError(f"{path} cannot be written ({error.strerror}): choose another place") from None
 
 
-def _number(value: float) -> str:
+def short_number(value: float) -> str:
+    """Return six digits, and nothing for what is not finite."""
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)

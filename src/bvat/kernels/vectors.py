@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from bvat.compiled import compile_and_keep
+from bvat.kernels.compile import compile_and_keep
 
 FETCH_AHEAD = 16
 """How many rows before it is needed a row is fetched from memory, where the matrix does not fit the cache."""

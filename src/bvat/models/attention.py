@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.sparse import SparseMatrix
+from bvat.graph.sparse import SparseMatrix
 
 
 def edge_softmax(pattern: SparseMatrix, scores: Tensor) -> Tensor:

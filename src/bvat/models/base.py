@@ -15,8 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bvat.graph import GraphInputs
-from bvat.sparse import SparseMatrix
+from bvat.graph.inputs import FeatureMatrix, GraphInputs
 
 Pullback = Callable[[Tensor], Tensor]
 """Maps a gradient with respect to logits (N, C) to the one with respect to the projected features (N, H)."""
@@ -64,11 +63,9 @@ class Masks:
     factor: float = 1.0
     """1 / (1 - p), the factor of what is kept."""
 
-    def restrict(self, features: SparseMatrix | Tensor, nodes: Tensor) -> Masks:
+    def restrict(self, features: FeatureMatrix, nodes: Tensor) -> Masks:
         """Return the masks of the rows ``nodes`` of the graph for whose ``features`` they were drawn."""
-        part = self.features
-        if part is not None:
-            part = part[features.entries(nodes)[1] if isinstance(features, SparseMatrix) else nodes]
+        part = None if self.features is None else features.select_values(self.features, nodes)
         return Masks(part, tuple(mask[nodes] for mask in self.hidden), self.factor)
 
 
@@ -101,19 +98,14 @@ def dropout_mask(
     return bits.to(like.dtype).mul_(dropout_factor(rate)).view(shape)
 
 
-def dropped_features(features: SparseMatrix | Tensor, mask: Tensor | None) -> SparseMatrix | Tensor:
+def dropped_features(features: FeatureMatrix, mask: Tensor | None) -> FeatureMatrix:
     """Return the features with their dropout mask applied; features (N, D)."""
-    if mask is None:
-        return features
-    if isinstance(features, SparseMatrix):
-        return features.with_values(features.values * mask)
-    return features * mask
+    return features if mask is None else features.with_values(features.values * mask)
 
 
 def feature_mask(inputs: GraphInputs, rate: float, generator: torch.Generator | None) -> Tensor:
     """Draw the dropout mask of the features: one factor a stored entry."""
-    x = inputs.features
-    values = x.values if isinstance(x, SparseMatrix) else x
+    values = inputs.features.values
     return dropout_mask(tuple(values.shape), rate, values, generator)
 
 

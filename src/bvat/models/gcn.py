@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bvat.compiled import usable
 from bvat.errors import SettingsError
-from bvat.fields import Fields
 from bvat.graph import GraphInputs
+from bvat.graph.fields import Fields
+from bvat.graph.sparse import SparseMatrix
+from bvat.kernels.compile import usable
 from bvat.models.base import (
     Masks,
     Pullback,
@@ -22,7 +23,6 @@ from bvat.models.base import (
     dropped_features,
     feature_mask,
 )
-from bvat.sparse import SparseMatrix
 
 Layers = Sequence[SparseMatrix]
 """Â once a layer; for receptive fields each layer has its own rows of it."""
@@ -238,7 +238,7 @@ class GCN(nn.Module):
         )
 
     takes_fields = True
-    """Whether inputs may be :class:`bvat.fields.Fields`, which a regulariser then uses."""
+    """Whether inputs may be :class:`bvat.graph.fields.Fields`, which a regulariser then uses."""
 
     @property
     def depth(self) -> int:

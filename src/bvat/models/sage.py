@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from bvat.graph import GraphInputs
+from bvat.graph.sparse import SparseMatrix
 from bvat.models.gcn import glorot
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths
-from bvat.sparse import SparseMatrix
 
 _MEANS: WeakKeyDictionary[SparseMatrix, SparseMatrix] = WeakKeyDictionary()
 

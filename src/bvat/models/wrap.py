@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from bvat.cleaning import symmetric_adjacency
 from bvat.errors import GraphError, SettingsError
-from bvat.graph import Graph
+from bvat.graph import DenseMatrix, Graph
+from bvat.graph.repair import symmetric_adjacency
+from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 from bvat.models.base import ProjectedModel, Pullback
 from bvat.models.reading import Reading, injected, read_module
-from bvat.sparse import SparseMatrix, SymmetricMatrix
 
 
 @dataclass
@@ -70,7 +70,7 @@ class EdgeInputs:
     It is never cut to a subgraph: batch statistics and the degrees at the rim would be others there.
     """
 
-    features: Tensor
+    features: DenseMatrix
     edge_index: Tensor
 
     @cached_property
@@ -116,7 +116,7 @@ class WrappedModule:
             known.told = True
             text = f"bvat perturbs x itself, which takes N x D numbers, because {known.reading.reason}"
             warnings.warn(text + "; bvat.wrap(model, factored=False) says that this is wanted", stacklevel=4)
-        return EdgeInputs(x, edge_index)
+        return EdgeInputs(DenseMatrix(x), edge_index)
 
     @property
     def _maps(self) -> tuple[Any, ...]:
@@ -155,7 +155,7 @@ class WrappedModule:
         known = _KNOWN[self.module]
         if known.draws is None:
             with torch.no_grad(), _frozen_statistics(self.module):
-                self._run(inputs.features, inputs.edge_index, 0)
+                self._run(inputs.features.values, inputs.edge_index, 0)
         device = "cpu" if generator is None else generator.device
         return int(torch.randint(2**62, (), generator=generator, device=device)) if known.draws else None
 
@@ -166,9 +166,9 @@ class WrappedModule:
     def project(self, inputs: EdgeInputs, masks: int | None = None) -> Tensor:
         """Return zeros (N, H) for what is added behind the linear maps, or x (N, D)."""
         if not self._maps:
-            return inputs.features
+            return inputs.features.values
         width = sum(weight.shape[0] for weight in self._weights())
-        return inputs.features.new_zeros(inputs.features.shape[0], width)
+        return inputs.features.values.new_zeros(inputs.features.shape[0], width)
 
     def propagate(self, inputs: EdgeInputs, projected: Tensor, masks: int | None = None) -> Tensor:
         """Run the module; projected (N, H) or (N, D), logits (N, C)."""
@@ -178,7 +178,7 @@ class WrappedModule:
                 return self._run(projected, inputs.edge_index, masks)
             effects = torch.split(projected, [weight.shape[0] for weight in self._weights()], 1)
             with injected(self.module, maps, effects):
-                return self._run(inputs.features, inputs.edge_index, masks)
+                return self._run(inputs.features.values, inputs.edge_index, masks)
 
     def linearize(self, inputs: EdgeInputs, projected: Tensor, masks: Any) -> tuple[Tensor, Pullback]:
         """Return the logits (N, C) and the map from their gradient back to ``projected``."""
@@ -203,7 +203,7 @@ class WrappedModule:
     def __call__(self, data: Any, masks: int | None = None) -> Tensor:
         """Return the logits (N, C) of an ordinary pass, with the dropout that ``masks`` stands for."""
         inputs = self.inputs(data)
-        return self._run(inputs.features, inputs.edge_index, masks)
+        return self._run(inputs.features.values, inputs.edge_index, masks)
 
     def _run(self, x: Tensor, edge_index: Tensor, seed: int | None) -> Tensor:
         """Run the module, seeded, and notice whether it drew random numbers."""
@@ -244,9 +244,10 @@ def _tensors(data: Any) -> tuple[Tensor, Tensor]:
     """Return x (N, D), dense, and edge_index (2, E)."""
     if isinstance(data, Graph):
         if data not in _INPUTS:
-            given = data.features
-            dense = given.to_dense() if isinstance(given, SparseMatrix) else given
-            _INPUTS[data] = dense, torch.stack([data.adjacency.col.long(), data.adjacency.rows])
+            _INPUTS[data] = (
+                data.features.to_dense(),
+                torch.stack([data.adjacency.col.long(), data.adjacency.rows]),
+            )
         return _INPUTS[data]
     x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
     if not isinstance(x, Tensor) or not isinstance(edge_index, Tensor):

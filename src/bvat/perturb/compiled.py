@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.fields import Fields
+from bvat.graph.fields import Fields
 from bvat.models.base import Masks, ProjectedModel
 from bvat.models.gcn import GCN, runs_compiled
 from bvat.perturb.divergence import KL, Divergence

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.compiled import usable
+from bvat.kernels.compile import usable
 
 
 class _KnownGradient(torch.autograd.Function):

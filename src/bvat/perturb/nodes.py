@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.compiled import Compiled
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
+from bvat.kernels.compile import Compiled
 
 
 @dataclass(frozen=True)

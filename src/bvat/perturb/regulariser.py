@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from bvat.errors import SettingsError
-from bvat.fields import Fields
 from bvat.graph import Graph, GraphInputs, Subgraph
+from bvat.graph.fields import Fields
 from bvat.models.base import ProjectedModel
 from bvat.models.gcn import GCN
 from bvat.models.wrap import adapt

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from bvat.adam import adam_step_
 from bvat.errors import SettingsError
+from bvat.kernels.adam import adam_step_
 from bvat.perturb.compiled import adam_ascent
 from bvat.perturb.problem import Found, Norm, Problem
 

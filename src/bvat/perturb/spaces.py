@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
+from bvat.graph.sparse import SparseMatrix
 from bvat.models.base import ProjectedModel
-from bvat.sparse import SparseMatrix
 
 SpaceName = Literal["auto", "dense", "sparse", "factored"]
 
@@ -269,8 +269,7 @@ def make_space(name: SpaceName, model: ProjectedModel, inputs: GraphInputs) -> S
         return FactoredSpace(weight, inputs.propagation.shape[1])
     features = inputs.features
     if name == "dense":
-        like = features.values if isinstance(features, SparseMatrix) else features
-        return DenseSpace(weight, (int(features.shape[0]), int(features.shape[1])), like)
+        return DenseSpace(weight, features.shape, features.values)
     if weight is None:
         raise SettingsError(f"space {name!r} needs a model that is linear in its features: use 'dense'")
     if name == "sparse":

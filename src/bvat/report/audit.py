@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bvat._version import __version__
+from bvat.audit.audit import REACH, Audit, perturbed_rows
 from bvat.graph import UNKNOWN, Graph
-from bvat.inference.audit import REACH, Audit, perturbed_rows
 from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id
 from bvat.report.audit_neighbourhood import legend, neighbourhood, predicted_classes

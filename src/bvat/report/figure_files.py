@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from bvat.files import write_atomic
+from bvat.data.files import write_atomic
 from bvat.report.paper_page import paper_label
 
 LOOKS = {
@@ -29,7 +29,7 @@ def matplotlib_there() -> bool:
 
 
 def write_figure(result: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw a figure of :mod:`bvat.experiments.figures` into ``TARGET.svg`` and ``TARGET.png``.
+    """Draw a figure of :mod:`bvat.paper.figures` into ``TARGET.svg`` and ``TARGET.png``.
 
     The same numbers give the same files: no date, no random names in the SVG.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bvat.files import write_atomic
+from bvat.data.files import write_atomic
 from bvat.report.figure_files import matplotlib_there, write_figure
 from bvat.report.markdown import table2_markdown
 from bvat.report.paper_page import paper_page, read_results

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from safetensors.torch import load
 
-from bvat.experiments.paper import short
-from bvat.files import write_atomic
+from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
+from bvat.paper.published import short
 from bvat.report.html import Markup, page, provenance, section, settings_table, tag, tiles
 from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import calibration_chart, confusion_chart, map_chart, sampled

@@ -12,10 +12,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from bvat.data.files import write_atomic
 from bvat.errors import TrainingError
-from bvat.files import write_atomic
 from bvat.graph import Graph
-from bvat.sparse import SparseMatrix
 from bvat.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,10 +26,9 @@ FORMAT = "bvat checkpoint 2"
 def graph_fingerprint(graph: Graph) -> str:
     """Return a digest of features, edges, labels and splits."""
     digest = hashlib.sha256()
-    x = graph.features
     parts = [graph.adjacency.crow, graph.adjacency.col, graph.adjacency.values, graph.labels]
     parts += [graph.train, graph.val, graph.test]
-    parts += [x.crow, x.col, x.values] if isinstance(x, SparseMatrix) else [x]
+    parts += graph.features.tensors()
     for part in parts:
         digest.update(str(tuple(part.shape)).encode())
         digest.update(part.detach().cpu().contiguous().numpy().data)

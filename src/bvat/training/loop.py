@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bvat.adam import Adam
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.perturb.divergence import entropy
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.checkpoint import load_checkpoint, save_checkpoint
+from bvat.training.optimizer import Adam
 from bvat.training.settings import Settings
 
 METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",

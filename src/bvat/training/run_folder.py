@@ -22,10 +22,10 @@ import numpy as np
 from safetensors.torch import save
 
 from bvat._version import __version__
+from bvat.data.files import write_atomic, write_json
 from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes
 from bvat.errors import SettingsError, TrainingError
-from bvat.files import write_atomic, write_json
 from bvat.graph import Graph
 from bvat.training.checkpoint import graph_fingerprint
 from bvat.training.loop import METRICS, TrainedModel

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bvat.graph import Graph
-from bvat.memory import peak_mb
 from bvat.training.loop import train
+from bvat.training.memory import peak_mb
 from bvat.training.pool import Report, run_tasks, thread_count
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings

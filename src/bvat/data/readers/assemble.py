@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bvat.cleaning import symmetric_adjacency
 from bvat.data.readers.features import Features, edge_features
 from bvat.data.readers.options import ReadOptions
 from bvat.data.readers.splits import Split, stratified_split
 from bvat.errors import GraphError
-from bvat.graph import UNKNOWN, Graph
-from bvat.sparse import SparseMatrix
+from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
+from bvat.graph.repair import symmetric_adjacency
 
 IntArray = NDArray[np.int64]
 
@@ -77,9 +76,10 @@ def assemble(
     adjacency, repairs = symmetric_adjacency(edges)
     made = features or edge_features(adjacency, like)
     parts = split or stratified_split(classes.labels, classes.names, options)
-    dense = isinstance(made.matrix, np.ndarray)
+    matrix = made.matrix
+    dense = isinstance(matrix, np.ndarray)
     return Graph(
-        features=torch.from_numpy(made.matrix) if dense else SparseMatrix.from_scipy(made.matrix),
+        features=DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
         adjacency=adjacency,
         labels=torch.from_numpy(classes.labels),
         train=torch.from_numpy(parts.train),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bvat.data.readers.matrices import is_sparse
 from bvat.data.readers.text import MAX_WORDS, tfidf, word_weights
 from bvat.errors import GraphError
-from bvat.sparse import SparseMatrix
+from bvat.graph.sparse import SparseMatrix
 
 MAX_ONE_HOT = 20_000
 """Nodes up to which a graph without features gets one feature a node."""

@@ -1,0 +1,5 @@
+"""How fragile each prediction is: the worst case at a given length, and the shortest way to another class."""
+
+from bvat.audit.audit import Audit, audit, sample_nodes, smallest_perturbation
+
+__all__ = ["Audit", "audit", "sample_nodes", "smallest_perturbation"]

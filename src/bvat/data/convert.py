@@ -1,0 +1,314 @@
+"""Graphs from and to PyTorch Geometric, NetworkX and scipy.
+
+These libraries are imported when they are used: ``bvat[pyg]`` and ``bvat[networkx]`` install them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
+from bvat.data.readers.features import Features, row_normalised
+from bvat.data.readers.matrices import finite, is_sparse
+from bvat.data.readers.options import ReadOptions
+from bvat.data.readers.splits import Split
+from bvat.errors import DataError, GraphError
+from bvat.graph import UNKNOWN, Graph
+from bvat.graph.inputs import FeatureMatrix
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SPLITS = ("train", "val", "test")
+
+
+def from_scipy(
+    adjacency: Any,
+    features: Any = None,
+    labels: Any = None,
+    *,
+    train: Any = None,
+    val: Any = (),
+    test: Any = (),
+    class_names: Sequence[str] | None = None,
+    node_names: Sequence[str] | None = None,
+    name: str = "graph",
+    normalize: bool = True,
+    train_per_class: int | None = None,
+    val_size: int | None = None,
+    split_seed: int = 0,
+) -> Graph:
+    """Build a graph from matrices, and make what is missing: features from the edges, a random split.
+
+    Args:
+        adjacency: (N, N) scipy matrix or array, repaired as by :meth:`Graph.build`.
+        features: (N, D) scipy matrix, array or tensor; None makes one-hot or degree features.
+        labels: (N) class numbers with -1 for unknown, or class names with ``""`` or None for unknown.
+        train, val, test: node indices or boolean masks (N); without ``train`` a split is drawn.
+        class_names: names of the classes.
+        node_names: names of the nodes.
+        name: name of the graph.
+        normalize: scale each feature row to absolute sum 1.
+        train_per_class, val_size, split_seed: of a drawn split, see :func:`bvat.load`.
+    """
+    options = ReadOptions(None, train_per_class, val_size, split_seed)
+    edges = _square(adjacency)
+    classes = _classes(labels, edges.shape[0], class_names)
+    if train is None:
+        require_classes(classes, "labels")
+    split = None
+    if train is not None:
+        size = edges.shape[0]
+        split = Split(_nodes(train, size), _nodes(val, size), _nodes(test, size))
+    if features is not None:
+        features = _matrix(features, edges.shape[0], normalize)
+    return assemble(
+        name=name,
+        classes=classes,
+        edges=edges,
+        features=features,
+        split=split,
+        options=options,
+        node_names=None if node_names is None else [str(node) for node in node_names],
+    )
+
+
+def to_scipy(graph: Graph) -> tuple[Any, Any, NDArray[np.int64]]:
+    """Return copies of adjacency (N, N) as CSR, features (N, D) as CSR or array, and labels (N)."""
+    labels: NDArray[np.int64] = graph.labels.cpu().numpy().copy()
+    return graph.adjacency.to_scipy().copy(), graph.features.to_scipy().copy(), labels
+
+
+def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
+    """Build a graph from a ``torch_geometric.data.Data``: x, edge_index, edge_weight, y and the masks.
+
+    Args:
+        data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask`` a split is drawn.
+        mask: the column to use of masks (N, k).
+        rest: as for :func:`from_scipy`.
+    """
+    x, labels, edge_index, weight, split = (
+        getattr(data, key, None) for key in ("x", "y", "edge_index", "edge_weight", "train_mask")
+    )
+    if edge_index is None or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise GraphError("the data has no edge_index of shape (2, E): give edges as pairs of node numbers")
+    size = int(data.num_nodes or 0)
+    ends = edge_index.cpu().numpy()
+    if ends.size and (ends.min() < 0 or ends.max() >= size):
+        bad = ends.max() if ends.max() >= size else ends.min()
+        raise GraphError(f"edge_index names node {bad}, but nodes are 0 to {size - 1}: remove the edge")
+    values = np.ones(ends.shape[1]) if weight is None else weight.detach().cpu().numpy().ravel()
+    if values.size != ends.shape[1]:
+        raise GraphError(f"there are {values.size} edge weights but {ends.shape[1]} edges: give one an edge")
+    if labels is not None and labels.dim() == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if "train" not in rest and split is not None:
+        rest |= {part: _masked(getattr(data, f"{part}_mask", None), mask, part) for part in _SPLITS}
+    if x is not None and x.layout != torch.strided:
+        x = _scipy_of(x)
+    adjacency = sp.coo_array((values, (ends[0], ends[1])), shape=(size, size))
+    return from_scipy(adjacency, x, labels, **rest)
+
+
+def to_pyg(graph: Graph) -> Any:
+    """Return a ``torch_geometric.data.Data`` with dense x (N, D), edge_index (2, 2E), y and the masks."""
+    try:
+        from torch_geometric.data import Data
+    except ImportError:
+        raise DataError("this needs torch_geometric: install bvat[pyg]") from None
+    data = Data(
+        x=graph.features.to_dense().clone(),
+        edge_index=torch.stack([graph.adjacency.rows, graph.adjacency.col.long()]),
+        y=graph.labels.clone(),
+    )
+    if bool((graph.adjacency.values != 1).any()):
+        data.edge_weight = graph.adjacency.values.clone()
+    for part in _SPLITS:
+        chosen = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+        chosen[getattr(graph, part)] = True
+        data[f"{part}_mask"] = chosen
+    return data
+
+
+def from_networkx(
+    network: Any, *, label: str = "label", features: str | Sequence[str] | None = None, **rest: Any
+) -> Graph:
+    """Build a graph from a NetworkX graph, directed or not, whose nodes have attributes.
+
+    Args:
+        network: nodes with ``label`` (unknown when missing), optionally ``split`` (train, val or test); edges
+            optionally with ``weight``.
+        label: the attribute that holds the class.
+        features: the attribute that holds a list of numbers (default ``x``), or a list of attributes that
+            hold one number each.
+        rest: as for :func:`from_scipy`.
+    """
+    nodes = list(network.nodes)
+    if not nodes:
+        raise GraphError("the network has no nodes: add nodes with labels")
+    names = [str(node) for node in nodes]
+    if len(set(names)) < len(names):
+        raise GraphError(
+            "two nodes have the same name as text: relabel the nodes with networkx.relabel_nodes"
+        )
+    place = {node: k for k, node in enumerate(nodes)}
+    ends = [(place[u], place[v], data.get("weight", 1)) for u, v, data in network.edges(data=True)]
+    try:
+        table = np.array(ends, dtype=np.float64).reshape(-1, 3)
+    except (TypeError, ValueError):
+        raise GraphError("an edge has a weight that is not a number: use positive numbers") from None
+    labels = [_label(network.nodes[node].get(label)) for node in nodes]
+    if "train" not in rest:
+        rest |= _network_split(network, nodes)
+    matrix = _network_features(network, nodes, features)
+    row, column = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+    adjacency = sp.coo_array((table[:, 2], (row, column)), shape=(len(nodes), len(nodes)))
+    return from_scipy(adjacency, matrix, labels, **{"node_names": names, **rest})
+
+
+def to_networkx(graph: Graph, *, features: bool = True) -> Any:
+    """Return a ``networkx.Graph`` with label, split and x (a list, left out without ``features``)."""
+    try:
+        import networkx
+    except ImportError:
+        raise DataError("this needs networkx: install bvat[networkx]") from None
+    network = networkx.Graph(name=graph.name)
+    names = graph.node_names or tuple(str(k) for k in range(graph.num_nodes))
+    network.add_nodes_from(names)
+    for k, y in enumerate(graph.labels.tolist()):
+        if y != UNKNOWN:
+            network.nodes[names[k]]["label"] = graph.class_names[y]
+    for part in _SPLITS:
+        for k in getattr(graph, part).tolist():
+            network.nodes[names[k]]["split"] = part
+    if features:
+        for node, row in zip(names, graph.features.to_dense().tolist(), strict=True):
+            network.nodes[node]["x"] = row
+    upper = sp.triu(graph.adjacency.to_scipy(), format="coo")
+    for u, v, weight in zip(upper.row.tolist(), upper.col.tolist(), upper.data.tolist(), strict=True):
+        network.add_edge(names[u], names[v], weight=weight)
+    return network
+
+
+def _square(adjacency: Any) -> Any:
+    try:
+        edges = sp.coo_array(adjacency)
+    except (ValueError, TypeError) as error:
+        raise GraphError(
+            f"the adjacency is no matrix ({error}): give a scipy matrix of shape (N, N)"
+        ) from None
+    if edges.ndim != 2 or edges.shape[0] != edges.shape[1] or not edges.shape[0]:
+        raise GraphError(f"the adjacency is of shape {edges.shape}: it must be square, with a row a node")
+    if edges.dtype.kind not in "biuf":
+        raise GraphError(f"the adjacency holds {edges.dtype}: use positive weights")
+    return edges
+
+
+def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Classes:
+    """Return labels of numbers or names as classes; numbers stay as they are."""
+    if labels is None:
+        raise GraphError("there are no labels: give one a node, -1 for unknown")
+    given = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
+    if given.shape != (size,):
+        raise GraphError(f"labels are of shape {given.shape}, but there are {size} nodes: give one a node")
+    if given.dtype.kind in "UO":
+        if class_names is None:
+            return number_classes([_label(value) for value in given])
+        number = {name: k for k, name in enumerate(class_names)} | {"": UNKNOWN}
+        unknown = sorted({_label(value) for value in given} - number.keys())
+        if unknown:
+            raise GraphError(f"label {unknown[0]!r} is not one of class_names: add it there")
+        return Classes(np.array([number[_label(v)] for v in given], np.int64), tuple(class_names))
+    if given.dtype.kind == "f" and ((np.abs(given) < 2**31) & (given == np.trunc(given))).all():
+        given = given.astype(np.int64)
+    if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= max(size, 2**16):
+        raise GraphError("labels must be whole numbers from 0 up, -1 for unknown: number the classes")
+    names = class_names or [str(k) for k in range(int(given.max()) + 1)]
+    return Classes(given.astype(np.int64), tuple(str(name) for name in names))
+
+
+def _label(value: Any) -> str:
+    """Return a class name; nothing, NaN and -1 are unknown."""
+    if value is None or value == UNKNOWN or (isinstance(value, float) and value != value):
+        return ""
+    return str(value).strip()
+
+
+def _matrix(features: Any, size: int, normalize: bool) -> Features:
+    if isinstance(features, FeatureMatrix):
+        features = features.to_scipy()
+    elif isinstance(features, torch.Tensor):
+        features = features.detach().cpu().numpy()
+    try:
+        matrix = sp.csr_array(features) if is_sparse(features) else np.array(features, dtype=np.float32)
+    except (ValueError, TypeError):
+        raise GraphError("features are not numbers of shape (N, D): give one row of numbers a node") from None
+    if matrix.ndim != 2 or matrix.shape[0] != size or matrix.dtype.kind not in "biuf":
+        raise GraphError(
+            f"features are of shape {matrix.shape}, but there are {size} nodes: give one row of "
+            "numbers a node"
+        )
+    matrix = finite(matrix, "features", "the matrix")
+    return Features(row_normalised(matrix) if normalize else matrix)
+
+
+def _nodes(given: Any, size: int) -> NDArray[np.int64]:
+    """Return a split as node numbers: from numbers, or from N times true or false."""
+    nodes = np.asarray(given.cpu() if isinstance(given, torch.Tensor) else given)
+    if nodes.dtype == np.bool_:
+        if nodes.shape != (size,):
+            raise GraphError(
+                f"a mask is of shape {nodes.shape}, but there are {size} nodes: give one value a node"
+            )
+        return np.flatnonzero(nodes).astype(np.int64)
+    if nodes.ndim != 1 or (nodes.size and nodes.dtype.kind not in "iu"):
+        raise GraphError("a split must be a flat list of node numbers, or a mask: give one of these")
+    return nodes.astype(np.int64)
+
+
+def _masked(mask: Tensor | None, column: int, part: str) -> Any:
+    if mask is None:
+        return ()
+    if mask.dim() == 2:
+        if not 0 <= column < mask.shape[1]:
+            raise GraphError(f"{part}_mask has {mask.shape[1]} columns: use mask=0 to {mask.shape[1] - 1}")
+        mask = mask[:, column]
+    return mask
+
+
+def _scipy_of(x: Tensor) -> Any:
+    coo = x.to_sparse(sparse_dim=2).coalesce().cpu()
+    return sp.coo_array((coo.values().numpy(), tuple(coo.indices().numpy())), shape=tuple(x.shape))
+
+
+def _network_split(network: Any, nodes: Sequence[Any]) -> dict[str, list[int]]:
+    words = [network.nodes[node].get("split") for node in nodes]
+    if not any(words):
+        return {}
+    wrong = [word for word in words if word and word not in _SPLITS]
+    if wrong:
+        raise GraphError(f"a node has split {wrong[0]!r}: use train, val or test, or leave it out")
+    return {part: [k for k, word in enumerate(words) if word == part] for part in _SPLITS}
+
+
+def _network_features(network: Any, nodes: Sequence[Any], features: str | Sequence[str] | None) -> Any:
+    """Return (N, D) from one attribute that holds lists, or from several that hold numbers; None without."""
+    if features is None:
+        if not any("x" in network.nodes[node] for node in nodes):
+            return None
+        features = "x"
+    keys = [features] if isinstance(features, str) else list(features)
+    for node in nodes:
+        for key in keys:
+            if key not in network.nodes[node]:
+                raise GraphError(f"node {node!r} has no attribute {key!r}: set it for all nodes")
+    try:
+        return np.array([np.hstack([network.nodes[node][key] for key in keys]) for node in nodes], np.float32)
+    except (ValueError, TypeError):
+        raise GraphError(f"attributes {keys} are not numbers of one length: give each node as many") from None

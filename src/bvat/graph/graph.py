@@ -1,0 +1,163 @@
+"""The graph: features, adjacency, labels and splits, validated once and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from bvat.graph.dense import DenseMatrix
+from bvat.graph.inputs import FeatureMatrix, Subgraph
+from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
+from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
+from bvat.graph.validation import validate, validate_features
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Graph:
+    """An undirected graph with node features and a few labels.
+
+    Use :meth:`Graph.build` for data from outside: it repairs what can be repaired (directions, self-loops,
+    duplicate edges) and counts it. This constructor only checks, and raises :class:`GraphError`.
+
+    Shapes:
+        features (N, D) sparse or dense, adjacency (N, N) symmetric without self-loops, labels int64 (N) with
+        -1 for unknown, train / val / test int64 node indices without repeats and without overlap.
+    """
+
+    features: FeatureMatrix
+    adjacency: SymmetricMatrix
+    labels: Tensor
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    class_names: tuple[str, ...]
+    name: str = "graph"
+    node_names: tuple[str, ...] | None = None
+    validation: str = "given"
+    """Where the validation labels come from; every result repeats it."""
+    repairs: Mapping[str, int] = field(default_factory=dict)
+    """How many self-loops, duplicate edges, ... were put right when the graph was built."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to tell the user, a sentence each: features it made, labels it left out, ..."""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """How a reader made the features, in plain values, so that another graph can be read in the same way."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.features, Tensor):
+            object.__setattr__(self, "features", DenseMatrix(self.features))
+        splits = {"train": self.train, "val": self.val, "test": self.test}
+        validate(self.features, self.adjacency, self.labels, splits, self.num_classes, self.node_names)
+
+    @classmethod
+    def build(
+        cls,
+        features: Any,
+        adjacency: Any,
+        labels: Any,
+        *,
+        train: Any,
+        val: Any = (),
+        test: Any = (),
+        class_names: Sequence[str] | None = None,
+        normalize: bool = True,
+        repairs: Mapping[str, int] | None = None,
+        **rest: Any,
+    ) -> Graph:
+        """Build a graph from arrays, scipy matrices or tensors, and repair its adjacency.
+
+        Args:
+            features: (N, D) numpy array, tensor, scipy matrix or :class:`SparseMatrix`.
+            adjacency: (N, N) scipy matrix; directions are dropped, self-loops removed, duplicates merged.
+            labels: (N) class numbers, -1 for unknown.
+            train, val, test: node indices.
+            class_names: names of the classes; ``"0", "1", ...`` when left out.
+            normalize: scale each feature row to absolute sum 1, as the paper does.
+            repairs: counts of repairs made by the caller, to be added to those made here.
+            rest: ``name``, ``node_names``, ``validation``, ``notes``, ``recipe``.
+        """
+        clean, counts = symmetric_adjacency(adjacency)
+        x = as_features(features)
+        validate_features(x)  # before the division below spreads a NaN over its row
+        if normalize:
+            x = normalize_rows(x)
+        for what, times in (repairs or {}).items():
+            counts[what] = counts.get(what, 0) + times
+        y = as_integers("labels", labels)
+        if class_names is None:
+            class_names = [str(k) for k in range(int(y.max()) + 1 if y.numel() else 0)]
+        return cls(
+            features=x,
+            adjacency=clean,
+            labels=y,
+            train=as_integers("the train split", train),
+            val=as_integers("the val split", val),
+            test=as_integers("the test split", test),
+            class_names=tuple(class_names),
+            repairs=counts,
+            **rest,
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return int(self.labels.numel())
+
+    @property
+    def num_features(self) -> int:
+        """D."""
+        return int(self.features.shape[1])
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.class_names)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges."""
+        return self.adjacency.nnz // 2
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.labels.device
+
+    @cached_property
+    def propagation(self) -> SymmetricMatrix:
+        """Â = D^-1/2 (A + I) D^-1/2, the matrix by which a GCN spreads features; shape (N, N)."""
+        with_loops = self.adjacency.to_scipy() + sp.eye_array(self.num_nodes, format="csr")
+        scale = 1.0 / np.sqrt(with_loops.sum(axis=1))
+        normal = SparseMatrix.from_scipy(
+            sp.diags_array(scale) @ with_loops @ sp.diags_array(scale), self.adjacency.dtype
+        ).to(self.device)
+        return SymmetricMatrix(normal.crow, normal.col, normal.values, normal.shape)
+
+    def induced(self, nodes: Tensor) -> Subgraph:
+        """Return the part on ``nodes`` (int64, ascending); Â keeps the weights it has in the whole graph."""
+        return Subgraph(nodes, self)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Graph:
+        """Return the graph on another device or with features in another precision."""
+        moved = object.__new__(Graph)  # the contents were validated already
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, FeatureMatrix):
+                value = value.to(device, dtype)
+            elif isinstance(value, Tensor):
+                value = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+            object.__setattr__(moved, f.name, value)
+        return moved
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({self.name!r}, {self.num_nodes} nodes, {self.num_edges} edges, "
+            f"{self.num_features} features, {self.num_classes} classes, "
+            f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
+        )

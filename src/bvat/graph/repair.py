@@ -1,0 +1,94 @@
+"""From arrays of all kinds to the clean tensors that a graph holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from bvat.errors import GraphError
+from bvat.graph.dense import DenseMatrix
+from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
+
+
+def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:
+    """Divide each row by the sum of its absolute values; rows of zeros stay as they are.
+
+    For non-negative features this is the row normalisation of the paper. Signed features could sum to
+    nearly nothing, so the absolute values are what counts.
+    """
+    total = features.row_sums()
+    return features.divide_rows(total.clamp_min(torch.finfo(total.dtype).tiny))
+
+
+def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]]:
+    """Return A without self-loops, directions and duplicate entries, and how many of each were met.
+
+    An edge given in both directions counts once; where the two directions carry different weights the larger
+    one is kept. Duplicate entries of one direction are merged, their largest weight is kept.
+
+    Shapes: adjacency (N, N) scipy matrix; result (N, N).
+    """
+    try:
+        coo = sp.coo_array(adjacency)
+    except ValueError as error:  # scipy finds row or column numbers outside the matrix
+        raise GraphError(
+            f"an edge points at a node that does not exist ({error}): remove it or add the node"
+        ) from error
+    if coo.shape[0] != coo.shape[1]:
+        raise GraphError(f"the adjacency matrix is {coo.shape[0]} x {coo.shape[1]}: it must be square")
+    size = coo.shape[0]
+    row, col, weight = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data.astype(np.float64)
+    stored = weight != 0
+    row, col, weight = row[stored], col[stored], weight[stored]
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise GraphError("an edge weight is negative, NaN or infinite: use positive weights")
+    loops = row == col
+    row, col, weight = row[~loops], col[~loops], weight[~loops]
+    directed = np.unique(row * size + col)
+    duplicates = row.size - directed.size
+    key = np.concatenate([row * size + col, col * size + row])
+    order = np.lexsort((-np.concatenate([weight, weight]), key))
+    key, first = np.unique(key[order], return_index=True)
+    kept = np.concatenate([weight, weight])[order][first]
+    matrix = (
+        sp.csr_array((kept, (key // size, key % size)), shape=coo.shape) if size else sp.csr_array(coo.shape)
+    )
+    plain = SparseMatrix.from_scipy(matrix)
+    counts = {
+        "self_loops": int(loops.sum()),
+        "duplicate_edges": int(duplicates),
+        "one_way_edges": int(key.size - directed.size),
+    }
+    return SymmetricMatrix(plain.crow, plain.col, plain.values, plain.shape), counts
+
+
+def as_features(features: Any) -> FeatureMatrix:
+    """Return features in whatever form as a matrix of bvat's own, (N, D)."""
+    if isinstance(features, FeatureMatrix):
+        return features
+    if sp.issparse(features):
+        return SparseMatrix.from_scipy(features)
+    if isinstance(features, Tensor):
+        return DenseMatrix(features.detach().to(torch.float32, copy=True))
+    return DenseMatrix(torch.from_numpy(np.array(features, dtype=np.float32)))
+
+
+def as_integers(what: str, values: Any) -> Tensor:
+    """Return a copy as int64 (n): a graph shall not change when the caller's arrays do."""
+    given = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    if given.dtype == np.bool_:
+        raise GraphError(f"{what} must be numbers, not true or false: use the positions of the true ones")
+    if given.ndim != 1:
+        raise GraphError(f"{what} must be a flat list, not of shape {given.shape}: give one number a node")
+    if given.size and not (
+        np.issubdtype(given.dtype, np.number)
+        and np.isfinite(given).all()
+        and (given == np.trunc(given)).all()
+    ):
+        raise GraphError(f"{what} must be whole numbers: number the classes and the nodes from 0")
+    return torch.from_numpy(given.astype(np.int64))

@@ -1,0 +1,124 @@
+"""What a graph must fulfil, and the sentence that each fault gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from bvat.errors import GraphError
+from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
+
+UNKNOWN = -1
+"""The label of a node whose class is not known."""
+
+
+def validate(
+    x: FeatureMatrix,
+    a: SymmetricMatrix,
+    y: Tensor,
+    splits: Mapping[str, Tensor],
+    classes: int,
+    node_names: Sequence[str] | None,
+) -> None:
+    """Raise GraphError at the first fault found.
+
+    Shapes: features x (N, D), adjacency a (N, N), labels y (N), splits of node indices.
+    """
+    n = y.numel()
+    if n == 0:
+        raise GraphError("the graph has no nodes: give at least one row of features and one label")
+    if tuple(a.shape) != (n, n):
+        raise GraphError(
+            f"there are {n} labels but the adjacency is {a.shape[0]} x {a.shape[1]}: they must agree"
+        )
+    shape = x.shape if isinstance(x, SparseMatrix) else tuple(x.values.shape)
+    if len(shape) != 2 or shape[0] != n:
+        raise GraphError(f"there are {n} labels but features of shape {shape}: one row a node is needed")
+    if x.shape[1] == 0:
+        raise GraphError("there are no feature columns: give features, or one-hot features for the nodes")
+    if y.dim() != 1:
+        raise GraphError(f"labels must be a flat list, not of shape {tuple(y.shape)}: give one a node")
+    for what, matrix in (("edge", a), ("feature", x)):
+        if not isinstance(matrix, SparseMatrix):
+            continue
+        steps = torch.diff(matrix.crow)
+        if steps.numel() != matrix.shape[0] or int(matrix.crow[0]) or bool((steps < 0).any()):
+            raise GraphError(f"the row pointers of the {what} matrix are broken: build it with from_scipy")
+        if int(matrix.crow[-1]) != matrix.col.numel() or matrix.nnz != matrix.col.numel():
+            raise GraphError(f"the {what} matrix has entries without a place: build it with from_scipy")
+        if matrix.nnz:
+            low, high = int(matrix.col.min()), int(matrix.col.max())
+            if low < 0 or high >= matrix.shape[1]:
+                bad = high if high >= matrix.shape[1] else low
+                raise GraphError(
+                    f"an {what} entry points at column {bad}, but there are only 0 to {matrix.shape[1] - 1}: "
+                    "remove it or add what it points at"
+                )
+    validate_features(x)
+    _validate_adjacency(a)
+    _validate_labels(y, classes)
+    if node_names is not None and len(node_names) != n:
+        raise GraphError(f"there are {n} nodes but {len(node_names)} node names: give one a node")
+    _validate_splits(y, splits)
+
+
+def _validate_adjacency(a: SymmetricMatrix) -> None:
+    if not bool(torch.isfinite(a.values).all()) or bool((a.values <= 0).any()):
+        raise GraphError("an edge weight is zero, negative, NaN or infinite: use positive weights")
+    loops = a.rows[a.rows == a.col]
+    if loops.numel():
+        raise GraphError(f"node {int(loops[0])} has an edge to itself: remove it, or use Graph.build")
+    matrix = a.to_scipy()
+    if (matrix != matrix.T).nnz:
+        raise GraphError("the adjacency is not symmetric: add the missing directions, or use Graph.build")
+
+
+def validate_features(x: FeatureMatrix) -> None:
+    """Raise GraphError at the first feature that is not a finite number; x (N, D)."""
+    if x.values.dim() != 2 and not isinstance(x, SparseMatrix):
+        raise GraphError(f"there are features of shape {tuple(x.values.shape)}: one row a node is needed")
+    finite = torch.isfinite(x.values)
+    if not bool(finite.all()):
+        row, column = x.position(torch.nonzero(~finite)[0])
+        raise GraphError(
+            f"the feature of node {row} in column {column} is NaN or infinite: fill it or drop it"
+        )
+
+
+def _validate_labels(y: Tensor, classes: int) -> None:
+    out = torch.nonzero((y < UNKNOWN) | (y >= classes)).flatten()
+    if out.numel():
+        node = int(out[0])
+        raise GraphError(
+            f"node {node} has label {int(y[node])}, but there are {classes} classes: use 0 to {classes - 1}, "
+            "or -1 for unknown"
+        )
+
+
+def _validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
+    n = y.numel()
+    seen = torch.zeros(n, dtype=torch.bool, device=y.device)
+    for split, nodes in splits.items():
+        if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= n):
+            bad = int(nodes.max()) if int(nodes.max()) >= n else int(nodes.min())
+            raise GraphError(f"the {split} split names node {bad}, but nodes are 0 to {n - 1}: remove it")
+        if torch.unique(nodes).numel() != nodes.numel():
+            raise GraphError(f"the {split} split names a node twice: list each node once")
+        twice = nodes[seen[nodes]]
+        if twice.numel():
+            raise GraphError(
+                f"node {int(twice[0])} is in {split} and in another split too: splits must not overlap"
+            )
+        seen[nodes] = True
+        unlabelled = nodes[y[nodes] == UNKNOWN]
+        if unlabelled.numel():
+            raise GraphError(
+                f"node {int(unlabelled[0])} of the {split} split has no label: label it or take it out"
+            )
+    if splits["train"].numel() == 0:
+        raise GraphError(
+            "no node is labelled for training: put at least one labelled node into the train split"
+        )

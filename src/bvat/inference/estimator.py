@@ -1,0 +1,207 @@
+"""``NodeClassifier``: training and predicting with the calls of scikit-learn."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from bvat._version import __version__
+from bvat.data.files import write_atomic
+from bvat.errors import DataError, GraphError, SettingsError, TrainingError
+from bvat.graph import UNKNOWN, Graph
+from bvat.inference.classifier import Classifier, build_classifier, read_settings
+from bvat.training.loop import TrainedModel, train
+from bvat.training.settings import Settings, preset
+
+FORMAT = 1
+"""Version of the file that :meth:`NodeClassifier.save` writes."""
+_KIND = "bvat node classifier"
+_SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "method")
+
+
+class NodeClassifier:
+    """Classify the nodes of a graph, few of which have a label.
+
+    Args:
+        method: "obvat", "sbvat", "vat", "random", "consistency" or "gcn" (none of them).
+        seed: of the weights, the dropout and the search.
+        device: "cpu" or "cuda".
+        settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. What is left
+            out, or None, is the preset of the method, for the paper's data sets that of both.
+
+    After :meth:`fit`: ``classes_`` (C) names, ``n_features_in_`` D, ``settings_`` as used, ``training_`` what
+    was measured (None in a classifier that was loaded).
+
+    Example:
+        >>> classifier = NodeClassifier(method="obvat").fit(graph)
+        >>> classifier.predict(graph)  # (N) class names
+        >>> classifier.score(graph)  # accuracy on the test nodes, 0 to 1
+    """
+
+    def __init__(self, method: str = "obvat", *, seed: int = 0, device: str = "cpu", **settings: Any) -> None:
+        self.method, self.seed, self.device = method, seed, device
+        self._settings: dict[str, Any] = {}
+        self._fitted: Classifier | None = None
+        self.training_: TrainedModel | None = None
+        self.set_params(**settings)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all parameters; None stands for what the preset has. ``deep`` changes nothing."""
+        own = {"method": self.method, "seed": self.seed, "device": self.device}
+        return {**own, **{name: self._settings.get(name) for name in _SETTINGS}}
+
+    def set_params(self, **params: Any) -> NodeClassifier:
+        """Change parameters; they count from the next :meth:`fit` on."""
+        for name, value in params.items():
+            if name in ("method", "seed", "device"):
+                setattr(self, name, value)
+            elif name in _SETTINGS:
+                self._settings[name] = value
+            else:
+                raise SettingsError(f"there is no setting {name!r}: see the fields of bvat.Settings")
+        return self
+
+    def fit(self, graph: Graph, y: None = None) -> NodeClassifier:
+        """Train on the labels of ``graph.train``; ``y`` is not used, the graph has the labels.
+
+        The same graph and parameters give the same weights, bit for bit, on a CPU.
+        """
+        _require_graph(graph)
+        given = {name: value for name, value in self._settings.items() if value is not None}
+        known = "" if graph.recipe else graph.name  # somebody's folder may be called cora too
+        settings = preset(known, self.method, **given)
+        self.training_ = train(graph.to(self.device), settings, self.seed)
+        self._fitted = build_classifier(
+            [self.training_.weights], settings, graph.class_names, graph.num_features, graph.recipe, "memory"
+        )
+        return self
+
+    @property
+    def classifier_(self) -> Classifier:
+        """The trained model with its settings; TrainingError before :meth:`fit`."""
+        if self._fitted is None:
+            raise TrainingError(
+                "this NodeClassifier is not fitted: call fit(graph) first, or NodeClassifier.load(path)"
+            )
+        return self._fitted
+
+    @property
+    def classes_(self) -> NDArray[np.str_]:
+        """The names of the classes, (C), in the order of the columns of :meth:`predict_proba`."""
+        return np.array(self.classifier_.class_names)
+
+    @property
+    def n_features_in_(self) -> int:
+        """D, the number of features."""
+        return self.classifier_.num_features
+
+    @property
+    def settings_(self) -> Settings:
+        """The settings that it was trained with."""
+        return self.classifier_.settings
+
+    def predict_proba(self, graph: Graph) -> NDArray[np.float32]:
+        """Return the probability of each class, shape (N, C), for any graph with the same features."""
+        fitted = self.classifier_
+        _require_graph(graph)
+        probabilities: NDArray[np.float32] = fitted.probabilities(graph.to(self.device)).cpu().numpy()
+        return probabilities
+
+    def predict(self, graph: Graph) -> NDArray[np.str_]:
+        """Return the name of the most likely class of every node, shape (N)."""
+        names: NDArray[np.str_] = self.classes_[self.predict_proba(graph).argmax(1)]
+        return names
+
+    def score(self, graph: Graph, nodes: Any = None) -> float:
+        """Return the share of nodes that are predicted right, 0 to 1.
+
+        Args:
+            graph: with labels.
+            nodes: node numbers (n); the test nodes when left out.
+        """
+        predicted = torch.from_numpy(self.predict_proba(graph).argmax(1))
+        chosen = graph.test.cpu() if nodes is None else torch.as_tensor(nodes, dtype=torch.int64)
+        labels = self.classifier_.labels(graph).cpu()[chosen]
+        if not chosen.numel() or bool((labels == UNKNOWN).any()):
+            raise GraphError("a score needs nodes with labels: name them, score(graph, nodes)")
+        return float((predicted[chosen] == labels).double().mean())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.safetensors`` file: weights, and as metadata settings, classes and versions."""
+        fitted = self.classifier_
+        about = {
+            "kind": _KIND,
+            "format": str(FORMAT),
+            "version": __version__,
+            "params": json.dumps(self.get_params()),
+            "settings": json.dumps(fitted.settings.as_dict()),
+            "classes": json.dumps(fitted.class_names),
+            "features": str(fitted.num_features),
+            "recipe": json.dumps(dict(fitted.recipe)),
+        }
+        weights = fitted.models[0].state_dict()
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        try:
+            write_atomic(Path(path), to_safetensors(tensors, about))
+        except OSError as error:
+            raise DataError(f"{path} cannot be written ({error.strerror}): choose another place") from None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NodeClassifier:
+        """Read what :meth:`save` wrote; predictions are those of the saved classifier, bit for bit.
+
+        Raises:
+            DataError: it is not such a file, or of a version that this one cannot read.
+        """
+        about, tensors = _read(Path(path))
+        where, version = str(path), about.get("version", "?")
+        if about.get("kind") != _KIND:
+            raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
+        if about.get("format") != str(FORMAT):
+            raise DataError(
+                f"{path} has format {about.get('format')} of bvat {version}, and bvat {__version__} reads "
+                f"format {FORMAT}: install that version, or fit and save again"
+            )
+        try:
+            params = json.loads(about["params"])
+            stored, classes = json.loads(about["settings"]), tuple(json.loads(about["classes"]))
+            recipe, features = json.loads(about["recipe"]), int(about["features"])
+        except (KeyError, ValueError) as error:
+            raise DataError(f"{path} is damaged ({error}): fit and save again") from None
+        settings = read_settings(stored, where, version)
+        loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})
+        loaded._fitted = build_classifier([tensors], settings, classes, features, recipe, where)
+        return loaded
+
+    def __repr__(self) -> str:
+        given = {name: value for name, value in self.get_params().items() if value is not None}
+        return f"NodeClassifier({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+
+def _require_graph(graph: Any) -> None:
+    if not isinstance(graph, Graph):
+        raise GraphError(
+            f"a bvat.Graph is needed, not {type(graph).__name__}: make one with bvat.load, bvat.from_pyg, "
+            "bvat.from_networkx or bvat.from_scipy"
+        )
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            about: dict[str, str] = file.metadata() or {}
+            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
+        ) from None

@@ -1,0 +1,44 @@
+"""The paper's own figures, read from ``published.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+
+class Published(NamedTuple):
+    """A cell of Table 2: test accuracy in percent, and its standard deviation where the paper has one."""
+
+    mean: float
+    std: float | None
+
+
+@cache
+def paper() -> dict[str, Any]:
+    """Return everything in ``published.toml``."""
+    return tomllib.loads(resources.files("bvat.paper").joinpath("published.toml").read_text("utf-8"))
+
+
+def table2(method: str, dataset: str) -> Published | None:
+    """Return the published cell; None where the paper has none."""
+    cell = paper()["table2"].get(method, {}).get(dataset)
+    return None if cell is None else Published(cell[0], cell[1] if len(cell) > 1 else None)
+
+
+def title(method: str) -> str:
+    """Return what the paper's tables call a method."""
+    return str(paper()["names"][method])
+
+
+def short(method: str) -> str:
+    """Return a method's name in figures."""
+    return title(method).removeprefix("GCN + ")
+
+
+def datasets(target: str) -> list[str]:
+    """Return the data sets that the paper shows in a table or figure."""
+    if target == "table2":
+        return list(paper()["table2"]["gcn"])
+    return list(paper()[target[:4]]["datasets"])  # fig1a, fig1b and fig1c are all of fig1

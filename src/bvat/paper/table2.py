@@ -1,0 +1,81 @@
+"""Table 2: test accuracy of all methods, held against the paper's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bvat.errors import SettingsError
+from bvat.paper import published as paper
+from bvat.paper.claims import named, table2_claims
+from bvat.paper.request import Request, about_graph
+from bvat.training.runs import Run, Workshop
+from bvat.training.settings import METHODS
+from bvat.training.statistics import Sample, sample
+
+SELECTIONS = {"last": "last epoch", "best": "epoch with the best validation accuracy"}
+
+
+def plan(request: Request) -> list[Run]:
+    """Return the runs of the table."""
+    return [
+        Run(dataset, request.settings(dataset, method), seed)
+        for dataset in request.datasets_of("table2")
+        for method in request.methods_of(METHODS)
+        for seed in request.seeds_of(dataset)
+    ]
+
+
+def collect(request: Request, workshop: Workshop) -> dict[str, Any]:
+    """Return the table from the results of its runs."""
+    datasets, methods = request.datasets_of("table2"), request.methods_of(METHODS)
+    cells = {
+        method: {dataset: _cell(request, workshop, dataset, method) for dataset in datasets}
+        for method in methods
+    }
+    return {
+        "target": "table2",
+        "title": "Table 2: test accuracy (%)",
+        "datasets": {
+            dataset: {"title": named(dataset), **about_graph(workshop.graphs[dataset])}
+            for dataset in datasets
+        },
+        "methods": {method: paper.title(method) for method in methods},
+        "cells": cells,
+        "claims": table2_claims(cells),
+    }
+
+
+def _cell(request: Request, workshop: Workshop, dataset: str, method: str) -> dict[str, Any]:
+    settings = request.settings(dataset, method)
+    runs = [Run(dataset, settings, seed) for seed in request.seeds_of(dataset)]
+    results = [workshop.result(run) for run in runs]
+    published = paper.table2(method, dataset)
+    cell: dict[str, Any] = {
+        "paper": None if published is None else published._asdict(),
+        "seeds": [run.seed for run in runs],
+    }
+    for selection in SELECTIONS:
+        tests = [result[selection]["test"] for result in results if result is not None]
+        vals = [result[selection]["val"] for result in results if result is not None]
+        if None in tests:
+            raise SettingsError(f"{dataset} has no test nodes: Table 2 needs some")
+        found = sample(tests)
+        cell[selection] = {**found.as_dict(), "values": tests}
+        if None not in vals:
+            cell[selection]["val"] = sample(vals).as_dict()
+        if published is not None:
+            cell[selection]["difference"] = found.mean - published.mean
+            cell[selection]["verdict"] = verdict(found, published)
+    return cell
+
+
+def verdict(found: Sample, published: paper.Published) -> str:
+    """Say whether a mean lies above, within or below one standard deviation of the published one.
+
+    Where the paper gives no standard deviation (GCN), that of the seeds stands for it.
+    """
+    width = published.std if published.std is not None else found.std
+    difference = found.mean - published.mean
+    if abs(difference) <= width + 1e-9:
+        return "within"
+    return "above" if difference > 0 else "below"

@@ -1,0 +1,63 @@
+"""Adam with an L2 penalty per group of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bvat.kernels.adam import adam_step_
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015) for groups of parameters with an L2 penalty each.
+
+    Args:
+        groups: pairs of parameters and the weight of their penalty ``w/2 |W|²``.
+        lr: learning rate.
+    """
+
+    def __init__(self, groups: Sequence[tuple[Sequence[nn.Parameter], float]], lr: float) -> None:
+        self.lr = lr
+        self.groups = [(list(parameters), weight) for parameters, weight in groups if parameters]
+        self.state = [
+            {
+                "first": [torch.zeros_like(p.detach()) for p in parameters],
+                "second": [torch.zeros_like(p.detach()) for p in parameters],
+                "count": [p.new_zeros((), requires_grad=False) for p in parameters],
+            }
+            for parameters, _ in self.groups
+        ]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameters, _ in self.groups:
+            for parameter in parameters:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Make one step down the gradients that ``backward`` left."""
+        for (parameters, weight), state in zip(self.groups, self.state, strict=True):
+            used = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
+            gradients = [g for i in used if (g := parameters[i].grad) is not None]
+            first, second, counts = ([state[name][i] for i in used] for name in ("first", "second", "count"))
+            if used:
+                values = [parameters[i] for i in used]
+                adam_step_(values, gradients, first, second, counts, lr=self.lr, weight_decay=weight)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return moments and counts by name."""
+        return {
+            f"{group}.{name}.{i}": tensor
+            for group, state in enumerate(self.state)
+            for name, tensors in state.items()
+            for i, tensor in enumerate(tensors)
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take up what :meth:`state_dict` returned."""
+        for name, tensor in self.state_dict().items():
+            tensor.copy_(state[name])

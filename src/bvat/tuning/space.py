@@ -1,0 +1,83 @@
+"""The search space of ``bvat tune``, read from ``space.toml``."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from bvat.errors import SettingsError
+
+
+@cache
+def _spaces() -> dict[str, Any]:
+    return tomllib.loads(resources.files("bvat.tuning").joinpath("space.toml").read_text("utf-8"))
+
+
+def search_space(method: str) -> dict[str, Any]:
+    """Return what is searched for a method: a range or choices for each setting, maybe with conditions."""
+    spaces = _spaces()
+    known = [name for name in spaces if name != "starts"]
+    if method not in known:
+        raise SettingsError(f"there is nothing to tune in {method!r}: use one of {', '.join(known)}")
+    space: dict[str, Any] = spaces[method]
+    return space
+
+
+def starting_points() -> list[dict[str, Any]]:
+    """Return the settings that every search tries first, after the preset."""
+    points: list[dict[str, Any]] = _spaces()["starts"]
+    return points
+
+
+def tuned_settings(space: dict[str, Any]) -> set[str]:
+    """Return the names of all settings that a search may change."""
+    names = set(space) - {"when"}
+    for values in space.get("when", {}).values():
+        for part in values.values():
+            names |= set(part)
+    return names
+
+
+def suggest(trial: Any, space: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """Ask an Optuna trial for values of all settings that apply; ``base`` has those that are not searched."""
+    values = {name: _suggest(trial, name, span) for name, span in space.items() if name != "when"}
+    for setting, parts in space.get("when", {}).items():
+        value = values.get(setting, base[setting])
+        part = parts.get(value, {})
+        # a name of its own for each condition: the ranges of one name must not differ between trials
+        values |= {name: _suggest(trial, f"{name}.{value}", span) for name, span in part.items()}
+    return values
+
+
+def _suggest(trial: Any, name: str, span: dict[str, Any]) -> Any:
+    if "choices" in span:
+        return trial.suggest_categorical(name, span["choices"])
+    if span.get("log"):
+        return float(f"{trial.suggest_float(name, span['low'], span['high'], log=True):.2g}")
+    return round(trial.suggest_float(name, span["low"], span["high"], step=span["step"]), 9)
+
+
+def parameters(settings: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings as parameters of a trial, as far as they lie in the space."""
+    found = {
+        name: settings[name]
+        for name, span in space.items()
+        if name != "when" and _contains(span, settings[name])
+    }
+    for setting, parts in space.get("when", {}).items():
+        for name, span in parts.get(settings[setting], {}).items():
+            if _contains(span, settings[name]):
+                found[f"{name}.{settings[setting]}"] = settings[name]
+    return found
+
+
+def _contains(span: dict[str, Any], value: Any) -> bool:
+    if "choices" in span:
+        return value in span["choices"]
+    if not span["low"] <= value <= span["high"]:
+        return False
+    steps = (value - span["low"]) / span["step"] if "step" in span else 0.0
+    return math.isclose(steps, round(steps), abs_tol=1e-6)

@@ -1,0 +1,213 @@
+"""The search for presets: it knows no test label, goes on where it was, and its results become presets."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bvat.cli.main import main
+from bvat.errors import SettingsError
+from bvat.graph import UNKNOWN, Graph
+from bvat.training.settings import METHODS, Settings, preset
+from bvat.tuning import tune as tuning
+from bvat.tuning.presets import PRESETS, read_results, with_results
+from bvat.tuning.space import parameters, search_space, suggest, tuned_settings
+from bvat.tuning.tune import Search, blind, tune
+
+optuna = pytest.importorskip("optuna", reason="needs the extra tune: pip install 'bvat[tune]'")
+
+
+def small_search(**rest: Any) -> Search:
+    options: dict[str, Any] = {"trials": 3, "seeds": 2, "finalists": 2, "check_seeds": 2}
+    return Search("small", "obvat", overrides={"epochs": 3}, **{**options, **rest})
+
+
+def test_blind_graph_has_no_test_labels(small: Graph) -> None:
+    seen = blind(small)
+    assert not seen.test.numel()
+    known = torch.cat([small.train, small.val])
+    assert torch.equal(seen.labels[known], small.labels[known])
+    others = torch.ones(small.num_nodes, dtype=torch.bool)
+    others[known] = False
+    assert others.any()
+    assert (seen.labels[others] == UNKNOWN).all()
+
+
+def test_a_search_gives_the_same_whatever_the_test_labels_are(small: Graph, tmp_path: Path) -> None:
+    labels = small.labels.clone()
+    labels[small.test] = (labels[small.test] + 1) % small.num_classes
+    first = tune(small_search(), small, tmp_path / "true", jobs=1)
+    second = tune(small_search(), replace(small, labels=labels), tmp_path / "false", jobs=1)
+    assert first == second
+    for path in (tmp_path / "true").rglob("*.json"):
+        stored = json.loads(path.read_text())
+        if "result" in stored:
+            assert stored["result"]["last"]["test"] is None
+    assert '"test": 0' in (tmp_path / "true" / "small-obvat.json").read_text()
+
+
+def test_a_trial_refuses_a_graph_with_test_nodes(small: Graph, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tuning, "blind", lambda graph: graph)
+    with pytest.raises(AssertionError, match="must not see test nodes"):
+        tune(small_search(), small, tmp_path, jobs=1)
+
+
+def test_a_search_goes_on_until_it_has_its_trials(small: Graph, tmp_path: Path) -> None:
+    first = tune(small_search(trials=2), small, tmp_path, jobs=1)
+    assert [trial["number"] for trial in first["trials"]] == [0, 1]
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*-accuracy-*.json")}
+    more = tune(small_search(trials=3), small, tmp_path, jobs=1)
+    assert more["trials"][:2] == first["trials"]
+    assert len(more["trials"]) == 3
+    assert {path: path.stat().st_mtime_ns for path in runs} == runs
+    assert tune(small_search(trials=3), small, tmp_path, jobs=1) == more
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only there one can ask whether a process is alive")
+def test_a_trial_that_was_killed_is_done_again(small: Graph, tmp_path: Path) -> None:
+    first = tune(small_search(trials=1), small, tmp_path, jobs=1)
+    storage = tuning.open_storage(str(tmp_path / "work" / "small-obvat.journal"))
+    (study,) = [
+        optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)
+    ]
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    base = preset("small", "obvat").as_dict()
+    values = []
+    for worker in ([platform.node(), gone.pid], [platform.node(), os.getpid()], ["elsewhere", gone.pid]):
+        trial = study.ask()
+        values.append(suggest(trial, small_search().space, base))
+        trial.set_user_attr("worker", worker)
+    killed, *others = values
+    again = tune(small_search(trials=2), small, tmp_path, jobs=1)
+    assert again["trials"][0] == first["trials"][0]
+    assert {trial["state"] for trial in again["trials"][1:]} == {"complete"}
+    settings = [trial["settings"] for trial in again["trials"]]
+    assert len(settings) == 2
+    assert not any(other in settings for other in others)
+    more = tune(small_search(trials=12), small, tmp_path, jobs=1)  # those queued before it come first
+    assert killed in [trial["settings"] for trial in more["trials"]]
+    assert not any(other in [trial["settings"] for trial in more["trials"]] for other in others)
+
+
+def test_the_first_trial_is_the_preset_and_the_finalists_have_other_seeds(
+    small: Graph, tmp_path: Path
+) -> None:
+    result = tune(small_search(trials=2), small, tmp_path, jobs=1)
+    today = preset("small", "obvat").as_dict()
+    within = {name.split(".")[0] for name in parameters(today, search_space("obvat"))}
+    assert "alpha" in within
+    first = result["trials"][0]["settings"]
+    assert {name: first[name] for name in within} == {name: today[name] for name in within}
+    assert result["finalists"][0]["from"] == "preset"
+    assert not set(result["trial_seeds"]) & set(result["check_seeds"])
+    best = max(entry["val"]["mean"] for entry in result["finalists"])
+    assert result["val"]["mean"] == best
+    assert Settings(**{**today, **result["fixed"], **result["chosen"]})
+
+
+def test_presets_are_made_from_results(tmp_path: Path) -> None:
+    chosen = {"alpha": 0.3, "epsilon": 0.012, "masks": "reuse", "keep_moments": True, "steps": 2}
+    for dataset, method in (("cora", "sbvat"), ("new", "obvat")):
+        content = {"dataset": dataset, "method": method, "chosen": chosen}
+        (tmp_path / f"{dataset}-{method}.json").write_text(json.dumps(content))
+    before = PRESETS.read_text("utf-8")
+    text = with_results(before, read_results(tmp_path))
+    made, was = tomllib.loads(text), tomllib.loads(before)
+    assert made["dataset"]["cora"]["sbvat"] == {**was["dataset"]["cora"]["sbvat"], **chosen}
+    assert made["dataset"]["new"]["obvat"] == chosen
+    assert {k: v for k, v in made["dataset"]["cora"].items() if k != "sbvat"} == {
+        k: v for k, v in was["dataset"]["cora"].items() if k != "sbvat"
+    }
+    assert {k: v for k, v in made.items() if k != "dataset"} == {
+        k: v for k, v in was.items() if k != "dataset"
+    }
+    assert made["dataset"]["nell"] == was["dataset"]["nell"]
+    assert before.splitlines()[0] in text
+    assert with_results(text, read_results(tmp_path)) == text
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(SettingsError, match="not a result of bvat tune"):
+        read_results(tmp_path)
+    with pytest.raises(SettingsError, match="no result"):
+        read_results(tmp_path / "nothing")
+
+
+def test_presets_keep_what_a_search_did_not_choose_and_comments() -> None:
+    before = """[dataset.a]
+
+[dataset.a.obvat]
+search = "fast"
+step_size = 0.1
+beta = 0.1
+
+# why b is as it is
+[dataset.b]
+epochs = 3
+"""
+    text = with_results(before, {("a", "obvat"): {"beta": 2.0}})
+    assert tomllib.loads(text)["dataset"]["a"]["obvat"] == {"search": "fast", "step_size": 0.1, "beta": 2.0}
+    assert "# why b is as it is\n" in text
+    assert text.index("# why") < text.index("[dataset.b]")
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "gcn"])
+@pytest.mark.parametrize("dataset", ["cora", "citeseer", "pubmed", "nell"])
+def test_spaces_hold_only_settings(method: str, dataset: str) -> None:
+    space = search_space(method)
+    current = preset(dataset, method)
+    assert tuned_settings(space) <= set(current.as_dict())
+    params = parameters(current.as_dict(), space)
+    assert set(params) <= {
+        *tuned_settings(space),
+        *(f"{n}.{v}" for n in tuned_settings(space) for v in ("adam", "fast")),
+    }
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.enqueue_trial(params)
+    for _ in range(3):  # the preset, as far as it lies in the space, then others
+        values = suggest(study.ask(), space, current.as_dict())
+        assert Settings(**{**current.as_dict(), **values})
+        inside = parameters({**current.as_dict(), **values}, space)
+        assert {name.split(".")[0] for name in inside} == set(values)
+
+
+def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--trials", "2", "--seeds", "1", "--finalists", "1", "--check-seeds", "1", "--epochs", "2"]
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "tune",
+                str(small_file),
+                "--method",
+                "vat",
+                *options,
+                "--out",
+                str(tmp_path),
+                "--jobs",
+                "2",
+                "--json",
+            ]
+        )
+    assert ended.value.code == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result == json.loads((tmp_path / "small-vat.json").read_text())
+    assert {trial["number"] for trial in result["trials"]} == {0, 1}
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", str(small_file), "--method", "gcn", "--out", str(tmp_path)])
+    assert ended.value.code == 2
+    assert "nothing to tune in 'gcn'" in capsys.readouterr().err
+
+
+def test_without_optuna_the_remedy_is_named(monkeypatch: Any) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
+    with pytest.raises(SettingsError, match=r"pip install 'bvat\[tune\]'"):
+        tuning.require_optuna()
