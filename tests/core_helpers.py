@@ -10,7 +10,7 @@ from torch import Tensor
 from bvat.graph import Graph
 from bvat.models import GCN
 from bvat.perturb.divergence import with_gradient
-from bvat.perturb.searches import Found, Problem
+from bvat.perturb.problem import Found, Problem
 from bvat.perturb.spaces import DenseSpace, FactoredSpace, SparseSpace
 
 
@@ -86,7 +86,7 @@ def lds(problem: Problem, r: Tensor) -> tuple[Tensor, Tensor]:
     effect = problem.space.effect(r.detach()).requires_grad_()
     logits = problem.model.propagate(problem.inputs, projected.detach() + effect, masks)
     at = logits if problem.rows is None else logits[problem.rows]
-    value, gradient = problem.divergence.value_and_gradient(problem.target, at)
+    value, gradient = problem.divergence.value_and_gradient(problem.clean, at)
     back = torch.autograd.grad(with_gradient(at, value.sum(), gradient), effect)[0]
     return value, problem.space.pull(back)
 

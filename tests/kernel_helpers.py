@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 import torch
 import torch.multiprocessing  # its import teaches ForkingPickler to share tensors
 from torch import Tensor
 
-import bvat.kernels.compile
 from bvat.graph.sparse import SparseMatrix
+from bvat.kernels import backend
 from core_helpers import seeded
 
 DTYPES = [torch.float32, torch.float64]
 WIDTHS = [4, 8, 16, 24, 64]
 
 
-@contextmanager
-def without_numba() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bvat.kernels.compile, "_numba_is_there", lambda: False)
-        yield
+without_numba = backend.plain
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:

@@ -12,7 +12,7 @@ from bvat.models import GCN
 from bvat.perturb import (
     Regulariser,
 )
-from bvat.perturb.searches import Problem
+from bvat.perturb.problem import Problem
 from core_helpers import Recorder, seeded
 
 
@@ -48,5 +48,5 @@ def run(
         generator=seeded(11),
         **options,
     )
-    outcome = regulariser(model, graph, model(graph, masks), masks)
+    outcome = regulariser(model, graph, model(graph, masks, seeded(12)), masks)
     return recorder, outcome.loss

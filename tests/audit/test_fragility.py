@@ -17,7 +17,7 @@ from bvat.audit.fragility import Neighbourhoods, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models import APPNP, GAT, GCN, MLP, MODELS, SGC, GraphSAGE
-from bvat.perturb.divergence import KL
+from bvat.perturb.divergence import KL, CleanPrediction
 
 
 def build(kind: Any, graph: Graph, **options: Any) -> Any:
@@ -151,7 +151,7 @@ def test_many_random_starts_find_hardly_a_larger_lds(graph: Graph) -> None:
         around = Neighbourhoods(model, fields, model.project(graph))
         found = local_smoothness(around, 0.05)
         divergence, largest = KL(), torch.zeros_like(found)
-        target = divergence.target(around.logits)
+        target = CleanPrediction.of(around.logits)
         for seed in range(30):
             generator = torch.Generator().manual_seed(seed)
             r = around.rows_of_length(torch.randn(around.zeros().shape, generator=generator), 0.05)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import bvat.kernels.compile
 from bvat.graph import Graph
-from bvat.graph.fields import Fields, _collect
+from bvat.graph.fields import ReceptiveFields, _collect
 from bvat.graph.sparse import SparseMatrix
 from bvat.models import linearize
 from core_helpers import gradients, make_gcn, seeded
@@ -34,7 +34,7 @@ every_choice = pytest.mark.parametrize("chosen", CHOSEN.values(), ids=CHOSEN)
 @pytest.mark.parametrize("depth", DEPTHS)
 @every_choice
 def test_nodes_are_in_order_of_their_distance(graph: Graph, chosen: list[int], depth: int) -> None:
-    fields = Fields.around(graph, torch.tensor(chosen), depth)
+    fields = ReceptiveFields.around(graph, torch.tensor(chosen), depth)
     hops = shortest_path(graph.adjacency.to_scipy(), unweighted=True, indices=chosen).min(axis=0)
     nodes = fields.nodes.tolist()
     assert nodes[: len(chosen)] == chosen
@@ -52,7 +52,7 @@ def test_layers_are_blocks_of_the_matrix(
     graph: Graph, chosen: list[int], depth: int, dtype: torch.dtype
 ) -> None:
     whole = graph.to(dtype=dtype)
-    fields, dense = Fields.around(whole, torch.tensor(chosen), depth), whole.propagation.to_dense()
+    fields, dense = ReceptiveFields.around(whole, torch.tensor(chosen), depth), whole.propagation.to_dense()
     assert len(fields.layers) == depth
     for block in fields.layers:
         rows, columns = block.shape
@@ -67,7 +67,7 @@ def test_rows_of_a_matrix_that_is_not_symmetric() -> None:
     """A field follows what a row reads, not who reads the row."""
     dense = torch.tensor([[0, 2, 0, 0], [0, 0, 3, 0], [0, 0, 5, 0], [7, 0, 0, 0]], dtype=torch.float32)
     whole: Any = SimpleNamespace(propagation=SparseMatrix.from_scipy(dense.numpy()))
-    fields = Fields.around(whole, torch.tensor([0]), 2)
+    fields = ReceptiveFields.around(whole, torch.tensor([0]), 2)
     assert fields.nodes.tolist() == [0, 1, 2]
     assert [block.to_dense().tolist() for block in fields.layers] == [[[0, 2, 0], [0, 0, 3]], [[0, 2]]]
 
@@ -84,7 +84,7 @@ def test_compiled_and_plain_walk_agree(graph: Graph, chosen: list[int], depth: i
 @pytest.mark.parametrize("dense", [False, True])
 def test_features_of_the_nodes(make_graph: Callable[..., Graph], dense: bool) -> None:
     graph = make_graph(dense=dense)
-    fields = Fields.around(graph, torch.tensor([20, 3]), 2)
+    fields = ReceptiveFields.around(graph, torch.tensor([20, 3]), 2)
     ours, theirs = (x.to_dense() for x in (fields.features, graph.features))
     assert torch.equal(ours, theirs[fields.nodes])
 
@@ -108,8 +108,8 @@ def test_logits_and_gradients_are_those_of_the_whole_graph(
     expected = model(graph64, masks)[chosen]
     weigh = torch.randn_like(expected)
     if not with_numba:
-        monkeypatch.setattr(bvat.kernels.compile, "_numba_is_there", lambda: False)
-    fields = Fields.around(graph64, torch.tensor(chosen), depth)
+        monkeypatch.setattr(bvat.kernels.compile, "has_numba", lambda: False)
+    fields = ReceptiveFields.around(graph64, torch.tensor(chosen), depth)
     own_masks = model.restrict_masks(masks, graph64, fields.nodes)
     logits = model(fields, own_masks)
     assert torch.allclose(logits, expected, rtol=0, atol=1e-12)
@@ -134,7 +134,7 @@ def test_gradients_against_finite_differences(
 ) -> None:
     graph = make_graph(nodes=20, features=6, edges=12, seed=2).to(dtype=torch.float64)
     model = make_gcn(graph, layers=depth, hidden=hidden, dropout=dropout)
-    fields = Fields.around(graph, torch.tensor([4, 0]), depth)
+    fields = ReceptiveFields.around(graph, torch.tensor([4, 0]), depth)
     masks = model.draw_masks(fields, seeded())
     projected = model.project(fields, masks).detach().requires_grad_()
 
@@ -153,7 +153,7 @@ def test_gradients_against_finite_differences(
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_masks_have_the_rows_that_are_computed(graph: Graph, depth: int) -> None:
     model = make_gcn(graph, layers=depth, dropout=0.5)
-    fields = Fields.around(graph, torch.tensor([20, 3]), depth)
+    fields = ReceptiveFields.around(graph, torch.tensor([20, 3]), depth)
     masks = model.draw_masks(fields, seeded())
     assert masks is not None
     assert [mask.shape for mask in masks.hidden] == [(block.shape[0], 5) for block in fields.layers[:-1]]

@@ -13,9 +13,11 @@ from torch import Tensor
 from bvat.graph import Graph
 from bvat.graph.fields import Block
 from bvat.graph.sparse import SparseMatrix
+from bvat.kernels import backend, layers
+from bvat.kernels.backend import LayeredPass
 from bvat.kernels.vectors import FITS_CACHE
 from bvat.models import Masks, gcn
-from bvat.models.gcn import gcn_backward, gcn_forward
+from bvat.models.gcn import backward_pass, forward_pass
 from core_helpers import gradients, make_gcn, seeded
 from kernel_helpers import DTYPES, assert_same, random, sparse, without_numba
 
@@ -38,12 +40,15 @@ class Case:
         )
         self.grad = random(layers[-1].shape[0], classes, dtype=dtype, seed=5)
 
+    @property
+    def step(self) -> LayeredPass:
+        return LayeredPass(self.layers, self.weights, self.masks, self.factor)
+
     def forward(self) -> tuple[Tensor, gcn.Trace]:
-        return gcn_forward(self.layers, self.projected, self.weights, self.masks)
+        return forward_pass(self.step, self.projected)
 
     def backward(self, trace: gcn.Trace) -> tuple[Tensor, list[Tensor]]:
-        options = {"factor": self.factor, "for_weights": True}
-        return gcn_backward(self.layers, self.weights, trace, self.grad, **options)  # type: ignore[arg-type]
+        return backward_pass(self.step, trace, self.grad, for_weights=True)
 
     def check(self) -> None:
         """Compare both passes with those of plain torch, the backward pass from the same trace."""
@@ -51,12 +56,7 @@ class Case:
         before = [tensor.clone() for tensor in inputs]
         logits, trace = self.forward()
         projected, weights = self.backward(trace)
-        assert (
-            gcn_backward(self.layers, self.weights, trace, self.grad, factor=self.factor, for_weights=False)[
-                1
-            ]
-            == []
-        )
+        assert backward_pass(self.step, trace, self.grad, for_weights=False)[1] == []
         with without_numba():
             plain_logits, plain_trace = self.forward()
             plain_projected, plain_weights = self.backward(trace)
@@ -75,42 +75,44 @@ def compiled_passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
 
     def watched(name: str) -> Callable[..., Any]:
-        original = getattr(gcn, name)
+        original = getattr(backend, name)
 
-        def run(*arguments: Any) -> Any:
-            seen.append(name)
-            return original(*arguments)
+        def run(*arguments: Any, **options: Any) -> Any:
+            found = original(*arguments, **options)
+            seen.extend([name] if found is not None else [])
+            return found
 
         return run
 
-    for name in ("_compiled_forward", "_compiled_step_back"):
-        monkeypatch.setattr(gcn, name, watched(name))
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(backend, name, watched(name))
     return seen
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["plain", "masks"])
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("hidden", [8, 16, 24, 64])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_layers(
-    compiled_passes: list[str], dtype: torch.dtype, hidden: int, layers: int, masked: bool
+    compiled_passes: list[str], dtype: torch.dtype, hidden: int, depth: int, masked: bool
 ) -> None:
     """On one matrix that is not symmetric, for 2 to 9 classes; 9 are more than 8 hidden units."""
     s = sparse(60, 60, dtype)
     for classes in range(2, 10):
-        width = hidden if layers > 1 else classes
-        Case([s] * layers, width, classes, dtype, masked=masked).check()
-    if hidden % 16 == 0 and layers > 1:
-        assert compiled_passes.count("_compiled_forward") == 8
-        assert compiled_passes.count("_compiled_step_back") == 2 * 8 * (layers - 1)
+        width = hidden if depth > 1 else classes
+        Case([s] * depth, width, classes, dtype, masked=masked).check()
+    if hidden % 16 == 0 and depth > 1:
+        assert compiled_passes.count("forward") == 8
+        assert compiled_passes.count("backward") == 2 * 8
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_padding(dtype: torch.dtype) -> None:
     for classes in range(1, 26):
         grad = random(6, classes, dtype=dtype)
-        packed = gcn._packed(grad)
-        width = packed.shape[1]
+        width = layers.padded_width(classes)
+        packed = grad.new_empty(6, width)
+        layers.pack(grad.t().contiguous().numpy(), packed.numpy())
         assert width >= classes
         assert width == 4 or width % 8 == 0
         assert torch.equal(packed, torch.nn.functional.pad(grad, (0, width - classes)))
@@ -122,8 +124,8 @@ def test_padding(dtype: torch.dtype) -> None:
 def test_layers_on_rectangles(dtype: torch.dtype, masked: bool, classes: int) -> None:
     """As receptive fields have them: fewer rows from layer to layer."""
     sizes = [(40, 70), (11, 40), (5, 11)]
-    layers = [sparse(rows, columns, dtype, Block) for rows, columns in sizes]
-    for some in (layers, layers[1:]):
+    blocks = [sparse(rows, columns, dtype, Block) for rows, columns in sizes]
+    for some in (blocks, blocks[1:]):
         Case(some, 16, classes, dtype, masked=masked).check()
 
 
@@ -228,7 +230,7 @@ def test_gradients_of_a_compiled_model_against_finite_differences(
     assert torch.autograd.gradcheck(
         whole, tuple(weight.detach().clone().requires_grad_() for weight in model.weights)
     )
-    assert {"_compiled_forward", "_compiled_step_back"} == set(compiled_passes)
+    assert set(compiled_passes) == {"forward", "backward"}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

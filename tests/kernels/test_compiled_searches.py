@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-import bvat.perturb.regulariser as regulariser_module
-import bvat.perturb.searches as searches_module
 from bvat.data.synthetic import synthetic_graph
 from bvat.graph import Graph
+from bvat.kernels import backend
 from bvat.models import GCN
 from bvat.perturb import OBVAT, SBVAT
 from bvat.perturb.regulariser import Outcome, Regulariser
@@ -50,11 +49,13 @@ def compare(one: tuple[Outcome, Any], other: tuple[Outcome, Any], tolerance: flo
 
 
 @pytest.mark.parametrize("hidden", [16, 32])
+@pytest.mark.parametrize("fused_up_to", [64, 8])
 @pytest.mark.parametrize("policy", ["pair", "reuse", "shared"])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_adam_ascent(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, reduction: Any, policy: Any, hidden: int
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, reduction: Any, policy: Any, fused_up_to: int, hidden: int
 ) -> None:
+    monkeypatch.setattr(backend, "FUSED_UP_TO", fused_up_to)
     model = model_for(graph, hidden)
     made = 0
 
@@ -64,10 +65,10 @@ def test_adam_ascent(
         made += done
         return done
 
-    compiled = searches_module.adam_ascent
+    compiled = backend.adam_ascent
     results = []
     for way in (counted, lambda *_, **__: False):
-        monkeypatch.setattr(searches_module, "adam_ascent", way)
+        monkeypatch.setattr(backend, "adam_ascent", way)
         regulariser = OBVAT(
             steps=6,
             step_size=0.01,
@@ -99,7 +100,7 @@ def test_power_iteration_on_fields(
     results = []
     for compiled in (True, False):
         if not compiled:
-            monkeypatch.setattr(regulariser_module, "fits", lambda *_: False)
+            monkeypatch.setattr(backend, "steps_on_fields", lambda *_: False)
         regulariser = SBVAT(epsilon=0.1, count=12, norm=norm, dropout=policy, generator=seeded(5))
         results.append(call(regulariser, graph, model))
     assert type(results[0][0].loss.grad_fn) is not type(results[1][0].loss.grad_fn)  # two ways indeed

@@ -13,7 +13,7 @@ from bvat.errors import SettingsError
 from bvat.models import MODELS, linearize
 from bvat.models.base import ProjectedModel
 from bvat.perturb import DisjointFields, RandomDirection, Regulariser, regulariser
-from bvat.perturb.searches import Found, Problem
+from bvat.perturb.problem import Found, Problem
 from bvat.perturb.spaces import make_space
 from bvat.training.build import build_model
 from bvat.training.loop import make_optimizer

@@ -15,7 +15,7 @@ from bvat.perturb import (
     NoSearch,
     Regulariser,
 )
-from bvat.perturb.searches import Problem
+from bvat.perturb.problem import Problem
 from core_helpers import Recorder, coordinates, lds, make_gcn, seeded
 from search_helpers import run, start_of
 

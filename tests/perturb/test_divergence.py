@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bvat.perturb import KL, SquaredError, entropy
-from bvat.perturb.divergence import DIVERGENCES, Divergence, with_gradient
+from bvat.perturb.divergence import DIVERGENCES, CleanPrediction, Divergence, with_gradient
 
 BOTH = [KL(), SquaredError()]
 CLASSES = [2, 4, 40]  # NELL has 105
@@ -42,7 +42,7 @@ def test_entropy_of_certain_predictions() -> None:
 def test_kl_value(classes: int) -> None:
     p, q = logits(0, classes=classes), logits(1, classes=classes)
     expected = functional.kl_div(q.log_softmax(1), p.log_softmax(1), log_target=True, reduction="none").sum(1)
-    value, gradient = KL().value_and_gradient(KL().target(p), q)
+    value, gradient = KL().value_and_gradient(CleanPrediction.of(p), q)
     assert torch.allclose(value, expected)
     assert torch.allclose(gradient, q.softmax(1) - p.softmax(1))
 
@@ -50,14 +50,14 @@ def test_kl_value(classes: int) -> None:
 @pytest.mark.parametrize("classes", CLASSES)
 def test_squared_error_value(classes: int) -> None:
     p, q = logits(0, classes=classes), logits(1, classes=classes)
-    value, _ = SquaredError().value_and_gradient(SquaredError().target(p), q)
+    value, _ = SquaredError().value_and_gradient(CleanPrediction.of(p), q)
     assert torch.allclose(value, (q.softmax(1) - p.softmax(1)).pow(2).sum(1))
 
 
 @pytest.mark.parametrize("divergence", BOTH, ids=["kl", "squared"])
 @pytest.mark.parametrize("classes", CLASSES)
 def test_gradient_against_finite_differences(divergence: Divergence, classes: int) -> None:
-    target = divergence.target(logits(0, classes=classes))
+    target = CleanPrediction.of(logits(0, classes=classes))
 
     def total(x: Tensor) -> Tensor:
         value, gradient = divergence.value_and_gradient(target, x)
@@ -71,12 +71,12 @@ def test_gradient_against_finite_differences(divergence: Divergence, classes: in
 def test_never_negative_and_zero_for_equal_predictions(divergence: Divergence, dtype: torch.dtype) -> None:
     for scale in (1e-3, 1.0, 100.0):
         p = logits(0, scale, dtype)
-        value, gradient = divergence.value_and_gradient(divergence.target(p), p.clone())
+        value, gradient = divergence.value_and_gradient(CleanPrediction.of(p), p.clone())
         rounding = 4 * torch.finfo(dtype).eps
         assert torch.allclose(value, torch.zeros_like(value), atol=rounding)
         assert torch.allclose(gradient, torch.zeros_like(gradient), atol=rounding)
         near = p + 1e-6 * logits(2, 1.0, dtype)
-        value, gradient = divergence.value_and_gradient(divergence.target(p), near)
+        value, gradient = divergence.value_and_gradient(CleanPrediction.of(p), near)
         assert bool((value >= 0).all())
         assert bool(torch.isfinite(gradient).all())
 
@@ -90,7 +90,7 @@ def tensors(target: Any) -> list[Tensor]:
 @pytest.mark.parametrize("divergence", BOTH, ids=["kl", "squared"])
 def test_arguments_are_left_alone(divergence: Divergence) -> None:
     p, q = logits(0), logits(1)
-    target = divergence.target(p)
+    target = CleanPrediction.of(p)
     before = [tensor.clone() for tensor in (p, q, *tensors(target))]
     divergence.value_and_gradient(target, q)
     assert all(torch.equal(a, b) for a, b in zip(before, (p, q, *tensors(target)), strict=True))
@@ -98,7 +98,7 @@ def test_arguments_are_left_alone(divergence: Divergence) -> None:
 
 @pytest.mark.parametrize("divergence", BOTH, ids=["kl", "squared"])
 def test_clean_side_carries_no_gradient(divergence: Divergence) -> None:
-    assert not any(part.requires_grad for part in tensors(divergence.target(logits(0).requires_grad_())))
+    assert not any(part.requires_grad for part in tensors(CleanPrediction.of(logits(0).requires_grad_())))
 
 
 def test_second_derivatives_are_refused_rather_than_wrong() -> None:

@@ -141,7 +141,7 @@ def test_pass_over_a_part_equals_whole_graph_pass(
     start = torch.randn(graph.num_nodes, graph.num_features, dtype=torch.float64, generator=seeded(5))
     results = []
     for way in ("whole", part_is):
-        monkeypatch.setattr(GCN, "takes_fields", way == "fields")
+        monkeypatch.setattr(GCN, "perturbed_on", way)
         monkeypatch.setattr(module, "SUBGRAPH_SHARE", 0 if way == "whole" else 2)
         search = Recorder(PowerIteration(0.1, 2, norm=norm), start)
         outcome = call(
@@ -293,7 +293,7 @@ def test_training_with_a_regulariser_lowers_it(graph: Graph) -> None:
     measured = []
     for _ in range(40):
         optimizer.zero_grad()
-        outcome = regulariser(model, graph, model(graph))
+        outcome = regulariser(model, graph, model(graph, generator=regulariser.generator))
         outcome.loss.backward()
         optimizer.step()
         measured.append(outcome.r_vadv)
@@ -324,11 +324,12 @@ def test_bad_settings(make: Make, settings: dict[str, Any], message: str) -> Non
 
 def test_bad_calls(graph: Graph) -> None:
     model = make_gcn(graph, dropout=0.5)
-    logits = model(graph)
+    logits = model(graph, generator=seeded())
     for regulariser, message in [
-        (VAT(space="cubic"), "there is no space 'cubic'"),
-        (VAT(dropout="shared"), "needs the masks of the clean pass: call with masks="),
-        (Random(norm="field"), "use norm 'row'"),
+        (VAT(space="cubic", generator=0), "there is no space 'cubic'"),
+        (VAT(), "random numbers are drawn here: pass generator="),
+        (VAT(dropout="shared", generator=0), "needs the masks of the clean pass: call with masks="),
+        (Random(norm="field", generator=0), "use norm 'row'"),
     ]:
         with pytest.raises(SettingsError, match=message):
             regulariser(model, graph, logits)

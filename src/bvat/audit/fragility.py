@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bvat.audit.fields import Fields
 from bvat.models.base import ProjectedModel, linearize
-from bvat.perturb.divergence import KL
+from bvat.perturb.divergence import KL, CleanPrediction
 from bvat.perturb.spaces import make_space
 
 LEAD = 3e-5
@@ -103,7 +103,7 @@ def local_smoothness(around: Neighbourhoods, epsilon: float, *, targets: int = 6
     Shapes: result (b), not negative.
     """
     divergence = KL()
-    target = divergence.target(around.logits)
+    target = CleanPrediction.of(around.logits)
     largest = torch.zeros_like(around.logits[:, 0])
     for select in around.margins(targets):
         slope = around.linearised_at(around.zeros())[1](select)  # autograd's pullback serves once

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
 from bvat.graph.sparse import SparseMatrix
-from bvat.kernels.compile import Compiled, usable
+from bvat.kernels import backend
+from bvat.kernels.compile import Compiled
 
 
 class Block(SparseMatrix):
@@ -27,18 +28,15 @@ class Block(SparseMatrix):
 
     def transposed_product(self, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd; dense (rows, H), result (columns, H)."""
-        result = dense.new_empty(self.shape[1], dense.shape[1])
-        if dense.shape[0] == self.shape[0] and usable(self.values, dense):
-            from bvat.kernels.products import scattered_product
-
-            scattered_product(*self.arrays, dense.detach().contiguous().numpy(), result.numpy())
+        result = backend.scattered_product(self, dense)
+        if result is not None:
             return result
         rows = dense.detach().index_select(0, self.rows) * self.values[:, None]
-        return result.zero_().index_add_(0, self.col.long(), rows)
+        return dense.new_zeros(self.shape[1], dense.shape[1]).index_add_(0, self.col.long(), rows)
 
 
 @dataclass(frozen=True, eq=False)
-class Fields:
+class ReceptiveFields:
     """What a model of K layers reads to classify the chosen nodes.
 
     The nodes are in order of their distance: first the chosen ones, then their neighbours, and so on up to K
@@ -53,7 +51,7 @@ class Fields:
     layers: tuple[Block, ...]
 
     @classmethod
-    def around(cls, whole: GraphInputs, chosen: Tensor, depth: int) -> Fields:
+    def around(cls, whole: GraphInputs, chosen: Tensor, depth: int) -> ReceptiveFields:
         """Collect the fields of ``chosen`` (int64, without repeats) for a model of ``depth`` >= 1 layers."""
         matrix = whole.propagation
         arrays = (part.detach().cpu().numpy() for part in (matrix.crow, matrix.col, matrix.values, chosen))

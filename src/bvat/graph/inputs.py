@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -25,6 +26,12 @@ class GraphInputs(Protocol):
     @property
     def propagation(self) -> SparseMatrix:
         """Normalised adjacency Â, shape (N, N)."""
+
+
+def layer_matrices(inputs: GraphInputs, depth: int) -> Sequence[SparseMatrix]:
+    """Return Â once per layer, first layer first; receptive fields have other rows of it for each."""
+    layers: Sequence[SparseMatrix] | None = getattr(inputs, "layers", None)
+    return (inputs.propagation,) * depth if layers is None else layers
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.kernels.compile import Compiled, usable
+from bvat.kernels import backend
+from bvat.kernels.compile import Compiled
 
 # torch announces once, on first use, that CSR tensors are in beta; our indices are validated by Graph. That
 # first use is made here, so that programs that turn warnings into errors work and no filter is changed.
@@ -43,14 +44,6 @@ def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
             dense, by_columns = dense.contiguous(), False
         result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
         return result.addmm_(csr, dense, beta=0)
-
-
-def _compiled_product(arrays: tuple[Any, Any, Any], dense: Tensor) -> Tensor:
-    from bvat.kernels.products import product
-
-    result = dense.new_empty(arrays[0].shape[0] - 1, dense.shape[1])
-    product(*arrays, dense.detach().numpy(), result.numpy())
-    return result
 
 
 class _Product(torch.autograd.Function):
@@ -210,24 +203,14 @@ class SparseMatrix:
 
     def product(self, dense: Tensor) -> Tensor:
         """Return ``S @ dense`` without autograd; dense (columns, H), result (rows, H)."""
-        if self._runs_compiled(dense, self.shape[1]):
-            return _compiled_product(self.arrays, dense)
-        return _multiply(self._csr, dense)
+        result = backend.product(self.crow, self.col, self.values, dense, self.shape[1])
+        return _multiply(self._csr, dense) if result is None else result
 
     def transposed_product(self, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd; dense (rows, H), result (columns, H)."""
-        if self._runs_compiled(dense, self.shape[0]):
-            return _compiled_product(self.transposed_arrays, dense)
-        return _multiply(self._transposed_csr, dense)
-
-    def _runs_compiled(self, dense: Tensor, rows: int) -> bool:
-        """Tell whether the compiled product takes ``dense``, which has to lie by rows of 4 or 8k numbers.
-
-        Compiled loops check nothing: torch gets what has not as many rows as it should, and refuses it.
-        """
-        width = dense.shape[1]
-        fits = dense.shape[0] == rows and (width == 4 or width % 8 == 0) and dense.is_contiguous()
-        return fits and usable(self.values, dense)
+        crow, col, _ = self._transpose
+        result = backend.product(crow, col, self._transposed_values, dense, self.shape[0])
+        return _multiply(self._transposed_csr, dense) if result is None else result
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.requires_grad and torch.is_grad_enabled():

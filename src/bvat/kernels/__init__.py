@@ -1,9 +1,8 @@
-"""Compiled loops of the inner passes, for tensors on a CPU.
+"""Compiled twins of a few tensor operations, for tensors on a CPU.
 
-Each does what some tensor operations do, in one pass over memory; the operations themselves stay beside every
-call for other devices and precisions, and tests hold the two against each other. Importing these modules
-imports numba, so nothing does before it has work for them: :func:`bvat.kernels.compile.usable` tells when.
-
-``vectors``: sums of rows, several numbers at a time, of which all else is made; ``products``: sparse products
-and the layers of a GCN; ``functions``: exp and log; ``entropy``; ``searches``: the steps of a search.
+``backend`` decides what runs compiled, and is the only module that the rest of the package asks. ``compile``
+compiles loops that have no equivalent in tensor operations; ``layout`` holds tensor operations that are
+faster in another memory layout; ``adam`` is one fused step of Adam. The others import numba: ``vectors``
+(sums of rows in vector registers, of which all else is made), ``functions`` (exp and log), ``layers`` (sparse
+products and the layers of a GCN), ``entropy``, and ``searches`` (the steps of a search).
 """

@@ -1,4 +1,4 @@
-"""Loops that cannot be written as a few tensor operations, compiled by numba on their first call."""
+"""Functions on numpy arrays that numba compiles when they are first called."""
 
 from __future__ import annotations
 
@@ -7,24 +7,11 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-from torch import Tensor
-
 
 @cache
-def _numba_is_there() -> bool:
+def has_numba() -> bool:
+    """Return whether numba is installed; it is not imported for that."""
     return find_spec("numba") is not None
-
-
-def usable(*tensors: Tensor) -> bool:
-    """Tell whether the functions of :mod:`bvat.kernels` work on these tensors."""
-    first = tensors[0]
-    return (
-        first.device.type == "cpu"
-        and first.dtype in (torch.float32, torch.float64)
-        and all(tensor.dtype == first.dtype and tensor.device == first.device for tensor in tensors)
-        and _numba_is_there()
-    )
 
 
 def compile_and_keep(function: Callable[..., Any], **options: Any) -> Any:
@@ -38,10 +25,10 @@ def compile_and_keep(function: Callable[..., Any], **options: Any) -> Any:
 
 
 class Compiled:
-    """A function on numpy arrays and numbers that is compiled when it is first called.
+    """A loop that has no equivalent in a few tensor operations, compiled when it is first called.
 
-    numba is imported only then, so that commands that need no kernel start fast; the machine code is kept on
-    disk where that is possible. ``python`` is the function itself, for tests and for where numba is missing.
+    numba is imported only then, so that commands that need no kernel start fast. ``python`` is the function
+    itself, for tests and for installations without numba.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -51,8 +38,5 @@ class Compiled:
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function."""
         if self._kernel is None:
-            self._kernel = self._compile()
+            self._kernel = compile_and_keep(self.python) if has_numba() else self.python
         return self._kernel(*arguments)
-
-    def _compile(self) -> Callable[..., Any]:
-        return compile_and_keep(self.python) if _numba_is_there() else self.python

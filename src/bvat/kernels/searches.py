@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from bvat.kernels.functions import ONE, ZERO, exp
-from bvat.kernels.products import layer_backward, layer_forward, product, scattered_product
+from bvat.kernels.layers import layer_backward, layer_forward, product, scattered_product
 from bvat.kernels.vectors import (
     compiled,
     flipped,
     part,
-    row_times_gated,
     row_times_plus,
     row_times_wide,
-    sum_narrow,
     sum_wide,
 )
 
@@ -67,40 +65,48 @@ def _log_softmax(logits: Any, p: Any, log_p: Any) -> None:
 
 
 @compiled
-def kl_slopes(crow: Any, col: Any, values: Any, narrow: Any, target: Any, slopes: Any) -> None:
-    """Write ``slopes = softmax(Â narrow) - p``; narrow, slopes (n, C) padded with zeros, target p (c, n)."""
-    across, (classes, nodes) = narrow.shape[1], target.shape
-    flat, row = narrow.reshape(-1), np.empty(across, narrow.dtype)
-    logits = np.zeros((classes, BLOCK), narrow.dtype)
-    top, total = np.empty(BLOCK, narrow.dtype), np.empty(BLOCK, narrow.dtype)
+def kl_slopes(rows: Any, target: Any, slopes: Any) -> None:
+    """Write ``slopes = softmax(rows) - p``; rows (logits) and slopes (n, C) padded, target p (c, n)."""
+    classes, nodes = target.shape
+    logits = np.zeros((classes, BLOCK), rows.dtype)
+    top, total = np.empty(BLOCK, rows.dtype), np.empty(BLOCK, rows.dtype)
     for start in range(0, nodes, BLOCK):
         size = min(BLOCK, nodes - start)
         for j in range(size):
-            v = start + j
-            sum_narrow(values, col, crow[v], crow[v + 1], flat, across, row, 0)
             for c in range(classes):
-                logits[c, j] = row[c]
+                logits[c, j] = rows[start + j, c]
         _softmax(logits, top, total)
         for j in range(size):
             for c in range(classes):
                 slopes[start + j, c] = logits[c, j] - target[c, start + j]
 
 
-@compiled
-def pull_to_hidden(
-    crow: Any, col: Any, values: Any, slopes: Any, weight: Any, factor: float, hidden: Any, out: Any
-) -> None:
-    """Write ``out = factor (S slopes) Wᵀ where hidden > 0``.
+@part
+def _adam(z: Any, first: Any, second: Any, gradient: Any, length: float, root: float, betas: Any,
+          penalty: float, scale: float) -> None:  # fmt: skip
+    """Make a step of Adam down ``G = penalty Z - scale gradient`` in place; all flat and of one length.
 
-    Shapes: slopes (n, C) padded, weight (H, c), hidden and out (n, H).
+    ``first`` and ``second`` are the moments of G; Z changes by ``length first / (root sqrt(second) + 1e-8)``.
     """
-    across, (width, classes) = slopes.shape[1], weight.shape
-    back = flipped(weight, np.float32(factor)).reshape(-1)
-    flat, summed = slopes.reshape(-1), np.empty(across, slopes.dtype)
-    hidden_flat, out_flat = hidden.reshape(-1), out.reshape(-1)
-    for v in range(hidden.shape[0]):
-        sum_narrow(values, col, crow[v], crow[v + 1], flat, across, summed, 0)
-        row_times_gated(summed, 0, classes, back, width, hidden_flat, out_flat, v * width)
+    b1, b2 = np.float32(betas[0]), np.float32(betas[1])
+    rest1, rest2 = np.float32(1 - betas[0]), np.float32(1 - betas[1])
+    weight, factor, lr = np.float32(penalty), np.float32(scale), np.float32(length)
+    unbias, tiny = np.float32(root), np.float32(1e-8)
+    for i in range(z.shape[0]):
+        g = weight * z[i] - factor * gradient[i]  # moments are those of a descent, as torch's
+        m = b1 * first[i] + rest1 * g
+        s = b2 * second[i] + rest2 * g * g
+        first[i] = m
+        second[i] = s
+        z[i] -= lr * m / (np.sqrt(s) * unbias + tiny)
+
+
+@compiled
+def adam_entries(gradient: Any, z: Any, first: Any, second: Any, length: float, root: float, betas: Any,
+                 penalty: float, scale: float) -> None:  # fmt: skip
+    """Make a step of Adam in place, see :func:`_adam`; all (n, H)."""
+    _adam(z.reshape(-1), first.reshape(-1), second.reshape(-1), gradient.reshape(-1), length, root, betas,
+          penalty, scale)  # fmt: skip
 
 
 @compiled
@@ -108,9 +114,8 @@ def adam_rows(
     crow: Any, col: Any, values: Any, pulled: Any, upper: Any, base: Any, z: Any, first: Any, second: Any,
     length: float, root: float, betas: Any, penalty: float, scale: float, out: Any,
 ) -> None:  # fmt: skip
-    """Make a step of Adam down ``G = penalty Z - scale (S pulled) Uᵀ`` and write ``out = base + Z U``.
+    """Make a step of Adam down ``penalty Z - scale (S pulled) Uᵀ`` and write ``out = base + Z U``.
 
-    ``first`` and ``second`` are the moments of G; Z shrinks by ``length first / (root sqrt(second) + 1e-8)``.
     Shapes: upper U (H, H), all others (n, H).
     """
     nodes, width = z.shape
@@ -118,26 +123,17 @@ def adam_rows(
     flat, base_flat, out_flat, z_flat = pulled.reshape(-1), base.reshape(-1), out.reshape(-1), z.reshape(-1)
     first_flat, second_flat = first.reshape(-1), second.reshape(-1)
     row, gradient = np.empty(width, z.dtype), np.empty(BLOCK * width, z.dtype)
-    b1, b2 = np.float32(betas[0]), np.float32(betas[1])
-    rest1, rest2 = np.float32(1 - betas[0]), np.float32(1 - betas[1])
-    shrink, by, far, tiny = np.float32(penalty), np.float32(scale), np.float32(length), np.float32(1e-8)
-    unbias = np.float32(root)
     for start in range(0, nodes, BLOCK):
         size = min(BLOCK, nodes - start)
         for j in range(size):
             v = start + j
             sum_wide(values, col, crow[v], crow[v + 1], flat, width, row, 0)
             row_times_wide(row, 0, width, down, width, gradient, j * width)
-        # slices, so that the compiler sees that no index is negative and makes vectors of the loop
+        # slices, so that the compiler sees that no index is negative and vectorises the loop
         rows = slice(start * width, (start + size) * width)
-        z_rows, first_rows, second_rows = z_flat[rows], first_flat[rows], second_flat[rows]
-        for i in range(z_rows.shape[0]):
-            g = shrink * z_rows[i] - by * gradient[i]  # moments are those of a descent, as torch's
-            m = b1 * first_rows[i] + rest1 * g
-            s = b2 * second_rows[i] + rest2 * g * g
-            first_rows[i] = m
-            second_rows[i] = s
-            z_rows[i] -= far * m / (np.sqrt(s) * unbias + tiny)
+        _adam(
+            z_flat[rows], first_flat[rows], second_flat[rows], gradient, length, root, betas, penalty, scale
+        )
         for v in range(start, start + size):
             row_times_plus(z_flat, v * width, (v + 1) * width, up, width, base_flat, out_flat, v * width)
 
@@ -175,7 +171,7 @@ def _backward(
 
 @compiled
 def fields_step(
-    crow: Any, col: Any, values: Any, sizes: Any, nodes: Any, clean: Any, base: Any, mask: Any,
+    crow: Any, col: Any, values: Any, sizes: Any, clean: Any, base: Any, mask: Any,
     last_base: Any, last_mask: Any, weight: Any, factor: float, gram: Any, epsilon: float, owner: Any,
 ) -> Any:  # fmt: skip
     """One power iteration from r = 0 on receptive fields, the loss there, and its gradients.
@@ -185,7 +181,7 @@ def fields_step(
     its effect ``A M`` with M = W0ᵀ W0. G is taken in a pass with ``base`` and ``mask``, the loss in one with
     the ``last`` ones.
 
-    Shapes: CSR arrays of the fields' rows of Â; sizes (b, n1, m, C); nodes (m); clean logits (c, N); bases,
+    Shapes: CSR arrays of the fields' rows of Â; sizes (b, n1, m, C); clean logits (c, b); bases,
     the projected features, (m, H); masks (n1 or 1, H); weight W1 (H, c); gram M (H, H); owner (m) or (0).
 
     Returns:
@@ -203,7 +199,7 @@ def fields_step(
     p = np.empty((chosen, classes), dtype)
     log_p = np.empty((chosen, classes), dtype)
     for i in range(chosen):
-        _log_softmax(clean[:, nodes[i]], p[i], log_p[i])
+        _log_softmax(clean[:, i], p[i], log_p[i])
 
     _forward(crow, col, values, base, mask, weight, hidden, logits)
     q, log_q = np.empty(classes, dtype), np.empty(classes, dtype)

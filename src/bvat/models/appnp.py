@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bvat.errors import SettingsError
-from bvat.graph import GraphInputs
+from bvat.graph.inputs import GraphInputs
 from bvat.models.layered import EdgeMasks
 from bvat.models.mlp import MLP
 
@@ -28,7 +28,7 @@ class APPNP(MLP):
         teleport: t, the paper's alpha: how much of its own prediction a node keeps in each step.
 
     Example:
-        >>> logits = APPNP(graph.num_features, graph.num_classes)(graph)  # (N, C)
+        >>> logits = APPNP(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
 
     def __init__(

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from bvat.errors import SettingsError
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
 
 Pullback = Callable[[Tensor], Tensor]
@@ -55,7 +56,7 @@ class ProjectedModel(Protocol):
 class Masks:
     """Dropout masks of one pass: factors 0 or 1 / (1 - p).
 
-    Shapes: features (nnz) for sparse features, (N, D) for dense ones; hidden: one (N, H_l) a hidden layer.
+    Shapes: features (nnz) for sparse features, (N, D) for dense ones; hidden: one (N, H_l) per hidden layer.
     """
 
     features: Tensor | None
@@ -67,6 +68,16 @@ class Masks:
         """Return the masks of the rows ``nodes`` of the graph for whose ``features`` they were drawn."""
         part = None if self.features is None else features.select_values(self.features, nodes)
         return Masks(part, tuple(mask[nodes] for mask in self.hidden), self.factor)
+
+
+def required(generator: torch.Generator | None) -> torch.Generator:
+    """Return the generator; raise SettingsError without one: nothing here draws from a global state."""
+    if generator is None:
+        raise SettingsError(
+            "random numbers are drawn here: pass generator=torch.Generator().manual_seed(0), "
+            "or call model.eval() for a pass without dropout"
+        )
+    return generator
 
 
 def _dropout_level(rate: float) -> int:
@@ -85,9 +96,10 @@ def dropout_mask(
     """Draw a mask of factors 0 (with probability ``rate``) and 1 / (1 - rate).
 
     One 64-bit draw serves four entries of 16 bits each, and 0 and 1 are made by clamping whole numbers rather
-    than by comparing: both are several times faster than a uniform number an entry and a comparison.
+    than by comparing: both are several times faster than a uniform number per entry and a comparison.
     ``rate`` is rounded to a multiple of 2^-16 and the factor made to fit, so the expectation is exactly 1.
     """
+    generator = required(generator)
     size = math.prod(shape)
     words = torch.empty((size + 3) // 4, dtype=torch.int64, device=like.device)
     words.random_(-(2**63), None, generator=generator)
@@ -104,7 +116,7 @@ def dropped_features(features: FeatureMatrix, mask: Tensor | None) -> FeatureMat
 
 
 def feature_mask(inputs: GraphInputs, rate: float, generator: torch.Generator | None) -> Tensor:
-    """Draw the dropout mask of the features: one factor a stored entry."""
+    """Draw the dropout mask of the features: one factor per stored entry."""
     values = inputs.features.values
     return dropout_mask(tuple(values.shape), rate, values, generator)
 

@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bvat.errors import SettingsError
-from bvat.graph import GraphInputs
+from bvat.graph.inputs import GraphInputs
 from bvat.models.attention import attend, edge_softmax
-from bvat.models.gcn import glorot
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths
+from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
 
 
 class GAT(LayeredModel):
@@ -32,7 +31,7 @@ class GAT(LayeredModel):
         heads: number of heads of the hidden layers.
 
     Example:
-        >>> logits = GAT(graph.num_features, graph.num_classes)(graph)  # (N, C)
+        >>> logits = GAT(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
 
     def __init__(

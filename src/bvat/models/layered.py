@@ -1,21 +1,22 @@
-"""What the models besides GCN share: weights in layers, biases, and dropout masks of nodes and edges."""
+"""What the models share: weights in layers, biases, and dropout masks of nodes and edges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from bvat.errors import SettingsError
-from bvat.graph import GraphInputs
+from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks, dropout_factor, dropout_mask, dropped_features, feature_mask
 
 
 @dataclass(frozen=True)
 class EdgeMasks(Masks):
-    """Dropout masks of one pass, with those of the entries of Â besides; shapes: edges one (nnz, w) each."""
+    """Dropout masks of one pass, with masks of the entries of Â; shapes: edges one (nnz, w) each."""
 
     edges: tuple[Tensor, ...] = ()
 
@@ -25,13 +26,17 @@ class LayeredModel(nn.Module):
 
     Args:
         weights: W0 (D, H), then the weights of the further layers.
-        biases: the width of each layer's bias; none when left out. They start at 0.
+        biases: the width of each layer's bias; none by default. They start at 0.
         dropout: rate for the input of every layer, and for the entries of Â where ``edge_widths`` asks.
         hidden_widths: widths of the masks of the hidden layers.
         edge_widths: columns of the masks of Â's entries.
 
     A subclass offers ``depth`` and ``propagate``.
     """
+
+    perturbed_on: ClassVar[Literal["fields", "subgraph"]] = "subgraph"
+    """The part of the graph that perturbed passes may run on when only some nodes are chosen: their receptive
+    fields layer by layer (:class:`bvat.graph.fields.ReceptiveFields`), or the subgraph these induce."""
 
     def __init__(
         self,
@@ -50,6 +55,11 @@ class LayeredModel(nn.Module):
         self.dropout = dropout
         self.hidden_widths, self.edge_widths = tuple(hidden_widths), tuple(edge_widths)
 
+    @property
+    def depth(self) -> int:
+        """K: how many hops away a feature can change a node's prediction."""
+        raise NotImplementedError
+
     def projection(self) -> nn.Parameter:
         """W0, shape (D, H)."""
         first: nn.Parameter = self.weights[0]
@@ -57,8 +67,8 @@ class LayeredModel(nn.Module):
 
     def draw_masks(
         self, inputs: GraphInputs, generator: torch.Generator | None = None, *, features: bool = True
-    ) -> EdgeMasks | None:
-        """Draw the dropout masks of one pass; None when the model is in eval mode or its rate is 0."""
+    ) -> Any:
+        """Draw the dropout masks of one pass; None in eval mode or with a rate of 0."""
         if not self.training or self.dropout == 0:
             return None
 
@@ -73,11 +83,12 @@ class LayeredModel(nn.Module):
             edges=draw(inputs.propagation.nnz, self.edge_widths),
         )
 
-    def restrict_masks(self, masks: EdgeMasks | None, inputs: GraphInputs, nodes: Tensor) -> EdgeMasks | None:
+    def restrict_masks(self, masks: Any, inputs: GraphInputs, nodes: Tensor) -> Any:
         """Return the part of the masks that concerns the subgraph on ``nodes``."""
         if masks is None:
             return None
-        part, edges = masks.restrict(inputs.features, nodes), masks.edges
+        part = masks.restrict(inputs.features, nodes)
+        edges = getattr(masks, "edges", ())
         if edges:
             whole = inputs.propagation
             place = torch.arange(whole.nnz, device=whole.device)
@@ -85,23 +96,34 @@ class LayeredModel(nn.Module):
             edges = tuple(mask[kept] for mask in edges)
         return EdgeMasks(part.features, part.hidden, part.factor, edges)
 
-    def project(self, inputs: GraphInputs, masks: EdgeMasks | None = None) -> Tensor:
+    def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
         """Return dropout(X) W0, shape (N, H)."""
         return dropped_features(inputs.features, masks.features if masks else None) @ self.projection()
 
-    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Any = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
         raise NotImplementedError
 
-    def forward(self, inputs: GraphInputs, masks: EdgeMasks | None = None) -> Tensor:
-        """Return the logits, shape (N, C); in training mode masks are drawn unless they are given."""
+    def forward(
+        self, inputs: GraphInputs, masks: Any = None, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return the logits, shape (N, C).
+
+        In training mode dropout needs ``masks`` (from :meth:`draw_masks`) or a ``generator`` to draw them.
+        """
         if masks is None:
-            masks = self.draw_masks(inputs)
+            masks = self.draw_masks(inputs, generator)
         return self.propagate(inputs, self.project(inputs, masks), masks)
 
 
+def glorot(rows: int, columns: int, generator: torch.Generator | None = None) -> nn.Parameter:
+    """Return a parameter drawn uniformly from ±sqrt(6 / (rows + columns)); shape (rows, columns)."""
+    bound = (6.0 / (rows + columns)) ** 0.5
+    return nn.Parameter(torch.empty(rows, columns).uniform_(-bound, bound, generator=generator))
+
+
 def layer_widths(in_features: int, classes: int, hidden: int, layers: int) -> list[int]:
-    """Return D, the widths of the hidden layers, C; refuses what makes no model."""
+    """Return D, the widths of the hidden layers, and C; raise SettingsError unless they make a model."""
     if layers < 1 or hidden < 1:
         raise SettingsError(f"a model needs layers >= 1 and hidden >= 1, not {layers} and {hidden}")
     return [in_features, *[hidden] * (layers - 1), classes]

@@ -7,9 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from bvat.graph import GraphInputs
-from bvat.models.gcn import glorot
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths
+from bvat.graph.inputs import GraphInputs
+from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
 
 
 class MLP(LayeredModel):
@@ -25,7 +24,7 @@ class MLP(LayeredModel):
         bias: whether there are biases.
 
     Example:
-        >>> logits = MLP(graph.num_features, graph.num_classes)(graph)  # (N, C)
+        >>> logits = MLP(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
 
     def __init__(

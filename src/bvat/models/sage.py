@@ -8,10 +8,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from bvat.graph import GraphInputs
+from bvat.graph.inputs import GraphInputs
 from bvat.graph.sparse import SparseMatrix
-from bvat.models.gcn import glorot
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths
+from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
 
 _MEANS: WeakKeyDictionary[SparseMatrix, SparseMatrix] = WeakKeyDictionary()
 
@@ -51,7 +50,7 @@ class GraphSAGE(LayeredModel):
         generator: source of the Glorot-uniform weights; biases start at 0.
 
     Example:
-        >>> logits = GraphSAGE(graph.num_features, graph.num_classes)(graph)  # (N, C)
+        >>> logits = GraphSAGE(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
 
     def __init__(

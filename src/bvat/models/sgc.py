@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from bvat.errors import SettingsError
-from bvat.graph import GraphInputs
-from bvat.models.gcn import glorot
-from bvat.models.layered import EdgeMasks, LayeredModel
+from bvat.graph.inputs import GraphInputs
+from bvat.models.layered import EdgeMasks, LayeredModel, glorot
 
 
 class SGC(LayeredModel):
@@ -23,7 +22,7 @@ class SGC(LayeredModel):
         generator: source of the Glorot-uniform weights; there are no biases.
 
     Example:
-        >>> logits = SGC(graph.num_features, graph.num_classes)(graph)  # (N, C)
+        >>> logits = SGC(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from bvat.errors import GraphError, SettingsError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.repair import symmetric_adjacency
 from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
-from bvat.models.base import ProjectedModel, Pullback
+from bvat.models.base import ProjectedModel, Pullback, required
 from bvat.models.reading import Reading, injected, read_module
 
 
@@ -39,7 +39,7 @@ _PATTERNS: Any = WeakTensorKeyDictionary()
 
 
 def wrap(module: nn.Module, *, depth: int | None = None, factored: bool = True) -> WrappedModule:
-    """Say about a module what inspection cannot find out; a regulariser wraps plain modules by itself.
+    """State what inspection cannot find out about a module; a regulariser wraps plain modules by itself.
 
     Args:
         module: called as ``module(x, edge_index)``, returns logits (N, C).
@@ -67,7 +67,7 @@ def adapt(model: Any, data: Any) -> tuple[ProjectedModel, Graph]:
 class EdgeInputs:
     """What a wrapped module reads; shapes: features x (N, D), edge_index int64 (2, E).
 
-    It is never cut to a subgraph: batch statistics and the degrees at the rim would be others there.
+    It is never cut to a subgraph: batch statistics and the degrees at the boundary would change.
     """
 
     features: DenseMatrix
@@ -98,6 +98,8 @@ class WrappedModule:
     ``dropout="shared"`` draw it first: ``masks = wrapped.draw_masks(data); logits = wrapped(data, masks)``.
     Perturbed passes leave the statistics of batch normalisation alone.
     """
+
+    perturbed_on = "whole"
 
     def __init__(self, module: nn.Module, depth: int | None = None, factored: bool = True) -> None:
         if depth is not None and depth < 0:
@@ -156,8 +158,10 @@ class WrappedModule:
         if known.draws is None:
             with torch.no_grad(), _frozen_statistics(self.module):
                 self._run(inputs.features.values, inputs.edge_index, 0)
-        device = "cpu" if generator is None else generator.device
-        return int(torch.randint(2**62, (), generator=generator, device=device)) if known.draws else None
+        if not known.draws:
+            return None
+        generator = required(generator)
+        return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
     def restrict_masks(self, masks: int | None, inputs: Any, nodes: Tensor) -> int | None:
         """Refuse: the passes run on the whole graph."""

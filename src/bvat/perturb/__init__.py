@@ -1,30 +1,37 @@
 """Perturbations and the regularisers built on them.
 
-A regulariser = which nodes (``nodes``) x which perturbation space (``spaces``) x how to search
-(``searches``) x which divergence (``divergence``).
+A regulariser = which nodes (``nodes``) x which perturbation space (``spaces``) x how to search (``searches``)
+x which divergence (``divergence``). ``methods`` is the table of training methods; it imports nothing heavy,
+and so the names here are imported when they are first used.
 """
 
-from bvat.perturb.divergence import KL, SquaredError, entropy
-from bvat.perturb.nodes import AllNodes, DisjointFields, Selection
-from bvat.perturb.regulariser import OBVAT, SBVAT, VAT, Consistency, Outcome, Random, Regulariser
-from bvat.perturb.searches import AdamAscent, NoSearch, PowerIteration, RandomDirection
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bvat.perturb.divergence import KL, SquaredError, entropy
+    from bvat.perturb.nodes import AllNodes, DisjointFields, Selection
+    from bvat.perturb.regulariser import OBVAT, SBVAT, VAT, Consistency, Outcome, Random, Regulariser
+    from bvat.perturb.searches import AdamAscent, FastAscent, NoSearch, PowerIteration, RandomDirection
+
+_HOME = {
+    "divergence": ["KL", "SquaredError", "entropy"],
+    "nodes": ["AllNodes", "DisjointFields", "Selection"],
+    "regulariser": ["OBVAT", "SBVAT", "VAT", "Consistency", "Outcome", "Random", "Regulariser"],
+    "searches": ["AdamAscent", "FastAscent", "NoSearch", "PowerIteration", "RandomDirection"],
+}
+_MODULE_OF = {name: f"bvat.perturb.{module}" for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "KL",
-    "OBVAT",
-    "SBVAT",
-    "VAT",
-    "AdamAscent",
-    "AllNodes",
-    "Consistency",
-    "DisjointFields",
-    "NoSearch",
-    "Outcome",
-    "PowerIteration",
-    "Random",
-    "RandomDirection",
-    "Regulariser",
-    "Selection",
-    "SquaredError",
-    "entropy",
-]
+    "KL", "OBVAT", "SBVAT", "VAT", "AdamAscent", "AllNodes", "Consistency", "DisjointFields", "FastAscent",
+    "NoSearch", "Outcome", "PowerIteration", "Random", "RandomDirection", "Regulariser", "Selection",
+    "SquaredError", "entropy",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'bvat.perturb' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)

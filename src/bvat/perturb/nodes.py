@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from bvat.errors import SettingsError
-from bvat.graph import GraphInputs
+from bvat.graph.inputs import GraphInputs
 from bvat.kernels.compile import Compiled
+from bvat.models.base import required
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class NodeSelection(Protocol):
     """Chooses nodes anew for each call of a regulariser."""
 
     def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
-        """Choose nodes of a graph for a model that looks ``depth`` hops far (-1: nobody knows)."""
+        """Choose nodes of a graph for a model that looks ``depth`` hops far (-1: unknown)."""
 
 
 class AllNodes:
@@ -64,13 +65,14 @@ class DisjointFields:
         """Choose nodes at random, one after another, until ``count`` are found or none is left."""
         if depth < 0:
             raise SettingsError(
-                "S-BVAT needs to know how many hops the model looks, and no torch_geometric layer tells: "
+                "S-BVAT needs the depth of the model, which could not be determined: "
                 "pass bvat.wrap(model, depth=K)"
             )
         matrix = inputs.propagation
         size = matrix.shape[0]
         crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
-        device = generator.device if generator is not None else torch.device("cpu")
+        generator = required(generator)
+        device = generator.device
         owner = np.full(size, -1, dtype=np.int64)
         rejected = np.zeros(size, dtype=np.bool_)
         chosen = np.empty(min(self.count, size), dtype=np.int64)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bvat.errors import SettingsError
-from bvat.graph import GraphInputs
+from bvat.graph.inputs import GraphInputs
+from bvat.kernels.backend import LayeredPass
 from bvat.models.base import ProjectedModel, linearize
-from bvat.perturb.divergence import Divergence, Target
+from bvat.perturb.divergence import CleanPrediction, Divergence
 from bvat.perturb.spaces import Space
 
 Norm = Literal["row", "field"]
@@ -29,23 +31,39 @@ class Found(NamedTuple):
 class Problem:
     """What a search maximises: the sum over the chosen nodes of ``LDS_u`` as a function of r.
 
-    Shapes: target of b nodes; rows int64 (b), the chosen nodes, None for all; owner int64 (N), whose
-    receptive field a row lies in, -1 for none, None when every node is chosen.
+    Shapes: clean_logits (b, C) of the chosen nodes; rows int64 (b), where these stand in ``inputs``, None
+    when they are all of its rows; owner int64 (N), whose receptive field a row lies in, -1 for none, None if
+    every node is chosen.
     """
 
     model: ProjectedModel
     inputs: GraphInputs
     space: Space
     divergence: Divergence
-    target: Target
+    clean_logits: Tensor
     rows: Tensor | None
     owner: Tensor | None
     next_pass: Callable[[], tuple[Any, Tensor]]
-    """Gives the masks and the projected features (N, H) of the next pass."""
+    """Returns the masks and the projected features (N, H) of the next pass."""
     same_masks: bool
     """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
     same_passes: bool
     """Whether all perturbed passes have the same masks."""
+
+    @cached_property
+    def clean(self) -> CleanPrediction:
+        """The clean prediction of the chosen nodes, (b, C)."""
+        return CleanPrediction.of(self.clean_logits)
+
+    @property
+    def num_chosen(self) -> int:
+        """b, the number of chosen nodes."""
+        return self.clean_logits.shape[0]
+
+    def layered_pass(self, masks: Any) -> LayeredPass | None:
+        """Describe a pass for compiled twins; None for models that are not a stack of GCN layers."""
+        describe = getattr(self.model, "layered_pass", None)
+        return None if describe is None else describe(self.inputs, masks)
 
     @property
     def num_nodes(self) -> int:
@@ -59,9 +77,9 @@ class Problem:
             projected = self.space.add_effect(projected, r)
         logits, pullback = linearize(self.model, self.inputs, projected, masks)
         if self.rows is None:
-            grad = self.divergence.gradient(self.target, logits)
+            grad = self.divergence.gradient(self.clean, logits)
         else:
-            at = self.divergence.gradient(self.target, logits.index_select(0, self.rows))
+            at = self.divergence.gradient(self.clean, logits.index_select(0, self.rows))
             grad = torch.zeros_like(logits).index_copy_(0, self.rows, at)
         return self.space.pull(pullback(grad))
 
@@ -75,7 +93,7 @@ class Problem:
             if self.owner is None:
                 raise SettingsError("norm 'field' needs disjoint receptive fields (S-BVAT): use norm 'row'")
             # rows outside all fields (owner -1) have no effect on a chosen node; they form their own group
-            group = torch.where(self.owner < 0, self.target.size, self.owner)
-            squares = squares.new_zeros(self.target.size + 1).index_add_(0, group, squares)[group]
+            group = torch.where(self.owner < 0, self.num_chosen, self.owner)
+            squares = squares.new_zeros(self.num_chosen + 1).index_add_(0, group, squares)[group]
         factor = squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt_().mul_(length)
         return Found(self.space.scale_rows(found.r, factor), found.row_squares * factor * factor)

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bvat.errors import SettingsError
-from bvat.graph import Graph, GraphInputs, Subgraph
-from bvat.graph.fields import Fields
+from bvat.graph import Graph
+from bvat.graph.fields import ReceptiveFields
+from bvat.graph.inputs import GraphInputs
+from bvat.kernels import backend
 from bvat.models.base import ProjectedModel
-from bvat.models.gcn import GCN
 from bvat.models.wrap import adapt
-from bvat.perturb.compiled import fields_step, fits
 from bvat.perturb.divergence import KL, Divergence, with_gradient
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
+from bvat.perturb.passes import POLICIES, DropoutPolicy, NextPass, make_passes
 from bvat.perturb.problem import Norm, Problem
 from bvat.perturb.searches import AdamAscent, NoSearch, PowerIteration, RandomDirection, Search
 from bvat.perturb.spaces import SpaceName, make_space
-
-DropoutPolicy = Literal["fresh", "pair", "reuse", "shared"]
 
 SUBGRAPH_SHARE = 0.7
 """Perturbed passes run on the subgraph of the receptive fields if it has at most this share of the nodes."""
@@ -30,7 +29,7 @@ SUBGRAPH_SHARE = 0.7
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a regulariser returns: the loss to add, and what it measured on the way.
+    """What a regulariser returns: the loss to add, and what it measured.
 
     ``loss`` is R_vadv, the mean over the chosen nodes of ``KL(p(y|X) || p(y|X + R))``, differentiable with
     respect to the model's parameters; neither the clean side nor R carries a gradient.
@@ -56,19 +55,24 @@ class Regulariser:
     """R_vadv (Eq. 3, Eq. 8) for any choice of nodes, space, search and divergence.
 
     Args:
-        nodes: which nodes enter.
+        nodes: which nodes are chosen.
         search: how the perturbation is found.
         space: where it lives; "auto" is factored wherever the model is linear in its features.
         divergence: how predictions are compared.
         dropout: "fresh" draws masks for every pass, as the paper's code does; "pair" draws one set for all
             perturbed passes, apart from the clean pass; "reuse" takes the projected features of the clean
-            pass as they are (hand them over as ``projected``) and draws one set of masks for the layers after
+            pass as they are (pass them as ``projected``) and draws one set of masks for the layers after
             them, which saves all products with X; "shared" uses the masks of the clean pass everywhere
-            (hand them over as ``masks``). Without dropout, or in eval mode, all four are the same.
-        generator: source of all randomness.
+            (pass them as ``masks``). Without dropout, or in eval mode, all four are the same.
+        generator: source of all randomness, or a seed for one.
+
+    It never calls ``backward`` and never steps an optimiser.
 
     Example:
-        >>> logits = model(graph)
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> model = bvat.GCN(graph.num_features, graph.num_classes, generator=generator)
+        >>> regulariser = bvat.VAT(epsilon=0.01, generator=generator)
+        >>> logits = model(graph, generator=generator)
         >>> loss = F.cross_entropy(logits[graph.train], graph.labels[graph.train])
         >>> loss = loss + 0.7 * bvat.entropy(logits) + 1.2 * regulariser(model, graph, logits).loss
     """
@@ -78,11 +82,13 @@ class Regulariser:
     space: SpaceName = "auto"
     divergence: Divergence = field(default_factory=KL)
     dropout: DropoutPolicy = "fresh"
-    generator: torch.Generator | None = None
+    generator: torch.Generator | int | None = None
 
     def __post_init__(self) -> None:
-        if self.dropout not in ("fresh", "pair", "reuse", "shared"):
-            raise SettingsError(f"dropout must be fresh, pair, reuse or shared, not {self.dropout!r}")
+        if self.dropout not in POLICIES:
+            raise SettingsError(f"dropout must be {', '.join(POLICIES[:-1])} or shared, not {self.dropout!r}")
+        if isinstance(self.generator, int):
+            self.generator = torch.Generator().manual_seed(self.generator)
 
     def __call__(
         self,
@@ -102,48 +108,36 @@ class Regulariser:
             projected: ``model.project`` of the clean pass, (N, H), needed for ``dropout="reuse"`` only.
         """
         model, graph = adapt(model, graph)
-        selection = self.nodes.choose(graph, model.depth, self.generator)
-        inputs, rows, owner = self._cut(model, graph, selection)
-        clean = logits.detach()
-        last_pass, search_pass, same_masks = self._passes(model, inputs, masks, projected)
-        search = self.search
-        if (
-            isinstance(inputs, Fields)
-            and isinstance(search, PowerIteration)
-            and search.starts_at_zero(same_masks=same_masks)
-            and self.space in ("auto", "factored")
-            and isinstance(model, GCN)
-            and fits(model, self.divergence, clean)
-        ):
-            over = owner if search.norm == "field" else None
-            step = fields_step(model, inputs, clean, search_pass(), last_pass(), search.epsilon, over)
-            norms = step.row_squares.sqrt()
-            return Outcome(step.loss, step.nodes, norms.mean(), norms.max(), "factored")
-        space = make_space(self.space, model, inputs)
+        generator = cast("torch.Generator | None", self.generator)
+        selection = self.nodes.choose(graph, model.depth, generator)
+        inputs, rows, owner = _cut(model, graph, selection)
+        passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
+        space, clean = make_space(self.space, model, inputs), logits.detach()
         problem = Problem(
             model=model,
             inputs=inputs,
             space=space,
             divergence=self.divergence,
-            target=self.divergence.target(
-                clean if selection.chosen is None else clean.index_select(0, selection.chosen)
-            ),
+            clean_logits=clean if selection.chosen is None else clean.index_select(0, selection.chosen),
             rows=rows,
             owner=owner,
-            next_pass=search_pass,
-            same_masks=same_masks,
-            same_passes=same_masks or self.dropout != "fresh",
+            next_pass=passes.search,
+            same_masks=passes.same_masks,
+            same_passes=passes.same_passes,
         )
+        outcome = _compiled_step(problem, self.search, passes.last)
+        if outcome is not None:
+            return outcome
         with torch.no_grad():
-            found = self.search.find(problem, self.generator)
+            found = self.search.find(problem, generator)
 
-        masks, projected = last_pass()
+        masks, projected = passes.last()
         if found is not None:
             projected = projected + space.trained_effect(found.r)
         perturbed = model.propagate(inputs, projected, masks)
         if rows is not None:
             perturbed = perturbed.index_select(0, rows)
-        value, gradient = self.divergence.value_and_gradient(problem.target, perturbed)
+        value, gradient = self.divergence.value_and_gradient(problem.clean, perturbed)
         loss = with_gradient(perturbed, value.mean(), gradient, 1 / value.numel())
 
         norms = logits.new_zeros(1) if found is None else found.row_squares.sqrt()
@@ -151,69 +145,84 @@ class Regulariser:
             norms = norms[owner >= 0]
         return Outcome(loss, value.numel(), norms.mean(), norms.max(), space.name)
 
-    @staticmethod
-    def _cut(
-        model: ProjectedModel, graph: Graph, selection: Selection
-    ) -> tuple[GraphInputs, Tensor | None, Tensor | None]:
-        """Return the inputs of the perturbed passes, the chosen rows (None: all) and the owners."""
-        if selection.owner is None or selection.chosen is None:
-            return graph, None, None
-        if getattr(model, "takes_fields", False):
-            fields = Fields.around(graph, selection.chosen, model.depth)
-            return fields, None, selection.owner.index_select(0, fields.nodes)
-        nodes = selection.field_nodes()
-        if nodes is None or not isinstance(graph, Graph) or nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes:
-            return graph, selection.chosen, selection.owner
-        rows = torch.searchsorted(nodes, selection.chosen)
-        return graph.induced(nodes), rows, selection.owner.index_select(0, nodes)
-
-    def _passes(
-        self, model: ProjectedModel, inputs: GraphInputs, masks: Any, projected: Tensor | None
-    ) -> tuple[Callable[[], tuple[Any, Tensor]], Callable[[], tuple[Any, Tensor]], bool]:
-        """Return what gives masks and projected features to the last pass and to each pass of the search.
-
-        ``masks`` and ``projected`` are those of the clean pass, of the whole graph.
-        """
-        policy = self.dropout
-        part = inputs if isinstance(inputs, Subgraph | Fields) else None
-        if policy == "shared":
-            held = masks if part is None else model.restrict_masks(masks, part.whole, part.nodes)
-            if held is None and model.training and model.draw_masks(inputs, self.generator) is not None:
-                raise SettingsError("dropout 'shared' needs the masks of the clean pass: call with masks=...")
-        elif policy == "reuse":
-            held = model.draw_masks(inputs, self.generator, features=False)
-        else:
-            held = model.draw_masks(inputs, self.generator)
-        # held is None in training mode too when the rate is 0: then all passes agree at r = 0
-        if policy == "reuse":
-            if projected is None:
-                raise SettingsError(
-                    "dropout 'reuse' needs the clean pass's features: call with projected=..."
-                )
-            base = projected if part is None else projected.index_select(0, part.nodes)
-        elif policy == "fresh" and held is not None:
-            unused = [held]
-
-            def fresh() -> tuple[Any, Tensor]:
-                drawn = unused.pop() if unused else model.draw_masks(inputs, self.generator)
-                return drawn, model.project(inputs, drawn)
-
-            return fresh, fresh, False
-        else:
-            base = model.project(inputs, held)
-        return lambda: (held, base), lambda: (held, base.detach()), policy == "shared" or held is None
-
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what has to be kept to go on later with the same numbers."""
+        """Return what has to be kept to continue later with the same numbers."""
         return self.search.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take up what :meth:`state_dict` returned."""
+        """Restore the state."""
         self.search.load_state_dict(state)
 
 
+def _cut(
+    model: ProjectedModel, graph: Any, selection: Selection
+) -> tuple[GraphInputs, Tensor | None, Tensor | None]:
+    """Return the inputs of the perturbed passes, the chosen rows (None: all) and the owners."""
+    if selection.owner is None or selection.chosen is None:
+        return graph, None, None
+    part = getattr(model, "perturbed_on", "subgraph")
+    if part == "fields":
+        fields = ReceptiveFields.around(graph, selection.chosen, model.depth)
+        return fields, None, selection.owner.index_select(0, fields.nodes)
+    nodes = selection.field_nodes()
+    whole = nodes is None or not isinstance(graph, Graph) or nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes
+    if part == "whole" or whole or nodes is None:
+        return graph, selection.chosen, selection.owner
+    rows = torch.searchsorted(nodes, selection.chosen)
+    return graph.induced(nodes), rows, selection.owner.index_select(0, nodes)
+
+
+class _StepLoss(torch.autograd.Function):
+    """The mean KL over chosen nodes with its gradients known: of P (m, H), of W1, and of W0 as Ŵ0 S."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, base: Tensor, first: Tensor, second: Tensor, value: Tensor, gradients: tuple[Tensor, ...]
+    ) -> Tensor:
+        ctx.save_for_backward(first, *gradients)
+        return value.mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        first, for_base, for_first, for_second = ctx.saved_tensors
+        scale = grads[0]
+        return for_base * scale, first @ (for_first * scale), for_second * scale, None, None
+
+
+def _compiled_step(problem: Problem, search: Search, last_pass: NextPass) -> Outcome | None:
+    """Make the search and the loss in one compiled step where they have such a twin, else return None.
+
+    That is one power iteration from r = 0 with KL, in the factored space, on receptive fields.
+    """
+    if not isinstance(search, PowerIteration) or not search.starts_at_zero(same_masks=problem.same_masks):
+        return None
+    if problem.space.name != "factored" or problem.divergence.name != "kl" or problem.rows is not None:
+        return None
+    weight, described = problem.model.projection(), problem.layered_pass(None)
+    if problem.owner is None or described is None or weight is None:
+        return None
+    if not backend.steps_on_fields(described, problem.clean_logits):
+        return None
+    (search_masks, search_base), (last_masks, last_base) = problem.next_pass(), last_pass()
+    fixed = weight.detach()
+    step = backend.power_step_on_fields(
+        (problem.layered_pass(search_masks), search_base),  # type: ignore[arg-type]
+        (problem.layered_pass(last_masks), last_base),  # type: ignore[arg-type]
+        problem.clean_logits,
+        fixed.t() @ fixed,
+        search.epsilon,
+        problem.owner if search.norm == "field" else None,
+    )
+    second = list(problem.model.parameters())[1]  # type: ignore[attr-defined]
+    gradients = step.for_base, step.direction.t() @ step.for_base, step.for_weight
+    loss: Tensor = _StepLoss.apply(last_base, weight, second, step.value, gradients)  # type: ignore[no-untyped-call]
+    norms = step.row_squares.sqrt()
+    return Outcome(loss, step.value.numel(), norms.mean(), norms.max(), "factored")
+
+
 def Consistency(**options: Any) -> Regulariser:
-    """No perturbation: two dropout passes shall agree. The ablation that the paper does not have."""
+    """No perturbation: two dropout passes must agree. An ablation that the paper does not have."""
     return Regulariser(nodes=AllNodes(), search=NoSearch(), **options)
 
 

@@ -7,6 +7,7 @@ effects and lengths. Lengths are always those of R itself, in the units of the f
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import torch
@@ -16,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
 from bvat.graph.sparse import SparseMatrix
-from bvat.models.base import ProjectedModel
+from bvat.models.base import ProjectedModel, required
 
 SpaceName = Literal["auto", "dense", "sparse", "factored"]
 
@@ -25,6 +26,10 @@ class Space(Protocol):
     """How perturbations are stored; r stands for coordinates of whatever shape the space uses."""
 
     name: str
+
+    @property
+    def upper(self) -> Tensor | None:
+        """U (H, H) in the factored space, None in others."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -67,13 +72,14 @@ class DenseSpace:
     """
 
     name = "dense"
+    upper = None
 
     def __init__(self, weight: Tensor | None, shape: tuple[int, int], like: Tensor) -> None:
         self.weight, self.shape, self.like = weight, shape, like
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         """Draw R (N, D)."""
-        return self.like.new_empty(self.shape).normal_(generator=generator)
+        return self.like.new_empty(self.shape).normal_(generator=required(generator))
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw R (N, D), with |R_v|²."""
@@ -110,7 +116,7 @@ class DenseSpace:
 
 
 class SparseSpace:
-    """R non-zero only where X is: coordinates are one number a stored entry of X, (nnz). The paper's NELL.
+    """R non-zero only where X is: coordinates are one number per stored entry of X, (nnz). The paper's NELL.
 
     Args:
         weight: W0, shape (D, H).
@@ -118,6 +124,7 @@ class SparseSpace:
     """
 
     name = "sparse"
+    upper = None
 
     def __init__(self, weight: Tensor, pattern: SparseMatrix) -> None:
         self.weight, self.pattern = weight, pattern
@@ -125,7 +132,7 @@ class SparseSpace:
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         """Draw the entries (nnz)."""
-        return torch.empty_like(self.pattern.values).normal_(generator=generator)
+        return torch.empty_like(self.pattern.values).normal_(generator=required(generator))
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw the entries (nnz), with |R_v|²."""
@@ -202,19 +209,25 @@ class FactoredSpace:
                 f"not {weight.shape[0]} and {weight.shape[1]}: use 'auto' or 'dense'"
             )
         self.weight, self.shape = weight, (rows, int(weight.shape[1]))
+
+    @cached_property
+    def upper(self) -> Tensor:
+        """U, upper triangular (H, H)."""
+        weight = self.weight.detach()
         # A wide W0 is multiplied in its own precision: doubling it would take longer than the rest of a step.
         small = weight.numel() <= 2**20
-        wide = weight.detach().double() if small else weight.detach()
+        wide = weight.double() if small else weight
         gram = (wide.t() @ wide).double()
         # The shift keeps Cholesky defined when columns of W0 depend on each other, or rounding makes them;
         # it changes |R|² by the same share.
         shift = 1e-12 if small or weight.dtype == torch.float64 else 1e-6
         gram.diagonal().add_(shift * gram.diagonal().mean() + torch.finfo(weight.dtype).tiny)
-        self.upper: Tensor = torch.linalg.cholesky(gram, upper=True).to(weight.dtype).contiguous()
+        factor: Tensor = torch.linalg.cholesky(gram, upper=True)
+        return factor.to(weight.dtype).contiguous()
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         """Draw Z (N, H)."""
-        return self.upper.new_empty(self.shape).normal_(generator=generator)
+        return self.upper.new_empty(self.shape).normal_(generator=required(generator))
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw Z (N, H); the D - H directions that have no effect add a chi-squared number to each |R_v|².
@@ -226,7 +239,7 @@ class FactoredSpace:
         squares = self.row_squares(z)
         if features > hidden:
             half = self.upper.new_full(self.shape[:1], (features - hidden) / 2)
-            squares = squares + 2 * torch._standard_gamma(half, generator=generator)
+            squares = squares + 2 * torch._standard_gamma(half, generator=required(generator))
         return z, squares
 
     def effect(self, r: Tensor) -> Tensor:

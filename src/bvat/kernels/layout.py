@@ -1,0 +1,47 @@
+"""Tensor operations whose result is the usual one, computed in a faster memory layout.
+
+A softmax over a few classes vectorises over the nodes when the classes are the outer dimension in memory: on
+(C, n) it is twenty times faster than over the rows of (n, C). The functions here take and return (n, C); the
+results are views of class-major memory, which element-wise operations keep.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CLASS_MAJOR_UP_TO = 32
+"""Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
+
+
+def class_major(logits: Tensor) -> tuple[Tensor, int]:
+    """Return the logits (n, C) in the faster layout, (C, n) or (n, C), and the dimension of the classes."""
+    logits = logits.detach()
+    if logits.shape[1] > CLASS_MAJOR_UP_TO:
+        return logits, 1
+    return logits.t().contiguous(), 0
+
+
+def by_nodes(values: Tensor, classes: int) -> Tensor:
+    """Return (n, C) as a view of what :func:`class_major` returned."""
+    return values if classes == 1 else values.t()
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Return ``softmax(logits)`` over the classes, without gradient; both (n, C)."""
+    values, classes = class_major(logits)
+    return by_nodes(torch.softmax(values, classes), classes)
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Return ``log softmax(logits)`` over the classes, without gradient; both (n, C)."""
+    values, classes = class_major(logits)
+    return by_nodes(torch.log_softmax(values, classes), classes)
+
+
+def thin_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b``, stored by columns: several times faster where b has few columns.
+
+    Shapes: a (n, H), b (H, C); result (n, C).
+    """
+    return (b.t() @ a.t()).t()

@@ -1,0 +1,48 @@
+"""What every search offers, and the checks of their settings."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bvat.errors import SettingsError
+from bvat.perturb.problem import Found, Problem
+
+
+class Search(Protocol):
+    """Finds a perturbation for a problem; None means no perturbation at all."""
+
+    def find(self, problem: Problem, generator: torch.Generator | None) -> Found | None:
+        """Return the perturbation found."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what the search keeps from call to call."""
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore the state."""
+
+
+class Stateless:
+    """A search that keeps nothing between calls."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore nothing."""
+
+
+def check(condition: bool, message: str) -> None:
+    """Raise SettingsError unless a condition holds."""
+    if not condition:
+        raise SettingsError(message)
+
+
+def check_length(epsilon: float, norm: str) -> None:
+    """Raise SettingsError unless epsilon is a length and norm is known."""
+    check(0 <= epsilon < math.inf, f"epsilon must be finite and not negative, not {epsilon}")
+    check(norm in ("row", "field"), f"norm must be row or field, not {norm!r}")
