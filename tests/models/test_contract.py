@@ -32,10 +32,15 @@ def graph() -> bvat.Graph:
 def build(name: str, **options: object) -> torch.nn.Module:
     """A small model in double precision whose biases are not zero."""
     generator = torch.Generator().manual_seed(0)
-    options = {"hidden": 8, "layers": 2, "dropout": 0.5, "generator": generator, **options}
+    sizes = {"hidden": 8, "layers": 2, "dropout": 0.5}
+    options = {
+        **{k: v for k, v in sizes.items() if k in MODELS[name].arguments},
+        "generator": generator,
+        **options,
+    }
     if name == "appnp":
         options["power_steps"] = 3
-    model = MODELS[name](FEATURES, CLASSES, **options).double()
+    model = MODELS[name].load()(FEATURES, CLASSES, **options).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
@@ -216,7 +221,7 @@ def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None
     trained = bvat.train(single, settings, seed=0)
     losses = [row["supervised"] for row in trained.metrics]
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
-    model = build_model(settings, single)
+    model = build_model(settings, single.num_features, single.num_classes)
     first, *rest = make_optimizer(model, settings).groups
     assert first[0] == [model.projection()]
     assert first[1] > 0
@@ -230,16 +235,16 @@ def test_presets_fit_the_model_and_leave_the_plain_method_plain(name: str) -> No
     assert plain.alpha == plain.beta == 0 < regularised.beta
     assert plain.hidden == regularised.hidden == (16 if name in ("gcn", "sgc") else 64)
     assert bvat.preset("cora", "obvat", model=name, beta=9.0).beta == 9
-    MODELS[name](FEATURES, CLASSES, hidden=plain.hidden, layers=plain.layers, dropout=plain.dropout)
+    MODELS[name].build(plain, FEATURES, CLASSES)
 
 
 @every_model
 @pytest.mark.parametrize("wrong", [{"dropout": 1.0}, {"layers": 0}])
 def test_impossible_sizes_are_refused(name: str, wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError):
-        MODELS[name](FEATURES, CLASSES, **wrong)
+        MODELS[name].load()(FEATURES, CLASSES, **wrong)
 
 
 def test_gat_names_its_heads_when_the_width_does_not_fit() -> None:
     with pytest.raises(SettingsError, match="multiple of the 8 attention heads, not 12"):
-        MODELS["gat"](FEATURES, CLASSES, hidden=12)
+        MODELS["gat"].load()(FEATURES, CLASSES, hidden=12)

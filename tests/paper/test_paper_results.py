@@ -18,7 +18,7 @@ from bvat.paper.claims import (
 )
 from bvat.paper.published import Published
 from bvat.paper.table2 import verdict
-from bvat.training.settings import METHODS
+from bvat.perturb.methods import METHODS
 from bvat.training.statistics import sample
 
 

@@ -15,9 +15,10 @@ from bvat.data import synthetic_graph
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.perturb import entropy
+from bvat.perturb.methods import METHODS
 from bvat.training import loop
 from bvat.training.loop import train
-from bvat.training.settings import METHODS, Settings, preset
+from bvat.training.settings import Settings, preset
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,9 @@ def test_training_learns(graph: Graph, method: str) -> None:
 def test_the_loss_is_equation_6(graph: Graph) -> None:
     settings = quick("consistency", alpha=0.3, beta=2.0, dropout=0.0)
     row = train(graph, replace(settings, epochs=1), 0).metrics[0]
-    model = loop.build_model(settings, graph, torch.Generator().manual_seed(0))
+    model = loop.build_model(
+        settings, graph.num_features, graph.num_classes, torch.Generator().manual_seed(0)
+    )
     logits = model(graph).detach()
     supervised = F.cross_entropy(logits[graph.train], graph.labels[graph.train])
     assert row["supervised"] == pytest.approx(float(supervised), rel=1e-5)
@@ -66,7 +69,7 @@ def test_the_loss_is_equation_6(graph: Graph) -> None:
 
 
 def test_weight_decay_is_on_the_first_layer_only(graph: Graph) -> None:
-    model = loop.build_model(quick(), graph)
+    model = loop.build_model(quick(), graph.num_features, graph.num_classes)
     groups = loop.make_optimizer(model, quick(weight_decay=0.25)).groups
     assert [(weight, len(parameters)) for parameters, weight in groups] == [(0.25, 1), (0, 1)]
     assert groups[0][0][0] is model.projection()
@@ -80,7 +83,7 @@ def test_last_and_best_epoch(graph: Graph) -> None:
     assert best.selected["epoch"] == 1 + values.index(max(values))  # the first of equals
     assert last.selected == last.last
     assert last.selected["epoch"] == 40
-    model = loop.build_model(quick("gcn"), graph)
+    model = loop.build_model(quick("gcn"), graph.num_features, graph.num_classes)
     model.load_state_dict(best.weights)
     predicted = loop.predict(model, graph).argmax(1)
     assert loop.accuracy(predicted, graph, graph.val) == best.selected["val"]

@@ -7,7 +7,8 @@ from dataclasses import fields
 import pytest
 
 from bvat.errors import SettingsError
-from bvat.training.settings import METHODS, Settings, has_preset, preset
+from bvat.perturb.methods import METHODS
+from bvat.training.settings import Settings, has_preset, preset
 
 DATASETS = ("cora", "citeseer", "pubmed", "nell")
 

@@ -18,7 +18,8 @@ import torch
 from bvat.cli.main import main
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
-from bvat.training.settings import METHODS, Settings, preset
+from bvat.perturb.methods import METHODS
+from bvat.training.settings import Settings, preset
 from bvat.tuning import tune as tuning
 from bvat.tuning.presets import PRESETS, read_results, with_results
 from bvat.tuning.space import parameters, search_space, suggest, tuned_settings

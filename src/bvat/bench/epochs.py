@@ -27,7 +27,9 @@ def settings_of(dataset: str, method: str) -> Settings:
 def start(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
     """Return the state of a training run before its first epoch."""
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
-    model = build_model(settings, graph, torch.Generator().manual_seed(seed)).to(graph.device)
+    model = build_model(
+        settings, graph.num_features, graph.num_classes, torch.Generator().manual_seed(seed)
+    ).to(graph.device)
     return TrainState(
         model=model,
         optimizer=make_optimizer(model, settings),

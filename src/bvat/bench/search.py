@@ -28,7 +28,7 @@ def measure_search(graph: Graph, settings: Settings, *, every: int = 20) -> dict
         every: epochs between two measurements.
     """
     generator = torch.Generator().manual_seed(0)
-    model: Any = build_model(settings, graph, generator)
+    model: Any = build_model(settings, graph.num_features, graph.num_classes, generator)
     state = TrainState(
         model, make_optimizer(model, settings), build_regulariser(settings, generator), generator
     )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bvat.errors import DataError, GraphError
 from bvat.graph import UNKNOWN, Graph
-from bvat.models import MODELS
+from bvat.training.build import build_model
 from bvat.training.loop import predict
 from bvat.training.settings import Settings
 
@@ -74,13 +74,7 @@ def build_classifier(
     """Make the models and fill in their weights; DataError naming ``where`` if they do not fit."""
     models = []
     for state in weights:
-        model: nn.Module = MODELS[settings.model](
-            num_features,
-            len(class_names),
-            hidden=settings.hidden,
-            layers=settings.layers,
-            dropout=settings.dropout,
-        )
+        model = build_model(settings, num_features, len(class_names))
         try:
             model.load_state_dict(state)
         except RuntimeError:

@@ -1,38 +1,40 @@
-"""Models, each split into ``project`` (the linear map of the features) and ``propagate`` (the rest)."""
+"""Models, each split into ``project`` (the linear map of the features) and ``propagate`` (the rest).
 
-from collections.abc import Callable
-from typing import Any
+``table`` lists the models by name. Names are imported when they are first used, so that the table alone is
+cheap to import.
+"""
 
-from bvat.models.appnp import APPNP
-from bvat.models.base import Masks, ProjectedModel, linearize
-from bvat.models.gat import GAT
-from bvat.models.gcn import GCN
-from bvat.models.mlp import MLP
-from bvat.models.sage import GraphSAGE
-from bvat.models.sgc import SGC
-from bvat.models.wrap import WrappedModule, wrap
+from __future__ import annotations
 
-MODELS: dict[str, Callable[..., Any]] = {
-    "gcn": GCN,
-    "gat": GAT,
-    "sage": GraphSAGE,
-    "appnp": APPNP,
-    "sgc": SGC,
-    "mlp": MLP,
-}
-"""By name; all are called as ``Model(in_features, classes, hidden=, layers=, dropout=, generator=)``."""
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from bvat.models.table import MODELS
+
+if TYPE_CHECKING:
+    from bvat.models.appnp import APPNP
+    from bvat.models.base import Masks, ProjectedModel, linearize
+    from bvat.models.gat import GAT
+    from bvat.models.gcn import GCN
+    from bvat.models.mlp import MLP
+    from bvat.models.sage import GraphSAGE
+    from bvat.models.sgc import SGC
+    from bvat.models.wrap import WrappedModule, wrap
+
+_MODULE_OF = {
+    "APPNP": "appnp", "GAT": "gat", "GCN": "gcn", "MLP": "mlp", "SGC": "sgc", "GraphSAGE": "sage",
+    "Masks": "base", "ProjectedModel": "base", "WrappedModule": "wrap", "linearize": "base", "wrap": "wrap",
+}  # fmt: skip
 
 __all__ = [
-    "APPNP",
-    "GAT",
-    "GCN",
-    "MLP",
-    "MODELS",
-    "SGC",
-    "GraphSAGE",
-    "Masks",
-    "ProjectedModel",
-    "WrappedModule",
-    "linearize",
-    "wrap",
-]
+    "APPNP", "GAT", "GCN", "MLP", "MODELS", "SGC", "GraphSAGE", "Masks", "ProjectedModel", "WrappedModule",
+    "linearize", "wrap",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'bvat.models' has no attribute {name!r}")
+    found = getattr(import_module(f"bvat.models.{_MODULE_OF[name]}"), name)
+    globals()[name] = found  # the function ``wrap`` and the module of that name: the function wins
+    return found

@@ -16,7 +16,6 @@ class SGC(LayeredModel):
     Args:
         in_features: D.
         classes: C.
-        hidden: not used: the model is linear, and takes it so that all models are built alike.
         layers: K, at least 1.
         dropout: rate for the features; the paper has none.
         generator: source of the Glorot-uniform weights; there are no biases.
@@ -30,7 +29,6 @@ class SGC(LayeredModel):
         in_features: int,
         classes: int,
         *,
-        hidden: int = 0,
         layers: int = 2,
         dropout: float = 0.0,
         generator: torch.Generator | None = None,

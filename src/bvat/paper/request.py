@@ -9,7 +9,8 @@ from typing import Any
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.paper.published import datasets as paper_datasets
-from bvat.training.settings import METHODS, Settings, preset, preset_key, short_name
+from bvat.perturb.methods import METHODS
+from bvat.training.settings import Settings, preset, preset_key, short_name
 
 DEFAULT = "*"
 """The data set that stands for all others in a table of seeds."""

@@ -30,7 +30,7 @@ def measure_curves(graph: Graph, run: Run, trained: TrainedModel) -> dict[str, A
     disagreement of two dropout passes even at r = 0; with dropout off it is the effect of r alone.
     T = 0 is where a search starts: a random direction of length epsilon, for O-BVAT its Gaussian start.
     """
-    model = build_model(run.settings, graph).to(graph.device)
+    model = build_model(run.settings, graph.num_features, graph.num_classes).to(graph.device)
     model.load_state_dict(trained.weights)
     generator = torch.Generator(graph.device).manual_seed(run.seed + 2**33)  # not the numbers of training
     curves: dict[str, dict[str, list[float]]] = {}

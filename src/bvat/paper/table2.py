@@ -8,8 +8,8 @@ from bvat.errors import SettingsError
 from bvat.paper import published as paper
 from bvat.paper.claims import named, table2_claims
 from bvat.paper.request import Request, about_graph
+from bvat.perturb.methods import METHODS
 from bvat.training.runs import Run, Workshop
-from bvat.training.settings import METHODS
 from bvat.training.statistics import Sample, sample
 
 SELECTIONS = {"last": "last epoch", "best": "epoch with the best validation accuracy"}
@@ -20,14 +20,14 @@ def plan(request: Request) -> list[Run]:
     return [
         Run(dataset, request.settings(dataset, method), seed)
         for dataset in request.datasets_of("table2")
-        for method in request.methods_of(METHODS)
+        for method in request.methods_of(tuple(METHODS))
         for seed in request.seeds_of(dataset)
     ]
 
 
 def collect(request: Request, workshop: Workshop) -> dict[str, Any]:
     """Return the table from the results of its runs."""
-    datasets, methods = request.datasets_of("table2"), request.methods_of(METHODS)
+    datasets, methods = request.datasets_of("table2"), request.methods_of(tuple(METHODS))
     cells = {
         method: {dataset: _cell(request, workshop, dataset, method) for dataset in datasets}
         for method in methods

@@ -15,11 +15,12 @@ from bvat.graph import Graph
 from bvat.paper.claims import time_claims
 from bvat.paper.published import paper, title
 from bvat.paper.request import Request
+from bvat.perturb.methods import METHODS
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.loop import TrainState, make_optimizer, training_step
 from bvat.training.pool import thread_count
 from bvat.training.runs import Run, Workshop
-from bvat.training.settings import METHODS, Settings
+from bvat.training.settings import Settings
 
 ROUNDS = 100
 WARM_UP = 10
@@ -30,7 +31,7 @@ def epoch_times(graph: Graph, settings: dict[str, Settings], rounds: int) -> dic
     states = {}
     for method, chosen in settings.items():
         generator = torch.Generator().manual_seed(0)
-        model = build_model(chosen, graph, generator)
+        model = build_model(chosen, graph.num_features, graph.num_classes, generator)
         states[method] = TrainState(
             model, make_optimizer(model, chosen), build_regulariser(chosen, generator), generator
         )
@@ -57,7 +58,9 @@ def collect_time(request: Request, workshop: Workshop) -> dict[str, Any]:
     found: dict[str, Any] = {}
     claims = []
     for dataset in request.datasets_of("time"):
-        settings = {method: request.settings(dataset, method) for method in request.methods_of(METHODS)}
+        settings = {
+            method: request.settings(dataset, method) for method in request.methods_of(tuple(METHODS))
+        }
         times = _measured(workshop, dataset, settings)
         rows: dict[str, Any] = {}
         for method, ms in times.items():

@@ -88,7 +88,9 @@ def train(
         )
     # a stream of its own for dropout and search, so that it does not repeat the numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
-    model = build_model(settings, graph, torch.Generator().manual_seed(seed)).to(graph.device)
+    model = build_model(
+        settings, graph.num_features, graph.num_classes, torch.Generator().manual_seed(seed)
+    ).to(graph.device)
     state = TrainState(
         model=model,
         optimizer=make_optimizer(model, settings),

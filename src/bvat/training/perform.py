@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bvat.perturb.methods import METHODS
 from bvat.training.pool import Report, run_tasks
 from bvat.training.runs import Run, Workshop
-
-_EFFORT = {"gcn": 1.0, "consistency": 2.0, "random": 2.2, "vat": 2.7, "sbvat": 2.0, "obvat": 6.0}
-"""Time of an epoch in those of a GCN, roughly: for the estimate of the time left only."""
 
 
 def perform(workshop: Workshop, runs: Iterable[Run], jobs: int, console: Any = None) -> int:
@@ -63,7 +61,7 @@ def effort(workshop: Workshop, run: Run) -> float:
         graph.features.nnz + 2 * graph.num_edges + graph.num_nodes * (run.settings.hidden + graph.num_classes)
     )
     extra = 100 if run.kind == "curves" else 0  # epochs' worth of measuring
-    return (run.settings.epochs * _EFFORT[run.settings.method] + extra) * (1e4 + size)
+    return (run.settings.epochs * METHODS[run.settings.method].effort + extra) * (1e4 + size)
 
 
 def progress_bar(console: Any) -> Any:

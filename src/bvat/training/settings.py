@@ -6,6 +6,7 @@ This module imports nothing heavy: the command line reads its fields to build ``
 from __future__ import annotations
 
 import math
+import numbers
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -15,17 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from bvat.errors import SettingsError
-
-METHODS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat")
-MODELS = ("gcn", "gat", "sage", "appnp", "sgc", "mlp")
+from bvat.models.table import MODELS
+from bvat.perturb.methods import METHODS
 
 
 def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,
-             above: float | None = None, below: float | None = None) -> Any:  # fmt: skip
+             at_most: float | None = None, above: float | None = None,
+             below: float | None = None) -> Any:  # fmt: skip
     """Declare a field with its line of help and its allowed range."""
     return field(
         default=default,
-        metadata={"help": text, "choices": choices, "at_least": at_least, "above": above, "below": below},
+        metadata={
+            "help": text,
+            "choices": choices,
+            "at_least": at_least,
+            "at_most": at_most,
+            "above": above,
+            "below": below,
+        },
     )
 
 
@@ -33,11 +41,15 @@ def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least
 class Settings:
     """The settings of a run. Each field is an option of ``bvat train`` and a key of the preset file."""
 
-    method: str = _setting("obvat", "training method", choices=METHODS)
-    model: str = _setting("gcn", "model", choices=MODELS)
+    method: str = _setting("obvat", "training method", choices=tuple(METHODS))
+    model: str = _setting("gcn", "model", choices=tuple(MODELS))
     hidden: int = _setting(16, "width of the hidden layers", at_least=1)
     layers: int = _setting(2, "number of layers K", at_least=1)
     dropout: float = _setting(0.5, "dropout rate", at_least=0, below=1)
+    heads: int = _setting(8, "attention heads of the hidden layers (gat)", at_least=1)
+    power_steps: int = _setting(10, "steps of the propagation (appnp)", at_least=0)
+    teleport: float = _setting(0.1, "share of its own prediction that a node keeps per step (appnp)",
+                               at_least=0, at_most=1)  # fmt: skip
     epochs: int = _setting(200, "number of epochs", at_least=1)
     lr: float = _setting(0.01, "Adam's learning rate", above=0)
     weight_decay: float = _setting(5e-4, "L2 penalty on the first layer", at_least=0)
@@ -72,7 +84,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            _check(f.name, getattr(self, f.name), type(f.default), f.metadata)
+            value = _plain(getattr(self, f.name), type(f.default))
+            object.__setattr__(self, f.name, value)
+            _check(f.name, value, type(f.default), f.metadata)
         if self.norm == "field" and self.method != "sbvat":
             raise SettingsError("norm 'field' needs the disjoint receptive fields of sbvat: use norm 'row'")
 
@@ -81,12 +95,20 @@ class Settings:
         return asdict(self)
 
 
-def _check(name: str, value: Any, kind: type, limits: Mapping[str, Any]) -> None:
+def _plain(value: Any, kind: type) -> Any:
+    """Return numpy's numbers as Python's, and whole numbers as floats where a float is expected."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    if kind is float and isinstance(value, numbers.Real):
+        return float(value)
+    if kind is int and isinstance(value, numbers.Integral):
+        return int(value)
+    return value
+
+
+def _check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> None:
     """Raise SettingsError unless ``value`` has the kind of the default and lies in its range."""
-    good = (
-        isinstance(value, bool) if kind is bool else not isinstance(value, bool) and isinstance(value, kind)
-    )
-    if not good and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise SettingsError(f"{name} must be of type {kind.__name__}, not {value!r}")
     if limits["choices"] and value not in limits["choices"]:
         raise SettingsError(f"{name} must be one of {', '.join(limits['choices'])}, not {value!r}")
@@ -95,6 +117,8 @@ def _check(name: str, value: Any, kind: type, limits: Mapping[str, Any]) -> None
             raise SettingsError(f"{name} must be a finite number, not {value}")
         if limits["at_least"] is not None and value < limits["at_least"]:
             raise SettingsError(f"{name} must be at least {limits['at_least']}, not {value}")
+        if limits["at_most"] is not None and value > limits["at_most"]:
+            raise SettingsError(f"{name} must be at most {limits['at_most']}, not {value}")
         if limits["above"] is not None and value <= limits["above"]:
             raise SettingsError(f"{name} must be above {limits['above']}, not {value}")
         if limits["below"] is not None and value >= limits["below"]:

@@ -1,0 +1,54 @@
+"""The table of models: one row per model. Importing it imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that ``--model`` names.
+
+    Args:
+        name: what ``--model`` and :class:`bvat.Settings` call it.
+        title: its name in tables.
+        home: ``module:class``, called as ``Class(in_features, classes, generator=, **arguments)``.
+        arguments: the settings that it takes.
+    """
+
+    name: str
+    title: str
+    home: str
+    arguments: tuple[str, ...] = ("hidden", "layers", "dropout")
+
+    def load(self) -> Callable[..., Any]:
+        """Return the class."""
+        module, _, name = self.home.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found
+
+    def build(self, settings: Any, in_features: int, classes: int, generator: Any = None) -> Any:
+        """Return the model with the arguments that it takes of ``settings``."""
+        arguments = {name: getattr(settings, name) for name in self.arguments}
+        return self.load()(in_features, classes, generator=generator, **arguments)
+
+
+_ROWS = [
+    Model("gcn", "GCN", "bvat.models.gcn:GCN"),
+    Model("gat", "GAT", "bvat.models.gat:GAT", ("hidden", "layers", "dropout", "heads")),
+    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE"),
+    Model(
+        "appnp",
+        "APPNP",
+        "bvat.models.appnp:APPNP",
+        ("hidden", "layers", "dropout", "power_steps", "teleport"),
+    ),
+    Model("sgc", "SGC", "bvat.models.sgc:SGC", ("layers", "dropout")),
+    Model("mlp", "MLP", "bvat.models.mlp:MLP"),
+]
+
+MODELS: dict[str, Model] = {model.name: model for model in _ROWS}
+"""By name, in the order of tables."""

@@ -1,0 +1,132 @@
+"""The table of training methods: one row per method.
+
+Settings, the builder, tuning, benchmarks, tables, figures, pages and ``--help`` read it. Importing it imports
+nothing heavy. To add a method, write one file that builds it and add one row here (see CONTRIBUTING.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+Span = Mapping[str, Any]
+"""A range (``low``, ``high`` and either ``step`` or ``log``) or ``choices`` of a setting."""
+
+_ALPHA: Span = {"low": 0.1, "high": 1.5, "step": 0.1}
+_BETA: Span = {"low": 0.4, "high": 4.0, "step": 0.2}
+_EPSILON: Span = {"low": 0.001, "high": 0.05, "log": True}
+_MASKS: Span = {"choices": ["fresh", "pair", "reuse"]}
+_ONE_PASS: Span = {"choices": ["fresh", "reuse"]}  # with one perturbed pass "pair" is "fresh"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train.
+
+    Args:
+        name: what ``--method`` and :class:`bvat.Settings` call it.
+        title: its row in tables.
+        about: one line of help: which nodes, and how the perturbation is found.
+        build: ``module:function`` called with the settings and the options that all regularisers share
+            (space, dropout, divergence, generator); returns the regulariser. Empty for none.
+        colour: its place in the palette of charts.
+        effort: time of an epoch in units of a GCN's, roughly; for the estimate of the remaining time only.
+        space: what ``bvat tune`` searches: a span per setting; ``when`` holds spans that apply only where a
+            setting has some value. Values on a logarithmic scale are rounded to two digits.
+    """
+
+    name: str
+    title: str
+    about: str
+    build: str = ""
+    colour: int = 3
+    effort: float = 1.0
+    space: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def short(self) -> str:
+        """Its name in figures."""
+        return self.title.removeprefix("GCN + ")
+
+    def builder(self) -> Callable[[Any, dict[str, Any]], Any] | None:
+        """Return the function that builds the regulariser; None where there is none."""
+        if not self.build:
+            return None
+        module, _, name = self.build.partition(":")
+        found: Callable[[Any, dict[str, Any]], Any] = getattr(import_module(module), name)
+        return found
+
+
+_ROWS = [
+    Method("gcn", "GCN", "no regulariser: the plain model", colour=7),
+    Method(
+        "consistency",
+        "GCN + consistency",
+        "all nodes, R = 0: two dropout passes must agree (an ablation that the paper does not have)",
+        build="bvat.perturb.build:consistency",
+        colour=4,
+        effort=2.0,
+        space={"alpha": _ALPHA, "beta": _BETA, "masks": _ONE_PASS},
+    ),
+    Method(
+        "random",
+        "GCN + random",
+        "all nodes, a Gaussian direction of length epsilon",
+        build="bvat.perturb.build:random",
+        colour=5,
+        effort=2.2,
+        space={
+            "alpha": _ALPHA,
+            "beta": _BETA,
+            "epsilon": {"low": 0.003, "high": 0.3, "log": True},
+            "masks": _ONE_PASS,
+        },
+    ),
+    Method(
+        "vat",
+        "GCN + VAT",
+        "all nodes, power iteration",
+        build="bvat.perturb.build:vat",
+        colour=0,
+        effort=2.7,
+        space={"alpha": _ALPHA, "beta": _BETA, "epsilon": _EPSILON, "masks": _MASKS},
+    ),
+    Method(
+        "sbvat",
+        "GCN + S-BVAT",
+        "nodes with disjoint receptive fields, power iteration in each field",
+        build="bvat.perturb.build:sbvat",
+        colour=1,
+        effort=2.0,
+        space={"alpha": _ALPHA, "beta": _BETA, "epsilon": _EPSILON, "masks": _MASKS},
+    ),
+    Method(
+        "obvat",
+        "GCN + O-BVAT",
+        "all nodes, Adam on one matrix for all (--search adam) or a few full steps (--search fast)",
+        build="bvat.perturb.build:obvat",
+        colour=2,
+        effort=6.0,
+        space={
+            "alpha": _ALPHA,
+            "beta": _BETA,
+            "masks": _MASKS,
+            "when": {
+                "search": {
+                    "adam": {
+                        "step_size": {"low": 3e-5, "high": 2e-3, "log": True},
+                        "start": {"low": 1e-4, "high": 1e-2, "log": True},
+                        "gamma": {"low": 0.1, "high": 10.0, "log": True},
+                        "reduction": {"choices": ["sum", "mean"]},
+                    },
+                    "fast": {"epsilon": {"low": 0.0003, "high": 0.05, "log": True}},
+                }
+            },
+        },
+    ),
+]
+
+METHODS: dict[str, Method] = {method.name: method for method in _ROWS}
+"""By name, in the order of tables."""
