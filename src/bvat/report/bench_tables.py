@@ -1,4 +1,4 @@
-"""The results as tables: for the terminal and as CSV files."""
+"""The results of ``bvat bench`` as tables, for the terminal and for CSV files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 Value = str | float | int | None
 
 
-class Table(NamedTuple):
-    """Rows under a header; ``name`` is that of the file."""
+class BenchTable(NamedTuple):
+    """Rows under a header; ``name`` is the name of its file."""
 
     name: str
     title: str
@@ -18,7 +18,7 @@ class Table(NamedTuple):
     rows: list[tuple[Value, ...]]
 
     def as_csv(self) -> str:
-        """Return the table as CSV, with nothing where a value is missing."""
+        """Return the table as CSV; missing values are empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.header)
@@ -26,9 +26,9 @@ class Table(NamedTuple):
         return text.getvalue()
 
 
-def all_tables(results: dict[str, Any]) -> list[Table]:
-    """Return the tables of all points that were measured."""
-    tables = [methods_table(results), pyg_table(results), spaces_table(results)]
+def all_tables(results: dict[str, Any]) -> list[BenchTable]:
+    """Return the tables of all sections that were measured."""
+    tables = [methods_table(results), pyg_table(results), spaces_table(results), compiled_table(results)]
     if results["growth"] is not None:
         tables += [growth_table(results), exponents_table(results)]
     if results["limit"] is not None:
@@ -36,9 +36,9 @@ def all_tables(results: dict[str, Any]) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def methods_table(results: dict[str, Any]) -> Table:
-    """Point 1."""
-    header = ("dataset", "method", "epoch ms", "10 %", "step ms", "step 10 %", "epoch / GCN", "step / GCN")
+def methods_table(results: dict[str, Any]) -> BenchTable:
+    """Epoch times of the methods."""
+    header = ("dataset", "method", "epoch ms", "p10", "step ms", "step p10", "epoch / GCN", "step / GCN")
     keys = ("epoch_ms", "epoch_ms_p10", "step_ms", "step_ms_p10")
     ratios = ("method_over_gcn", "method_step_over_gcn_step")
     rows: list[tuple[Value, ...]] = [
@@ -51,12 +51,14 @@ def methods_table(results: dict[str, Any]) -> Table:
         for dataset, row in results["epoch_ms"].items()
         for method in row
     ]
-    return Table("methods", "Methods (epoch = step and evaluation, step = training step alone)", header, rows)
+    return BenchTable(
+        "methods", "Methods (epoch: step and evaluation; step: training step alone)", header, rows
+    )
 
 
-def pyg_table(results: dict[str, Any]) -> Table:
-    """Point 2."""
-    header = ("dataset", "GCN", "epoch ms", "10 %", "step ms", "epoch / ours", "step / ours")
+def pyg_table(results: dict[str, Any]) -> BenchTable:
+    """Our GCN and torch_geometric's."""
+    header = ("dataset", "GCN", "epoch ms", "p10", "step ms", "epoch / ours", "step / ours")
     rows: list[tuple[Value, ...]] = []
     for dataset, measured in results["pyg"].items():
         for form, label in (("ours", "ours"), ("edge_index", "PyG edge_index"), ("sparse", "PyG sparse")):
@@ -69,11 +71,11 @@ def pyg_table(results: dict[str, Any]) -> Table:
                 rows.append(
                     (dataset, label, times["epoch_ms"], times["epoch_ms_p10"], times["step_ms"], *over)
                 )
-    return Table("pyg", "Our GCN and torch_geometric's", header, rows)
+    return BenchTable("pyg", "Our GCN and torch_geometric's", header, rows)
 
 
-def spaces_table(results: dict[str, Any]) -> Table:
-    """Point 3."""
+def spaces_table(results: dict[str, Any]) -> BenchTable:
+    """Time and memory of the perturbation spaces."""
     header = ("dataset", "method", "space", "epoch ms", "peak MiB", "process MiB", "time / factored",
               "memory / factored")  # fmt: skip
     keys = ("space_epoch_ms", "space_peak_mb", "space_process_peak_mb")
@@ -90,30 +92,40 @@ def spaces_table(results: dict[str, Any]) -> Table:
         for method, row in measured.items()
         for space in row
     ]
-    return Table("spaces", "Perturbation spaces", header, rows)
+    return BenchTable("spaces", "Perturbation spaces", header, rows)
 
 
-def growth_table(results: dict[str, Any]) -> Table:
-    """Point 4, the points."""
+def compiled_table(results: dict[str, Any]) -> BenchTable:
+    """Gain of the compiled kernels."""
+    keys = ("dataset", "method", "hidden", "plain_ms", "compiled_ms", "ratio", "plain_cpu_ms",
+            "compiled_cpu_ms", "cpu_ratio")  # fmt: skip
+    header = ("dataset", "method", "width", "plain ms", "compiled ms", "plain / compiled", "plain CPU ms",
+              "compiled CPU ms", "CPU ratio")  # fmt: skip
+    rows = [tuple(row[key] for key in keys) for row in results.get("compiled", ())]
+    return BenchTable("compiled", "Compiled kernels (epoch time)", header, rows)
+
+
+def growth_table(results: dict[str, Any]) -> BenchTable:
+    """Time and memory against size."""
     keys = ("axis", "method", "nodes", "edges", "features", "hidden", "epoch_ms", "epoch_ms_p10", "step_ms",
             "peak_mb", "process_peak_mb")  # fmt: skip
-    header = (*keys[:6], "epoch ms", "10 %", "step ms", "peak MiB", "process MiB")
+    header = (*keys[:6], "epoch ms", "p10", "step ms", "peak MiB", "process MiB")
     rows = [tuple(point[key] for key in keys) for point in results["growth"]["points"]]
-    return Table("growth", "Growth (synthetic graphs of average degree 20)", header, rows)
+    return BenchTable("growth", "Growth (synthetic graphs with average degree 20)", header, rows)
 
 
-def exponents_table(results: dict[str, Any]) -> Table:
-    """Point 4, the fitted exponents."""
+def exponents_table(results: dict[str, Any]) -> BenchTable:
+    """The fitted exponents of growth."""
     rows: list[tuple[Value, ...]] = [
         (axis, method, fitted["epoch_ms"], fitted["peak_mb"])
         for axis, row in results["growth"]["exponents"].items()
         for method, fitted in row.items()
     ]
-    return Table("exponents", "Fitted exponents", ("against", "method", "of time", "of memory"), rows)
+    return BenchTable("exponents", "Fitted exponents", ("against", "method", "of time", "of memory"), rows)
 
 
-def limit_table(results: dict[str, Any]) -> Table:
-    """Point 5."""
+def limit_table(results: dict[str, Any]) -> BenchTable:
+    """Epochs compared with the limit of the machine."""
     header = ("graph", "method", "MB moved", "MFLOP", "limit ms", "products ms", "epoch ms", "limit / epoch",
               "products / epoch")  # fmt: skip
     limit = results["limit"]
@@ -139,20 +151,20 @@ def limit_table(results: dict[str, Any]) -> Table:
         f"Limit (memory {rates['memory_gb_s']:.1f} GB/s, cache {rates['cache_gb_s']:.1f} GB/s, "
         f"dense product {rates['gflop_s']:.0f} GFLOP/s)"
     )
-    return Table("limit", title, header, rows)
+    return BenchTable("limit", title, header, rows)
 
 
 def show(results: dict[str, Any]) -> None:
     """Print all tables, and what was skipped and why."""
     from rich.box import SIMPLE
     from rich.console import Console
-    from rich.table import Table as RichTable
+    from rich.table import Table
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)
     for table in all_tables(results):
-        shown = RichTable(title=table.title, title_justify="left", box=SIMPLE)
+        shown = Table(title=table.title, title_justify="left", box=SIMPLE)
         numeric = [
             all(isinstance(row[k], int | float | None) for row in table.rows)
             for k in range(len(table.header))
