@@ -26,7 +26,7 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, list[Drawing],
     methods = _bars(ratios["method_over_gcn"], "epoch / GCN epoch", reference=1)
     yield "methods", "Epoch time of the methods, relative to a GCN", [methods], 1
     if any(ratios["pyg_over_ours"].values()):
-        forms = _bars(ratios["pyg_over_ours"], "PyG epoch / our epoch", reference=1)
+        forms = _bars(ratios["pyg_over_ours"], "PyG epoch / our epoch", log=True, reference=1)
         yield "pyg", "Epoch time of torch_geometric's GCN, relative to ours", [forms], 1
     spaces = [
         _bars(_flat(results["space_epoch_ms"]), "ms per epoch", log=True, title="time"),

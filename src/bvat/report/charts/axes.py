@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bvat.report.charts.drawing import HEIGHT, WIDTH
 from bvat.report.html import Markup, join, tag
 
-LEFT, RIGHT, TOP, BOTTOM = 60, 10, 10, 42
+LEFT, RIGHT, TOP = 60, 10, 10
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,20 @@ class Plot:
     width: float = WIDTH
     height: float = HEIGHT
 
+    @property
+    def bottom(self) -> float:
+        """The position of the horizontal axis."""
+        two_lines = self.x.label or any("\n" in name for name in self.x.names)
+        return self.height - (42 if two_lines else 24)
+
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return the position of a point in the drawing."""
-        across, up = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
-        return LEFT + self.x.at(x) * across, self.height - BOTTOM - self.y.at(y) * up
+        across, up = self.width - LEFT - RIGHT, self.bottom - TOP
+        return LEFT + self.x.at(x) * across, self.bottom - self.y.at(y) * up
 
     def frame(self) -> Markup:
         """Return grid lines, ticks, numbers and the labels of the axes."""
-        bottom, end = self.height - BOTTOM, self.width - RIGHT
+        bottom, end = self.bottom, self.width - RIGHT
         parts = []
         for value in self.y.ticks:
             y = self.at(self.x.low, value)[1]

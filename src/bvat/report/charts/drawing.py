@@ -14,8 +14,8 @@ from bvat.report.palette import DARK, LIGHT
 WIDTH, HEIGHT = 440, 290
 MARGIN, LINE_HEIGHT = 14, 18
 FONT_SIZE, TITLE_SIZE = 12, 15
-LETTER = 0.56
-"""Mean width of a letter relative to the font size: viewers use fonts of their own."""
+LETTER = 0.6
+"""Typical width of a letter relative to the font size; viewers use fonts of their own."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,20 @@ def _svg_legend(keys: Sequence[Key], width: float) -> tuple[Markup, float]:
     """Return entries from left to right, on as many lines as they need, and their height."""
     parts, x, y = [], 0.0, 0.0
     for key in keys:
-        taken = key.width + 6 + LETTER * FONT_SIZE * len(key.label)
+        taken = key.width + 6 + _width(key.label)
         if x and x + taken > width:
             x, y = 0.0, y + LINE_HEIGHT
         label = tag("text", key.label, x=key.width + 6, y=10)
         parts.append(_moved(join([key.swatch, label]), x, y))
         x += taken + 16
     return join(parts), y + LINE_HEIGHT if keys else 0.0
+
+
+def _width(text: str) -> float:
+    """Return about how wide a text is in the usual sans-serif fonts."""
+    narrow, wide = sum(c in " fijlrt.,:;'()|" for c in text), sum(c in "mwMW%" for c in text)
+    capital = sum(c.isupper() for c in text)
+    return FONT_SIZE * (LETTER * len(text) - 0.25 * narrow + 0.25 * wide + 0.06 * capital)
 
 
 def _title(title: str, width: float) -> tuple[Markup, float]:
