@@ -11,7 +11,7 @@ import pytest
 from page_checks import EVIL, check_page
 
 from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone, ticks
-from bvat.report.charts.axes import fitted_axis, log_ticks, short_number
+from bvat.report.charts.axes import fitted_axis, log_ticks, tick_label
 from bvat.report.html import Markup, page
 from bvat.report.palette import DARK, LIGHT
 
@@ -67,7 +67,7 @@ def test_places_on_axes() -> None:
 @pytest.mark.parametrize(("value", "expected"), [(0, "0"), (0.025, "0.025"), (1000, "1000"),
                                                  (30_000, "30k"), (10_000_000, "10M")])  # fmt: skip
 def test_numbers_at_ticks_are_short(value: float, expected: str) -> None:
-    assert short_number(value) == expected
+    assert tick_label(value) == expected
 
 
 def test_logarithmic_chart_leaves_out_what_is_not_positive() -> None:

@@ -12,7 +12,7 @@ from bvat.bench.epochs import settings_of
 from bvat.bench.growth import measure_growth
 from bvat.bench.limit import limit_of, machine_rates, measure_limit
 from bvat.bench.machine import machine, versions
-from bvat.bench.methods import measure_methods
+from bvat.bench.method_times import measure_methods
 from bvat.bench.plan import Plan
 from bvat.bench.pyg import measure_pyg
 from bvat.bench.ratios import all_ratios

@@ -36,7 +36,7 @@ def bench(
     from bvat.bench import plan
     from bvat.bench.run import run_bench
     from bvat.report.bench_files import check_folder, write_bench_files
-    from bvat.report.bench_tables import show
+    from bvat.report.bench_tables import print_tables
 
     if out is not None:
         check_folder(out)
@@ -52,4 +52,4 @@ def bench(
     if as_json:
         typer.echo(json.dumps(results, allow_nan=False))
     else:
-        show(results)
+        print_tables(results)

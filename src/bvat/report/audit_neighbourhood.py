@@ -117,7 +117,7 @@ def neighbourhood_legend() -> Markup:
             dot_key("same predicted class as the node", colour(OWN)),
             dot_key("predicted as the class it changes to", colour(OTHER_CLASS)),
             dot_key("any other class", colour(REST)),
-            dot_key("dark outline: labelled for training", colour(REST), outline="var(--ink)"),
+            dot_key("outlined: labelled for training", colour(REST), outline="var(--ink)"),
             dot_key("larger: more of the change is in this node's features", colour(OWN), radius=6),
         ]
     )

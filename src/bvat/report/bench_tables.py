@@ -154,7 +154,7 @@ def limit_table(results: dict[str, Any]) -> BenchTable:
     return BenchTable("limit", title, header, rows)
 
 
-def show(results: dict[str, Any]) -> None:
+def print_tables(results: dict[str, Any]) -> None:
     """Print all tables, and what was skipped and why."""
     from rich.box import SIMPLE
     from rich.console import Console

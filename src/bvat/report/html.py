@@ -89,7 +89,7 @@ def tiles(values: Mapping[str, Any]) -> Markup:
     )
 
 
-MARKS = {True: ("yes", "✓ yes"), False: ("no", "✗ no"), None: ("so", "note")}
+VERDICT_MARKS = {True: ("yes", "✓ yes"), False: ("no", "✗ no"), None: ("so", "note")}
 
 
 def claim_list(claims: Sequence[Mapping[str, Any]]) -> Markup:
@@ -97,7 +97,7 @@ def claim_list(claims: Sequence[Mapping[str, Any]]) -> Markup:
     items = [
         tag(
             "li",
-            tag("span", MARKS[c["holds"]][1], cls=f"mark {MARKS[c['holds']][0]}"),
+            tag("span", VERDICT_MARKS[c["holds"]][1], cls=f"mark {VERDICT_MARKS[c['holds']][0]}"),
             tag("span", c["text"]),
         )
         for c in claims

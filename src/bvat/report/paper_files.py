@@ -7,7 +7,7 @@ from pathlib import Path
 from bvat.data.files import write_atomic
 from bvat.report.markdown import table2_markdown
 from bvat.report.paper_charts import figure_file
-from bvat.report.paper_page import paper_page, read_results
+from bvat.report.paper_page import paper_page, read_paper_results
 
 PAGE = "report.html"
 
@@ -17,7 +17,7 @@ def write_paper_files(folder: Path) -> list[Path]:
 
     Everything is made from the JSON files in the folder, including those of earlier calls.
     """
-    results = read_results(folder)
+    results = read_paper_results(folder)
     files = {PAGE: paper_page(results)}
     if "table2" in results:
         files["table2.md"] = table2_markdown(results["table2"])

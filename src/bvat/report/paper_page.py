@@ -23,11 +23,11 @@ from bvat.report.paper_charts import figure_panels
 from bvat.training.runs import RESULT_FORMAT
 
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
-SELECTIONS = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
+SELECTION_TITLES = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
 SIGNS = {"above": "▲", "within": "●", "below": "▼"}
 
 
-def read_results(folder: Path) -> dict[str, dict[str, Any]]:
+def read_paper_results(folder: Path) -> dict[str, dict[str, Any]]:
     """Read the results in a folder, in the order of the paper."""
     found = {}
     for name in ORDER:
@@ -122,7 +122,7 @@ def _table2(result: dict[str, Any]) -> Markup:
     ]
     datasets = result["datasets"]
     titles = [about["title"] for about in datasets.values()]
-    for selection, words in SELECTIONS.items():
+    for selection, words in SELECTION_TITLES.items():
         rows = [
             [title, *[_cell(result["cells"][method][dataset], selection) for dataset in datasets]]
             for method, title in result["methods"].items()

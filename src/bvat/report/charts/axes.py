@@ -57,8 +57,8 @@ class Plot:
         for value in self.y.ticks:
             y = self.at(self.x.low, value)[1]
             parts.append(tag("path", d=f"M{LEFT} {y:.1f}H{end:g}", stroke="var(--grid)"))
-            parts.append(tag("text", short_number(value), x=LEFT - 6, y=f"{y + 4:.1f}", text_anchor="end"))
-        for value, name in zip(self.x.ticks, self.x.names or map(short_number, self.x.ticks), strict=True):
+            parts.append(tag("text", tick_label(value), x=LEFT - 6, y=f"{y + 4:.1f}", text_anchor="end"))
+        for value, name in zip(self.x.ticks, self.x.names or map(tick_label, self.x.ticks), strict=True):
             x = self.at(value, self.y.low)[0]
             parts.append(tag("path", d=f"M{x:.1f} {bottom:g}v4", stroke="var(--line)"))
             parts += [
@@ -122,11 +122,11 @@ def log_ticks(low: float, high: float) -> list[float]:
     return found[first : max(last, first + 1) + 1]
 
 
-def short_number(value: float) -> str:
+def tick_label(value: float) -> str:
     """Return a number with few digits.
 
     Example:
-        >>> [short_number(value) for value in (0.25, 1000, 300_000, 10_000_000)]
+        >>> [tick_label(value) for value in (0.25, 1000, 300_000, 10_000_000)]
         ['0.25', '1000', '300k', '10M']
     """
     if abs(value) >= 1e6:

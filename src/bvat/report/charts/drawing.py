@@ -46,7 +46,7 @@ class Drawing:
     height: float = HEIGHT
 
     def figure(self, caption: Any = "") -> Markup:
-        """Return the drawing as a figure of a page, with its title, its legend and maybe a caption."""
+        """Return the drawing as a figure of a page, with its title, its legend and an optional caption."""
         view = f"0 0 {self.width} {self.height}"
         parts = [tag("h3", self.title)] if self.title else []
         parts += [tag("svg", self.body, viewBox=view, role="img", aria_label=self.label), legend(self.keys)]

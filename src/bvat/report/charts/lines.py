@@ -11,7 +11,7 @@ from bvat.report.charts.drawing import HEIGHT, WIDTH, Drawing, Key
 from bvat.report.html import Markup, join, tag
 from bvat.report.palette import colour
 
-MARKS = (
+SHAPES = (
     "M-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0-6.8 0Z",
     "M-3-3h6v6h-6Z",
     "M0-4L3.8 3H-3.8Z",
@@ -123,7 +123,7 @@ def _piece(line: Line, path: str) -> Markup:
 
 def _mark(line: Line, x: float, y: float, hint: Markup | str = "") -> Markup:
     fill = "var(--page)" if line.dashed else colour(line.colour)
-    return tag("path", hint, d=MARKS[line.colour % len(MARKS)], transform=f"translate({x:.1f} {y:.1f})",
+    return tag("path", hint, d=SHAPES[line.colour % len(SHAPES)], transform=f"translate({x:.1f} {y:.1f})",
                fill=fill, stroke=colour(line.colour), stroke_width=1.4)  # fmt: skip
 
 
