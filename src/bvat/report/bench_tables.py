@@ -7,6 +7,7 @@ import io
 from typing import Any, NamedTuple
 
 Value = str | float | int | None
+Rows = list[tuple[Value, ...]]
 
 
 class BenchTable(NamedTuple):
@@ -15,7 +16,7 @@ class BenchTable(NamedTuple):
     name: str
     title: str
     header: tuple[str, ...]
-    rows: list[tuple[Value, ...]]
+    rows: Rows
 
     def as_csv(self) -> str:
         """Return the table as CSV; missing values are empty."""
@@ -28,66 +29,44 @@ class BenchTable(NamedTuple):
 
 def all_tables(results: dict[str, Any]) -> list[BenchTable]:
     """Return the tables of all sections that were measured."""
-    tables = [methods_table(results), pyg_table(results), spaces_table(results), compiled_table(results)]
-    if results["growth"] is not None:
-        tables += [growth_table(results), exponents_table(results)]
-    if results["limit"] is not None:
-        tables.append(limit_table(results))
-    return [table for table in tables if table.rows]
+    makers = (_methods, _pyg, _spaces, _compiled, _growth, _exponents, _limit)
+    return [table for make in makers if (table := make(results)).rows]
 
 
-def methods_table(results: dict[str, Any]) -> BenchTable:
-    """Epoch times of the methods."""
+def _methods(results: dict[str, Any]) -> BenchTable:
     header = ("dataset", "method", "epoch ms", "p10", "step ms", "step p10", "epoch / GCN", "step / GCN")
-    keys = ("epoch_ms", "epoch_ms_p10", "step_ms", "step_ms_p10")
-    ratios = ("method_over_gcn", "method_step_over_gcn_step")
-    rows: list[tuple[Value, ...]] = [
-        (
-            dataset,
-            method,
-            *(results[key][dataset][method] for key in keys),
-            *(results["ratios"][key][dataset][method] for key in ratios),
-        )
+    columns = [results[key] for key in ("epoch_ms", "epoch_ms_p10", "step_ms", "step_ms_p10")]
+    columns += [results["ratios"][key] for key in ("method_over_gcn", "method_step_over_gcn_step")]
+    rows: Rows = [
+        (dataset, method, *(column[dataset][method] for column in columns))
         for dataset, row in results["epoch_ms"].items()
         for method in row
     ]
-    return BenchTable(
-        "methods", "Methods (epoch: step and evaluation; step: training step alone)", header, rows
-    )
+    title = "Methods (epoch: step and evaluation; step: training step alone)"
+    return BenchTable("methods", title, header, rows)
 
 
-def pyg_table(results: dict[str, Any]) -> BenchTable:
-    """Our GCN and torch_geometric's."""
+def _pyg(results: dict[str, Any]) -> BenchTable:
     header = ("dataset", "GCN", "epoch ms", "p10", "step ms", "epoch / ours", "step / ours")
-    rows: list[tuple[Value, ...]] = []
-    for dataset, measured in results["pyg"].items():
-        for form, label in (("ours", "ours"), ("edge_index", "PyG edge_index"), ("sparse", "PyG sparse")):
-            if form in measured:
-                times = measured[form]
-                over = (
-                    results["ratios"][key][dataset].get(form, 1.0)
-                    for key in ("pyg_over_ours", "pyg_step_over_ours")
-                )
-                rows.append(
-                    (dataset, label, times["epoch_ms"], times["epoch_ms_p10"], times["step_ms"], *over)
-                )
+    keys = ("epoch_ms", "epoch_ms_p10", "step_ms")
+    ratios = [results["ratios"][key] for key in ("pyg_over_ours", "pyg_step_over_ours")]
+    labels = {"ours": "ours", "edge_index": "PyG edge_index", "sparse": "PyG sparse"}
+    rows: Rows = [
+        (dataset, label, *(measured[form][key] for key in keys), *(r[dataset].get(form, 1.0) for r in ratios))
+        for dataset, measured in results["pyg"].items()
+        for form, label in labels.items()
+        if form in measured
+    ]
     return BenchTable("pyg", "Our GCN and torch_geometric's", header, rows)
 
 
-def spaces_table(results: dict[str, Any]) -> BenchTable:
-    """Time and memory of the perturbation spaces."""
+def _spaces(results: dict[str, Any]) -> BenchTable:
     header = ("dataset", "method", "space", "epoch ms", "peak MiB", "process MiB", "time / factored",
               "memory / factored")  # fmt: skip
-    keys = ("space_epoch_ms", "space_peak_mb", "space_process_peak_mb")
-    ratios = ("space_over_factored", "space_memory_over_factored")
-    rows: list[tuple[Value, ...]] = [
-        (
-            dataset,
-            method,
-            space,
-            *(results[key][dataset][method][space] for key in keys),
-            *(results["ratios"][key][dataset][method][space] for key in ratios),
-        )
+    columns = [results[key] for key in ("space_epoch_ms", "space_peak_mb", "space_process_peak_mb")]
+    columns += [results["ratios"][key] for key in ("space_over_factored", "space_memory_over_factored")]
+    rows: Rows = [
+        (dataset, method, space, *(column[dataset][method][space] for column in columns))
         for dataset, measured in results["space_epoch_ms"].items()
         for method, row in measured.items()
         for space in row
@@ -95,63 +74,53 @@ def spaces_table(results: dict[str, Any]) -> BenchTable:
     return BenchTable("spaces", "Perturbation spaces", header, rows)
 
 
-def compiled_table(results: dict[str, Any]) -> BenchTable:
-    """Gain of the compiled kernels."""
-    keys = ("dataset", "method", "hidden", "plain_ms", "compiled_ms", "ratio", "plain_cpu_ms",
-            "compiled_cpu_ms", "cpu_ratio")  # fmt: skip
-    header = ("dataset", "method", "width", "plain ms", "compiled ms", "plain / compiled", "plain CPU ms",
-              "compiled CPU ms", "CPU ratio")  # fmt: skip
-    rows = [tuple(row[key] for key in keys) for row in results.get("compiled", ())]
-    return BenchTable("compiled", "Compiled kernels (epoch time)", header, rows)
+def _compiled(results: dict[str, Any]) -> BenchTable:
+    columns = {
+        "dataset": "dataset", "method": "method", "width": "hidden", "plain ms": "plain_ms",
+        "compiled ms": "compiled_ms", "plain / compiled": "ratio", "plain CPU ms": "plain_cpu_ms",
+        "compiled CPU ms": "compiled_cpu_ms", "CPU ratio": "cpu_ratio",
+    }  # fmt: skip
+    rows = [tuple(row[key] for key in columns.values()) for row in results.get("compiled", ())]
+    return BenchTable("compiled", "Compiled kernels (epoch time)", tuple(columns), rows)
 
 
-def growth_table(results: dict[str, Any]) -> BenchTable:
-    """Time and memory against size."""
-    keys = ("axis", "method", "nodes", "edges", "features", "hidden", "epoch_ms", "epoch_ms_p10", "step_ms",
-            "peak_mb", "process_peak_mb")  # fmt: skip
-    header = (*keys[:6], "epoch ms", "p10", "step ms", "peak MiB", "process MiB")
-    rows = [tuple(point[key] for key in keys) for point in results["growth"]["points"]]
-    return BenchTable("growth", "Growth (synthetic graphs with average degree 20)", header, rows)
+def _growth(results: dict[str, Any]) -> BenchTable:
+    columns = {
+        "axis": "axis", "method": "method", "nodes": "nodes", "edges": "edges", "features": "features",
+        "hidden": "hidden", "epoch ms": "epoch_ms", "p10": "epoch_ms_p10", "step ms": "step_ms",
+        "peak MiB": "peak_mb", "process MiB": "process_peak_mb",
+    }  # fmt: skip
+    points = results["growth"]["points"] if results["growth"] else ()
+    rows = [tuple(point[key] for key in columns.values()) for point in points]
+    return BenchTable("growth", "Growth (synthetic graphs with average degree 20)", tuple(columns), rows)
 
 
-def exponents_table(results: dict[str, Any]) -> BenchTable:
-    """The fitted exponents of growth."""
-    rows: list[tuple[Value, ...]] = [
+def _exponents(results: dict[str, Any]) -> BenchTable:
+    exponents = results["growth"]["exponents"] if results["growth"] else {}
+    rows: Rows = [
         (axis, method, fitted["epoch_ms"], fitted["peak_mb"])
-        for axis, row in results["growth"]["exponents"].items()
+        for axis, row in exponents.items()
         for method, fitted in row.items()
     ]
     return BenchTable("exponents", "Fitted exponents", ("against", "method", "of time", "of memory"), rows)
 
 
-def limit_table(results: dict[str, Any]) -> BenchTable:
-    """Epochs compared with the limit of the machine."""
+def _limit(results: dict[str, Any]) -> BenchTable:
     header = ("graph", "method", "MB moved", "MFLOP", "limit ms", "products ms", "epoch ms", "limit / epoch",
               "products / epoch")  # fmt: skip
     limit = results["limit"]
+    if limit is None:
+        return BenchTable("limit", "Limit", header, [])
     found = [(dataset, name, row) for dataset, each in limit["datasets"].items()
              for name, row in each["methods"].items()]  # fmt: skip
     found += [(f"{row['edges']} edges", row["method"], row) for row in limit["growth"]]
-    rows: list[tuple[Value, ...]] = [
-        (
-            graph,
-            method,
-            row["bytes"] / 1e6,
-            row["flops"] / 1e6,
-            row["limit_ms"],
-            row.get("products_ms"),
-            row["epoch_ms"],
-            row["fraction"],
-            row.get("products_fraction"),
-        )
+    keys = ("limit_ms", "products_ms", "epoch_ms", "fraction", "products_fraction")
+    rows: Rows = [
+        (graph, method, row["bytes"] / 1e6, row["flops"] / 1e6, *(row.get(key) for key in keys))
         for graph, method, row in found
     ]
-    rates = limit["rates"]
-    title = (
-        f"Limit (memory {rates['memory_gb_s']:.1f} GB/s, cache {rates['cache_gb_s']:.1f} GB/s, "
-        f"dense product {rates['gflop_s']:.0f} GFLOP/s)"
-    )
-    return BenchTable("limit", title, header, rows)
+    title = "Limit (memory {memory_gb_s:.1f} GB/s, cache {cache_gb_s:.1f} GB/s, dense {gflop_s:.0f} GFLOP/s)"
+    return BenchTable("limit", title.format(**limit["rates"]), header, rows)
 
 
 def print_tables(results: dict[str, Any]) -> None:
@@ -165,14 +134,11 @@ def print_tables(results: dict[str, Any]) -> None:
         console = Console(width=120)
     for table in all_tables(results):
         shown = Table(title=table.title, title_justify="left", box=SIMPLE)
-        numeric = [
-            all(isinstance(row[k], int | float | None) for row in table.rows)
-            for k in range(len(table.header))
-        ]
         rows = [tuple(map(_short, row)) for row in table.rows]
         for k, title in enumerate(table.header):
+            numeric = all(isinstance(row[k], int | float | None) for row in table.rows)
             widest = max(len(row[k]) for row in rows)
-            shown.add_column(title, justify="right" if numeric[k] else "left", min_width=widest)
+            shown.add_column(title, justify="right" if numeric else "left", min_width=widest)
         for cells in rows:
             shown.add_row(*cells)
         console.print(shown)

@@ -69,17 +69,8 @@ def write_run_page(
 
 def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapping[str, Any]) -> str:
     """Return the command that reproduces a run; options whose value is None are omitted."""
-    parts = [
-        "bvat",
-        "train",
-        dataset,
-        "--method",
-        method,
-        "--seeds",
-        str(len(seeds)),
-        "--seed",
-        str(seeds[0]),
-    ]
+    parts = ["bvat", "train", dataset, "--method", method]
+    parts += ["--seeds", str(len(seeds)), "--seed", str(seeds[0])]
     for name, value in options.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
