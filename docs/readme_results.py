@@ -1,18 +1,20 @@
-"""Put the results into the README, between its markers: python docs/readme_results.py"""
+"""Insert the results into the README, between its markers: python docs/readme_results.py"""
 
 import json
 from pathlib import Path
 
+from bvat.bench.plan import ROWS
+
 ROOT = Path(__file__).parents[1]
-METHODS = {"sbvat": "S-BVAT", "obvat": "O-BVAT, 10 steps", "obvat-fast": "O-BVAT, fast search", "vat": "VAT"}
+SHOWN = ("vat", "sbvat", "obvat", "obvat-fast")
 
 
 def speed(bench: dict) -> str:
-    """Return epochs over a GCN's epoch, and torch_geometric's GCN over ours, as a table."""
+    """Return a table of epoch times relative to a GCN, and of torch_geometric's GCN relative to ours."""
     ratios, datasets = bench["ratios"], list(bench["epoch_ms"])
     rows = [
-        (f"{title} / GCN", [ratios["method_over_gcn"][name].get(method) for name in datasets])
-        for method, title in METHODS.items()
+        (f"{ROWS[row].title} / GCN", [ratios["method_over_gcn"][name].get(row) for name in datasets])
+        for row in SHOWN
     ]
     rows += [
         (f"PyG's GCN ({form}) / GCN", [ratios["pyg_over_ours"].get(name, {}).get(form) for name in datasets])
@@ -20,10 +22,10 @@ def speed(bench: dict) -> str:
     ]
     dense = [ratios["space_over_factored"].get(name, {}).get("obvat", {}).get("dense") for name in datasets]
     rows.append(("O-BVAT: dense / factored", dense))
-    lines = ["| epoch time, ratio | " + " | ".join(datasets) + " |", "|---|" + "---:|" * len(datasets)]
+    lines = ["| ratio of epoch times | " + " | ".join(datasets) + " |", "|---|" + "---:|" * len(datasets)]
     lines += [f"| {title} | " + " | ".join(map(_number, values)) + " |" for title, values in rows]
     epochs = ", ".join(f"{name} {_number(row['gcn'])} ms" for name, row in bench["epoch_ms"].items())
-    return "\n".join(lines) + f"\n\nMedians of one run, one thread. A GCN's epoch: {epochs}.\n"
+    return "\n".join(lines) + f"\n\nMedians of one run with one thread. Epoch time of the GCN: {epochs}.\n"
 
 
 def _number(value: float | None) -> str:
@@ -42,7 +44,7 @@ def sections() -> dict[str, str]:
 
 
 def with_results(text: str) -> str:
-    """Return the README with the results of today."""
+    """Return the README with the current results."""
     for name, content in sections().items():
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
         before, _, rest = text.partition(start)

@@ -8,10 +8,10 @@ import pytest
 
 from bvat.bench import growth, spaces
 from bvat.bench.cell import measure
-from bvat.bench.plan import METHODS, SPACES, Effort, Growth, Plan
+from bvat.bench.plan import ROWS, SPACES, Budget, Growth, Plan
 from bvat.data import save_graph, synthetic_graph
 
-FEW = Effort(warmup=1, rounds=2, seconds=0.0, least=2)
+FEW = Budget(warmup=1, rounds=2, seconds=0.0, min_rounds=2)
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +25,15 @@ def graph_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan(graph_file: Path) -> Plan:
     return Plan(
         datasets=(str(graph_file),),
-        methods=METHODS,
+        methods=tuple(ROWS),
         spaces=SPACES,
-        method_effort=FEW,
-        pyg_effort=FEW,
-        space_effort=FEW,
+        method_budget=FEW,
+        pyg_budget=FEW,
+        space_budget=FEW,
         memory_epochs=1,
+        compiled_datasets=("tiny",),
+        compiled_widths=(8, 16),
+        compiled_budget=FEW,
         growth=Growth(
             edges=(1600, 3200, 6400),
             features=(50, 100),
@@ -38,14 +41,14 @@ def plan(graph_file: Path) -> Plan:
             base_edges=1600,
             base_features=100,
             fit_edges_from=3200,
-            effort=FEW,
+            budget=FEW,
         ),
     )
 
 
 @pytest.fixture
 def _cells_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure cells without a process each; one test elsewhere starts a real one."""
+    """Measure cells in this process; another test starts a real one."""
     monkeypatch.setattr(spaces, "run_cell", measure)
     monkeypatch.setattr(growth, "run_cell", measure)
     monkeypatch.setattr(spaces.os, "cpu_count", lambda: 1)

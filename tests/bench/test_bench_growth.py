@@ -49,18 +49,18 @@ def test_small_graphs_do_not_enter_the_exponent_of_edges() -> None:
     assert fitted["hidden"]["obvat"] == {"epoch_ms": None, "peak_mb": None}
 
 
-def test_a_point_that_fails_is_told_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_point_that_fails_is_reported_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def fake(cell: Any) -> dict[str, Any]:
         edges = cell.source["edges"]
         return {"reason": "too large"} if edges == 10**7 else {"epoch_ms": edges / 1e3, "peak_mb": 1.0}
 
     monkeypatch.setattr(module, "run_cell", fake)
-    told: list[str] = []
-    result, failed = measure_growth(Growth(features=(), hidden=(), methods=("obvat",)), told.append)
+    logged: list[str] = []
+    result, failed = measure_growth(Growth(features=(), hidden=(), methods=("obvat",)), logged.append)
     assert [point["edges"] for point in result["points"]][-1] == 3 * 10**6
     assert failed == ["growth, obvat at edges 10000000: too large"]
     assert result["exponent"] == pytest.approx(1.0)
-    assert len(told) == len(Growth().edges)
+    assert len(logged) == len(Growth().edges)
 
 
 def test_the_point_where_the_axes_meet_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:

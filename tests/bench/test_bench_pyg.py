@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bvat.bench.plan import Effort, Plan
+from bvat.bench.plan import Budget, Plan
 from bvat.bench.pyg import MISSING, PygGCN, import_pyg, measure_pyg, pyg_features, sparse_form
 from bvat.bench.run import run_bench
 from bvat.data import synthetic_graph
@@ -51,7 +51,7 @@ def test_both_sides_are_the_same_model(
 def test_both_forms_and_ours_are_measured(tiny: Graph) -> None:
     if import_pyg() is None:
         pytest.skip("torch_geometric is not installed")
-    measured = measure_pyg(tiny, "tiny", Effort(warmup=1, rounds=2, seconds=0.0, least=2))
+    measured = measure_pyg(tiny, "tiny", Budget(warmup=1, rounds=2, seconds=0.0, min_rounds=2))
     for name in ("ours", "edge_index", "sparse"):
         assert 0 < measured[name]["step_ms_p10"] <= measured[name]["epoch_ms"]
     assert measured["features"] == "dense"

@@ -17,7 +17,7 @@ import bvat
 from bvat.audit.tables import AUDIT_COLUMNS
 from bvat.data import save_graph
 from bvat.inference import open_run
-from bvat.report.audit import less_fragile
+from bvat.report.audit_page import less_fragile
 
 Call = Callable[[list[str]], tuple[int, str, str]]
 

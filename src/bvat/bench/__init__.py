@@ -1,1 +1,1 @@
-"""The benchmark: what methods, models, spaces and sizes cost, measured side by side (``bvat bench``)."""
+"""Time and memory of methods, spaces, sizes and compiled kernels, measured side by side (``bvat bench``)."""

@@ -1,7 +1,7 @@
-"""One measurement in a process of its own, so that its peak memory is nobody else's.
+"""One measurement in its own process, so that the peak memory is that of the measurement alone.
 
-The parent calls :func:`run_cell`; the child reads what to do as JSON from standard input and writes what it
-measured as JSON to standard output (``python -m bvat.bench.cell``).
+The parent calls :func:`run_cell`; the child reads the cell as JSON from standard input and writes the
+result as JSON to standard output (``python -m bvat.bench.cell``).
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from bvat.bench.plan import Effort
+from bvat.bench.plan import Budget
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What to train and measure: ``source`` is a data set, or the arguments of ``synthetic_graph``."""
+    """What to train and measure; ``source`` is a data set or the arguments of ``synthetic_graph``."""
 
     source: str | dict[str, Any]
     settings: dict[str, Any]
-    effort: Effort
+    budget: Budget
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
-    """Measure in a fresh process; ``{"reason": text}`` when that process fails.
+    """Measure in a new process; return ``{"reason": text}`` if that process fails.
 
     Returns:
-        the times of :meth:`Times.summary`; ``peak_mb``, the most memory during training over what the
-        process held before it read the graph; ``process_peak_mb``, the most memory of the whole process from
-        start to end; ``sizes``, see :class:`bvat.bench.work.Sizes`; ``settings``, as given.
+        the times of :meth:`Times.summary`; ``peak_mb``, the peak memory during training minus what the
+        process held before it read the graph; ``process_peak_mb``, the peak memory of the process from start
+        to end; ``sizes``, see :class:`bvat.bench.cost.Sizes`; ``settings``, as given.
     """
     done = subprocess.run(
         [sys.executable, "-m", "bvat.bench.cell"],
@@ -48,27 +48,27 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """Do what a cell says, in this process."""
+    """Measure a cell in this process."""
     import torch
 
+    from bvat.bench.cost import Sizes
     from bvat.bench.epochs import epoch_action
     from bvat.bench.timing import interleave
-    from bvat.bench.work import Sizes
     from bvat.data import load, synthetic_graph
     from bvat.training.memory import current_mb, peak_mb, reset_peak
     from bvat.training.settings import Settings
 
     torch.set_num_threads(1)
     settings = Settings(**cell.settings)
-    # what is loaded on first use (kernels, libraries) belongs to the process, not to this graph
+    # kernels and libraries loaded on first use belong to the process, not to this graph
     small = replace(settings, hidden=16, count=5)
     few = synthetic_graph(nodes=200, edges=400, features=40, classes=4, train_per_class=5)
-    interleave({"": epoch_action(few, small)}, Effort(warmup=1, rounds=1, least=1))
+    interleave({"": epoch_action(few, small)}, Budget(warmup=1, rounds=1, min_rounds=1))
     baseline = current_mb()
     graph = synthetic_graph(**cell.source) if isinstance(cell.source, dict) else load(cell.source)
     highest = peak_mb()
     reset_peak()
-    times = interleave({"": epoch_action(graph, settings)}, cell.effort)[""]
+    times = interleave({"": epoch_action(graph, settings)}, cell.budget)[""]
     peak = peak_mb()
     return {
         **times.summary(),
@@ -82,7 +82,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 def main() -> None:
     """Read a cell from standard input, measure it and write the result to standard output."""
     given = json.load(sys.stdin)
-    cell = Cell(given["source"], given["settings"], Effort(**given["effort"]))
+    cell = Cell(given["source"], given["settings"], Budget(**given["budget"]))
     sys.stdout.write(json.dumps(measure(cell)) + "\n")
 
 

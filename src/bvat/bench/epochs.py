@@ -1,9 +1,10 @@
-"""Epochs to be timed: the same ``run_epoch`` that ``bvat train`` calls."""
+"""Epochs to time: the same ``run_epoch`` that ``bvat train`` calls."""
 
 from __future__ import annotations
 
 import torch
 
+from bvat.bench.plan import ROWS
 from bvat.bench.timing import Action
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
@@ -12,16 +13,9 @@ from bvat.training.settings import Settings, preset
 
 
 def settings_of(dataset: str, method: str) -> Settings:
-    """Return the preset of a method.
-
-    ``obvat`` is with ten steps of Adam, also where the preset has the fast search; ``obvat-fast`` with one
-    full step that reuses the clean pass's projection.
-    """
-    if method == "obvat":
-        return preset(dataset, method, search="adam", steps=10)
-    if method == "obvat-fast":
-        return preset(dataset, "obvat", search="fast", steps=1, masks="reuse")
-    return preset(dataset, method)
+    """Return the settings of a row of the benchmark on a data set."""
+    row = ROWS[method]
+    return preset(dataset, row.method, **row.overrides)
 
 
 def start(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
@@ -39,6 +33,6 @@ def start(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
 
 
 def epoch_action(graph: Graph, settings: Settings) -> Action:
-    """Return an action that makes the next epoch (step and evaluation) and tells the time of the step."""
+    """Return an action that runs the next epoch (step and evaluation) and returns the time of the step."""
     state = start(graph, settings)
     return lambda: run_epoch(state, graph, settings)["ms"]

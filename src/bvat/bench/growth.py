@@ -1,4 +1,4 @@
-"""Point 4: how time and memory of an epoch grow with edges, features and hidden units."""
+"""How the time and memory of an epoch grow with edges, features and hidden units."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bvat.bench.plan import Growth
 
 AXES = ("edges", "features", "hidden")
 EDGES_PER_NODE = 10
-"""Undirected, so that the average degree is 20."""
+"""Undirected edges, so that the average degree is 20."""
 
 
 def fit_exponent(x: list[float], y: list[float]) -> float | None:
-    """Return b of ``y = a x^b`` by least squares on the logarithms; None from fewer than two points."""
+    """Fit b of ``y = a x^b`` by least squares on the logarithms; None for fewer than two sizes."""
     pairs = [(math.log(u), math.log(v)) for u, v in zip(x, y, strict=True) if u > 0 and v > 0]
     if len({u for u, _ in pairs}) < 2:
         return None
@@ -27,7 +27,7 @@ def fit_exponent(x: list[float], y: list[float]) -> float | None:
 
 
 def points(growth: Growth) -> Iterator[dict[str, Any]]:
-    """Yield axis, method, nodes, edges, features and hidden of every point, small ones first."""
+    """Yield axis, method, nodes, edges, features and hidden units of every point, small ones first."""
     for axis in AXES:
         for value in sorted(getattr(growth, axis)):
             base = {name: getattr(growth, f"base_{name}") for name in AXES} | {axis: value}
@@ -35,12 +35,12 @@ def points(growth: Growth) -> Iterator[dict[str, Any]]:
                 yield {"axis": axis, "method": method, "nodes": base["edges"] // EDGES_PER_NODE, **base}
 
 
-def measure_growth(growth: Growth, report: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:
-    """Measure every point in a process of its own.
+def measure_growth(growth: Growth, log: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:
+    """Measure every point in its own process.
 
     Returns:
         ``{"points": [...], "exponents": {axis: {method: {"epoch_ms": b, "peak_mb": b}}}, "exponent": b}``,
-        the last that of O-BVAT's epoch time against edges; and what failed and why.
+        the last one for O-BVAT's epoch time against edges; and what failed and why.
     """
     measured: list[dict[str, Any]] = []
     failed: list[str] = []
@@ -48,7 +48,7 @@ def measure_growth(growth: Growth, report: Callable[[str], None]) -> tuple[dict[
     for point in points(growth):
         what = tuple(value for name, value in point.items() if name != "axis")
         if what not in known:  # the three axes meet in one point
-            report(
+            log(
                 "growth: {method}, {nodes} nodes, {edges} edges, {features} features, hidden {hidden}".format(
                     **point
                 )
@@ -66,7 +66,7 @@ def measure_growth(growth: Growth, report: Callable[[str], None]) -> tuple[dict[
 
 
 def fit_all(measured: list[dict[str, Any]], growth: Growth) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Return the exponents of time and memory along each axis; against edges from ``fit_edges_from`` on."""
+    """Fit the exponents of time and memory along each axis; for edges, from ``fit_edges_from`` on."""
     exponents: dict[str, dict[str, dict[str, float | None]]] = {}
     for axis in AXES:
         low = growth.fit_edges_from if axis == "edges" else 0
@@ -88,4 +88,4 @@ def _cell(point: dict[str, Any], growth: Growth) -> Cell:
         "classes": growth.classes,
     }
     settings = replace(settings_of("synthetic", point["method"]), hidden=point["hidden"])
-    return Cell(source, settings.as_dict(), growth.effort)
+    return Cell(source, settings.as_dict(), growth.budget)

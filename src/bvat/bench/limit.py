@@ -1,9 +1,9 @@
-"""Point 5: how far an epoch is from what the machine could do.
+"""How far an epoch is from what the machine could do.
 
-The limit of an epoch is the longer of two times: its bytes (see :mod:`bvat.bench.work`) at the measured
-memory bandwidth, and its flops at the measured rate of a dense product. Beside it stands what the sparse
-products of the epoch take when they are run alone. Small graphs stay in the caches, which are faster than
-memory (``cache_gb_s``): their limit is lower still.
+The limit of an epoch is the longer of two times: its bytes (see :mod:`bvat.bench.cost`) at the measured
+memory bandwidth, and its flops at the measured rate of a dense product. It is reported together with the time
+of the sparse products alone. Small graphs stay in the caches, which are faster than memory (``cache_gb_s``):
+their limit is even lower.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from bvat.bench.plan import Effort
+from bvat.bench.cost import Sizes, cost_of, counts_of
+from bvat.bench.plan import Budget
 from bvat.bench.timing import interleave
-from bvat.bench.work import Sizes, Work, counts_of, work_of
 from bvat.graph import Graph
 from bvat.training.settings import Settings
 
 LARGE, SMALL = 2**25, 2**14
-"""Numbers in an array that no cache holds (128 MiB), and in one that any cache does (64 KiB)."""
+"""Numbers in an array that fits into no cache (128 MiB), and in one that fits into any (64 KiB)."""
 
 
 def machine_rates(large: int = LARGE, repeats: int = 7) -> dict[str, float]:
@@ -44,16 +44,16 @@ def machine_rates(large: int = LARGE, repeats: int = 7) -> dict[str, float]:
 def limit_of(
     sizes: Sizes, settings: Settings, epoch_ms: float, rates: dict[str, float]
 ) -> dict[str, Any] | None:
-    """Return bytes, flops, the limit in milliseconds and the share of it that is reached; None for S-BVAT."""
+    """Return bytes, flops, the limit in ms and its share of the epoch; None if the cost is unknown."""
     counts = counts_of(settings)
     if counts is None:
         return None
-    work: Work = work_of(sizes, counts)
-    by_bytes = work.bytes / rates["memory_gb_s"] / 1e6
-    by_flops = work.flops / rates["gflop_s"] / 1e6
+    cost = cost_of(sizes, counts)
+    by_bytes = cost.bytes / rates["memory_gb_s"] / 1e6
+    by_flops = cost.flops / rates["gflop_s"] / 1e6
     return {
-        "bytes": work.bytes,
-        "flops": work.flops,
+        "bytes": cost.bytes,
+        "flops": cost.flops,
         "bytes_ms": by_bytes,
         "flops_ms": by_flops,
         "limit_ms": max(by_bytes, by_flops),
@@ -63,9 +63,9 @@ def limit_of(
 
 
 def measure_limit(
-    graph: Graph, methods: dict[str, dict[str, Any]], rates: dict[str, float], effort: Effort
+    graph: Graph, methods: dict[str, dict[str, Any]], rates: dict[str, float], budget: Budget
 ) -> dict[str, Any]:
-    """Hold the epochs of one graph against the limit and against their sparse products alone.
+    """Compare the epochs on one graph with the limit and with their sparse products alone.
 
     Args:
         methods: what :func:`measure_methods` returned.
@@ -77,7 +77,7 @@ def measure_limit(
     """
     settings = {name: Settings(**measured["settings"]) for name, measured in methods.items()}
     sizes = Sizes.of(graph, next(iter(settings.values())))
-    product_ms = measure_products(graph, sizes, effort)
+    product_ms = measure_products(graph, sizes, budget)
     rows: dict[str, Any] = {}
     for name, chosen in settings.items():
         row, counts = limit_of(sizes, chosen, methods[name]["epoch_ms"], rates), counts_of(chosen)
@@ -87,7 +87,7 @@ def measure_limit(
     return {"sizes": asdict(sizes), "product_ms": product_ms, "methods": rows}
 
 
-def measure_products(graph: Graph, sizes: Sizes, effort: Effort) -> dict[str, float]:
+def measure_products(graph: Graph, sizes: Sizes, budget: Budget) -> dict[str, float]:
     """Return the median milliseconds of Â times (N, H) and (N, w), X times (D, H), Xᵀ times (N, H)."""
     x, a = graph.features, graph.propagation
     by_node, narrow = torch.rand(sizes.nodes, sizes.hidden), torch.rand(sizes.nodes, sizes.narrow)
@@ -98,7 +98,7 @@ def measure_products(graph: Graph, sizes: Sizes, effort: Effort) -> dict[str, fl
         "x": lambda: x.product(by_feature),
         "xt": lambda: x.transposed_product(by_node),
     }
-    times = interleave({name: _no_part(product) for name, product in products.items()}, effort)
+    times = interleave({name: _no_part(product) for name, product in products.items()}, budget)
     return {name: each.summary()["epoch_ms"] for name, each in times.items()}
 
 

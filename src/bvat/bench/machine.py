@@ -1,4 +1,4 @@
-"""What a result depends on besides the code: versions and the machine, without names and paths."""
+"""What a result depends on besides the code: versions and hardware, without names and paths."""
 
 from __future__ import annotations
 

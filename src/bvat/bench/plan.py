@@ -1,31 +1,56 @@
-"""What a benchmark measures, and how often. This module imports nothing heavy."""
+"""What a benchmark measures, and for how long."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-METHODS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "obvat-fast")
-"""The training methods, and O-BVAT with the fast search."""
+from bvat.perturb.methods import METHODS
+
 SPACES = ("factored", "sparse", "dense")
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How long to measure: warm-up rounds, then rounds until there are enough or the time is over."""
+class BenchRow:
+    """A method, or a variant of one, in the tables and charts of the benchmark."""
+
+    method: str
+    title: str
+    colour: int
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """Settings that differ from the preset."""
+
+
+ROWS = {name: BenchRow(name, method.short, method.colour) for name, method in METHODS.items()}
+ROWS["obvat"] = BenchRow(
+    "obvat", "O-BVAT, 10 steps", METHODS["obvat"].colour, {"search": "adam", "steps": 10}
+)
+ROWS["obvat-fast"] = BenchRow(
+    "obvat",
+    "O-BVAT, fast search",
+    min(set(range(8)) - {method.colour for method in METHODS.values()}, default=5),
+    {"search": "fast", "steps": 1, "masks": "reuse"},
+)
+"""The methods with their presets, except O-BVAT: ten steps of Adam, and one full step of the fast search that
+reuses the projection of the clean pass."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to measure: warm-up rounds, then rounds until there are enough or the time is up."""
 
     warmup: int = 5
     rounds: int = 200
     seconds: float = 60.0
-    least: int = 5
-    """Rounds that are made however long they take."""
+    min_rounds: int = 5
+    """Rounds that are run however long they take."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """The sizes of the synthetic graphs; each axis is varied with the rest as in the other fields.
+    """The sizes of the synthetic graphs; each axis is varied while the others keep their ``base`` value.
 
-    Nodes are edges / 10, so that the average degree is 20.
+    There are edges / 10 nodes, so that the average degree is 20.
     """
 
     edges: tuple[int, ...] = (10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
@@ -38,24 +63,28 @@ class Growth:
     classes: int = 8
     fit_edges_from: int = 100_000
     """The exponent against edges is fitted from here on; below, fixed costs hide the growth."""
-    effort: Effort = Effort(warmup=1, rounds=30, seconds=5.0, least=2)
+    budget: Budget = Budget(warmup=1, rounds=30, seconds=5.0, min_rounds=2)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure; ``growth`` None and ``limit`` False leave out points 4 and 5."""
+    """What to measure; ``growth`` None and ``limit`` False skip those sections."""
 
     datasets: tuple[str, ...] = ("cora", "citeseer", "pubmed", "nell")
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...] = tuple(ROWS)
     space_methods: tuple[str, ...] = ("vat", "sbvat", "obvat")
     spaces: tuple[str, ...] = SPACES
-    dense_at_most_gb: float = 4.0
-    """A dense perturbation that takes more than this a copy is skipped."""
-    method_effort: Effort = Effort(seconds=30.0)
-    pyg_effort: Effort = Effort(warmup=2, rounds=100, seconds=12.0)
-    space_effort: Effort = Effort(warmup=1, rounds=50, seconds=8.0, least=3)
+    max_dense_gb: float = 4.0
+    """A dense perturbation that takes more than this per copy is skipped."""
+    method_budget: Budget = Budget(seconds=30.0)
+    pyg_budget: Budget = Budget(warmup=2, rounds=100, seconds=12.0)
+    space_budget: Budget = Budget(warmup=1, rounds=50, seconds=8.0, min_rounds=3)
     memory_epochs: int = 3
     search_datasets: tuple[str, ...] = ("cora", "citeseer", "pubmed")
+    compiled_datasets: tuple[str, ...] = ("cora", "pubmed")
+    compiled_widths: tuple[int, ...] = (16, 32, 64, 128, 256)
+    compiled_budget: Budget = Budget(warmup=2, rounds=100, seconds=3.0, min_rounds=5)
+    """For each pair of plain and compiled."""
     growth: Growth | None = Growth()
     limit: bool = True
 
@@ -67,11 +96,14 @@ class Plan:
 FULL = Plan()
 QUICK = Plan(
     datasets=("cora", "pubmed"),
-    method_effort=Effort(seconds=8.0),
-    pyg_effort=Effort(warmup=1, rounds=50, seconds=4.0, least=3),
-    space_effort=Effort(warmup=1, rounds=30, seconds=2.0, least=2),
+    method_budget=Budget(seconds=8.0),
+    pyg_budget=Budget(warmup=1, rounds=50, seconds=4.0, min_rounds=3),
+    space_budget=Budget(warmup=1, rounds=30, seconds=2.0, min_rounds=2),
     memory_epochs=2,
     search_datasets=(),
+    compiled_datasets=("cora",),
+    compiled_widths=(16, 64),
+    compiled_budget=Budget(warmup=2, rounds=50, seconds=1.0, min_rounds=3),
     growth=None,
     limit=False,
 )

@@ -1,9 +1,9 @@
-"""Point 2: our GCN against the GCN of torch_geometric, on one graph.
+"""Our GCN and the GCN of torch_geometric, on one graph.
 
-Both make the same step: two layers without bias, dropout before each, cross-entropy on the training nodes,
+Both take the same step: two layers without bias, dropout before each, cross-entropy on the training nodes,
 backward, Adam with L2 on the first layer; and the same evaluation after it. torch_geometric keeps the
-normalised adjacency (``cached=True``) and gets its features dense, as its users have them, unless they would
-not fit: then as a torch CSR tensor.
+normalised adjacency (``cached=True``) and gets dense features, as is usual, unless they would not fit: then a
+torch CSR tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bvat.bench.epochs import epoch_action
-from bvat.bench.plan import Effort
+from bvat.bench.plan import Budget
 from bvat.bench.timing import Action, interleave
 from bvat.graph import Graph
 from bvat.graph.sparse import SparseMatrix
@@ -27,15 +27,15 @@ from bvat.training.settings import Settings, preset
 
 MISSING = "torch_geometric is not installed: pip install 'bvat[pyg]'"
 DENSE_AT_MOST_GB = 2.0
-"""Features that take more than this when dense are given as a torch CSR tensor."""
+"""Features that would take more than this as a dense matrix are passed as a torch CSR tensor."""
 SETTLE_BELOW_MS = 100.0
 
 
 def import_pyg() -> Any | None:
-    """Return torch_geometric with its layers, or None where it is not installed."""
+    """Import torch_geometric with its layers; None if it is not installed."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what it calls while it is imported
+            warnings.simplefilter("ignore")  # raised by its own imports
             module = importlib.import_module("torch_geometric")
             importlib.import_module("torch_geometric.nn")
             importlib.import_module("torch_geometric.utils")
@@ -73,12 +73,12 @@ class PygGCN(nn.Module):
         )
 
 
-def measure_pyg(graph: Graph, dataset: str, effort: Effort) -> dict[str, Any]:
-    """Return the times of our GCN and of torch_geometric's in its two forms, or the reason why not.
+def measure_pyg(graph: Graph, dataset: str, budget: Budget) -> dict[str, Any]:
+    """Return the times of our GCN and of torch_geometric's in its two forms, or why they are missing.
 
     Returns:
         ``{"ours": times, "edge_index": times, "sparse": times, "features": "dense" or "sparse"}`` with times
-        as :meth:`Times.summary` gives them, or ``{"reason": text}``.
+        as returned by :meth:`Times.summary`, or ``{"reason": text}``.
     """
     pyg = import_pyg()
     if pyg is None:
@@ -93,7 +93,7 @@ def measure_pyg(graph: Graph, dataset: str, effort: Effort) -> dict[str, Any]:
         sparse, form = sparse_form(pyg, edge_index, graph.num_nodes)
         for name, edges in (("edge_index", edge_index), ("sparse", sparse)):
             actions[name] = _action(pyg, graph, settings, x, edges)
-        times = interleave(actions, effort, settle_below_ms=SETTLE_BELOW_MS)
+        times = interleave(actions, budget, settle_below_ms=SETTLE_BELOW_MS)
     result: dict[str, Any] = {name: each.summary() for name, each in times.items()}
     return {**result, "features": layout, "sparse_form": form}
 
@@ -110,7 +110,7 @@ def pyg_features(graph: Graph) -> tuple[Tensor, str]:
 
 
 def sparse_form(pyg: Any, edge_index: Tensor, nodes: int) -> tuple[Any, str]:
-    """Return the adjacency (N, N) in torch_geometric's best sparse form that is installed, and its name."""
+    """Return the adjacency (N, N) in the best sparse form installed for torch_geometric, and its name."""
     if getattr(importlib.import_module("torch_geometric.typing"), "WITH_TORCH_SPARSE", False):
         tensor = importlib.import_module("torch_sparse").SparseTensor
         source, target = edge_index
@@ -119,7 +119,7 @@ def sparse_form(pyg: Any, edge_index: Tensor, nodes: int) -> tuple[Any, str]:
 
 
 def _action(pyg: Any, graph: Graph, settings: Settings, x: Tensor, edges: Any) -> Action:
-    """Return an action that makes one epoch with torch_geometric and tells the time of its step."""
+    """Return an action that runs one epoch with torch_geometric and returns the time of its step."""
     model = PygGCN(pyg, graph.num_features, graph.num_classes, settings)
     groups: list[dict[str, Any]] = [
         {"params": list(model.first.parameters()), "weight_decay": settings.weight_decay},

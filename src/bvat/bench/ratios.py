@@ -11,7 +11,7 @@ def all_ratios(methods: dict[str, Any], pyg: dict[str, Any], spaces: dict[str, A
     Returns:
         ``method_over_gcn``, ``method_over_gcn_p10`` and ``method_step_over_gcn_step`` by data set and method;
         ``pyg_over_ours`` and ``pyg_step_over_ours`` by data set and form; ``space_over_factored`` and
-        ``space_memory_over_factored`` by data set, method and space. None where one of the two is missing.
+        ``space_memory_over_factored`` by data set, method and space. None if one of the two is missing.
     """
     return {
         "method_over_gcn": _over(methods, "gcn", "epoch_ms"),

@@ -1,4 +1,4 @@
-"""The whole benchmark: measures what a plan says and puts it together as one object of plain values."""
+"""The whole benchmark: measure a plan and collect the results in one object of plain values."""
 
 from __future__ import annotations
 
@@ -6,45 +6,46 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bvat.bench.compiled import measure_compiled
+from bvat.bench.cost import Sizes
 from bvat.bench.epochs import settings_of
 from bvat.bench.growth import measure_growth
 from bvat.bench.limit import limit_of, machine_rates, measure_limit
 from bvat.bench.machine import machine, versions
-from bvat.bench.methods import measure_methods
+from bvat.bench.method_times import measure_methods
 from bvat.bench.plan import Plan
 from bvat.bench.pyg import measure_pyg
 from bvat.bench.ratios import all_ratios
 from bvat.bench.search import measure_search
 from bvat.bench.spaces import measure_spaces
-from bvat.bench.work import Sizes
 from bvat.data import load
 from bvat.training.pool import thread_count
 from bvat.training.settings import Settings, short_name
 
 ABOUT = {
-    "epoch_ms": "median of an epoch as bvat train makes it: the training step and the evaluation after it",
-    "step_ms": "median of the training step alone: forward, search, backward, Adam",
-    "*_p10": "the 10 % quantile instead of the median: what a quiet machine would give",
+    "epoch_ms": "median time of an epoch of bvat train: the training step and the evaluation after it",
+    "step_ms": "median time of the training step alone: forward, search, backward, Adam",
+    "*_p10": "the 10 % quantile instead of the median: close to that of an idle machine",
     "pyg_gcn_epoch_ms": "the same epoch (step and evaluation) with torch_geometric's GCN, in the faster of "
     "its two forms; pyg has both forms and ours, measured in turn",
-    "space_peak_mb": "MiB: most memory during training less what the process held before it read the graph",
-    "space_process_peak_mb": "MiB: most memory of the whole process, libraries and reading included",
+    "space_peak_mb": "MiB: peak memory during training minus what the process held before it read the graph",
+    "space_process_peak_mb": "MiB: peak memory of the whole process, including libraries and reading",
     "search": "R_vadv of ten cold steps of Adam and of one warm full step (fast) at the same mean row norm, "
     "every 20 epochs of training with O-BVAT",
+    "compiled": "plain / compiled: epoch time without and with compiled kernels, measured in turn in one "
+    "process; ratio is of wall times, cpu_ratio of CPU times",
     "growth.exponent": "of O-BVAT's epoch_ms against edges; growth.exponents has the others",
-    "limit": "bytes and flops by the formulas of bvat.bench.work at the measured rates; "
+    "limit": "bytes and flops by the formulas of bvat.bench.cost at the measured rates; "
     "fraction = limit_ms / epoch_ms",
     "ratios": "of the medians",
 }
 
-Report = Callable[[str], None]
 
-
-def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
-    """Measure everything in ``plan`` with one thread; ``report`` is told what is being measured.
+def run_bench(plan: Plan, log: Callable[[str], None]) -> dict[str, Any]:
+    """Measure everything in ``plan`` with one thread; ``log`` is called with what is being measured.
 
     Returns:
-        the object that ``bvat bench --json`` prints; ``ABOUT`` says what its numbers are.
+        the object that ``bvat bench --json`` prints; ``ABOUT`` explains its numbers.
     """
     started = time.perf_counter()
     with thread_count(1):
@@ -54,28 +55,36 @@ def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
         spaces: dict[str, Any] = {}
         limits: dict[str, Any] = {}
         searches: dict[str, Any] = {}
+        compiled: list[dict[str, Any]] = []
         skipped: list[str] = []
         rates = machine_rates() if plan.limit else {}
         for source in plan.datasets:
             name = short_name(source)
             graph = load(source)
-            report(f"{name}: methods {', '.join(plan.methods)}")
-            methods[name] = measure_methods(graph, name, plan.methods, plan.method_effort)
+            log(f"{name}: methods {', '.join(plan.methods)}")
+            methods[name] = measure_methods(graph, name, plan.methods, plan.method_budget)
             if plan.limit:
-                report(f"{name}: sparse products alone")
-                limits[name] = measure_limit(graph, methods[name], rates, plan.method_effort)
-            report(f"{name}: GCN of torch_geometric")
-            pyg[name] = measure_pyg(graph, name, plan.pyg_effort)
+                log(f"{name}: sparse products alone")
+                limits[name] = measure_limit(graph, methods[name], rates, plan.method_budget)
+            log(f"{name}: GCN of torch_geometric")
+            pyg[name] = measure_pyg(graph, name, plan.pyg_budget)
             if "reason" in pyg[name]:
                 skipped.append(f"{name}, torch_geometric: {pyg[name]['reason']}")
-            spaces[name], without = measure_spaces(graph, source, name, plan, report)
+            spaces[name], without = measure_spaces(graph, source, name, plan, log)
             skipped += without
             if name in plan.search_datasets:
-                report(f"{name}: strength of the fast search")
+                log(f"{name}: strength of the fast search")
                 searches[name] = measure_search(graph, settings_of(name, "obvat"))
+            if name in plan.compiled_datasets:
+                log(
+                    f"{name}: plain and compiled epochs at widths {', '.join(map(str, plan.compiled_widths))}"
+                )
+                compiled += measure_compiled(
+                    graph, name, plan.methods, plan.compiled_widths, plan.compiled_budget
+                )
         growth = None
         if plan.growth is not None:
-            growth, failed = measure_growth(plan.growth, report)
+            growth, failed = measure_growth(plan.growth, log)
             skipped += failed
         limit = (
             {"rates": rates, "datasets": limits, "growth": _of_growth(growth, rates)} if plan.limit else None
@@ -90,6 +99,7 @@ def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
         "pyg": pyg,
         **_by_space(spaces, ("epoch_ms", "epoch_ms_p10", "step_ms", "peak_mb", "process_peak_mb")),
         "search": searches,
+        "compiled": compiled,
         "growth": growth,
         "limit": limit,
         "ratios": all_ratios(methods, pyg, spaces),
@@ -103,7 +113,7 @@ def run_bench(plan: Plan, report: Report) -> dict[str, Any]:
 
 
 def _faster(measured: dict[str, Any]) -> float | None:
-    """Return the epoch time of the faster form of torch_geometric's GCN; None when it was not measured."""
+    """Return the epoch time of the faster form of torch_geometric's GCN; None if it was not measured."""
     forms = [measured[form]["epoch_ms"] for form in ("edge_index", "sparse") if form in measured]
     return min(forms) if forms else None
 
@@ -129,7 +139,7 @@ def _by_space(spaces: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _of_growth(growth: dict[str, Any] | None, rates: dict[str, float]) -> list[dict[str, Any]]:
-    """Hold the points along the edges against the limit as well: the large ones do not fit in any cache."""
+    """Compare the points along the edges with the limit too: the large ones do not fit into any cache."""
     rows = []
     for point in growth["points"] if growth else []:
         if point["axis"] != "edges":

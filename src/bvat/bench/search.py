@@ -1,8 +1,8 @@
-"""How strong the fast search is: R_vadv against that of ten cold steps of Adam, during training.
+"""Strength of the fast search: its R_vadv and that of ten cold steps of Adam, during training.
 
-A model is trained with O-BVAT by Adam. In every epoch both searches look for a perturbation of the same
-model, under the same dropout masks: Adam's T = 10 steps from a cold start, and one full step of the fast
-search, warm from its own last perturbation, with every row as long as Adam's rows are on average.
+A model is trained with O-BVAT and Adam. In every epoch both searches perturb the same model under the same
+dropout masks: Adam takes T = 10 steps from a cold start, the fast search one full step from its own last
+perturbation, with every row as long as Adam's rows on average.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bvat.training.settings import Settings
 
 
 def measure_search(graph: Graph, settings: Settings, *, every: int = 20) -> dict[str, Any]:
-    """Return R_vadv of both searches every so many epochs, and the least and mean of their ratios.
+    """Return R_vadv of both searches during training, and the minimum and mean of their ratios.
 
     Args:
-        graph: what is trained on.
-        settings: of O-BVAT with Adam.
+        graph: the graph to train on.
+        settings: those of O-BVAT with Adam.
         every: epochs between two measurements.
     """
     generator = torch.Generator().manual_seed(0)

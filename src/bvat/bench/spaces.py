@@ -1,4 +1,4 @@
-"""Point 3: factored, sparse and dense perturbations: time side by side, peak memory in processes apart."""
+"""Factored, sparse and dense perturbations: time side by side, peak memory in separate processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from bvat.bench.cell import Cell, run_cell
 from bvat.bench.epochs import epoch_action, settings_of
-from bvat.bench.plan import Effort, Plan
+from bvat.bench.plan import Budget, Plan
 from bvat.bench.timing import interleave
 from bvat.graph import Graph
 from bvat.graph.sparse import SparseMatrix
@@ -18,10 +18,10 @@ from bvat.graph.sparse import SparseMatrix
 SETTLE_BELOW_MS = 200.0
 
 
-def reason_against(graph: Graph, space: str, dense_at_most_gb: float) -> str | None:
-    """Return why a space cannot be measured on a graph, or None when it can."""
+def reason_against(graph: Graph, space: str, max_dense_gb: float) -> str | None:
+    """Return why a space cannot be measured on a graph, or None if it can."""
     copy_gb = graph.num_nodes * graph.num_features * 4 / 1e9
-    if space == "dense" and copy_gb > dense_at_most_gb:
+    if space == "dense" and copy_gb > max_dense_gb:
         return f"one copy of a dense {graph.num_nodes} x {graph.num_features} matrix takes {copy_gb:.0f} GB"
     if space == "sparse" and not isinstance(graph.features, SparseMatrix):
         return "the features are not sparse"
@@ -29,21 +29,24 @@ def reason_against(graph: Graph, space: str, dense_at_most_gb: float) -> str | N
 
 
 def measure_spaces(
-    graph: Graph, source: str, dataset: str, plan: Plan, report: Callable[[str], None]
+    graph: Graph, source: str, dataset: str, plan: Plan, log: Callable[[str], None]
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return times and peak memory of every method and space, and what was skipped and why.
 
     Args:
-        graph: what ``source`` names; the processes that measure memory read it once more.
+        graph: the graph.
+        source: where the processes that measure memory read it from.
         dataset: the name of its presets.
+        plan: what to measure.
+        log: called with what is being measured.
 
     Returns:
-        ``{method: {space: measured}}``, measured holding the times of :meth:`Times.summary`, ``peak_mb`` and
-        ``process_peak_mb`` (see :func:`run_cell`), or None where the space was skipped.
+        ``{method: {space: measured}}``, where measured has the times of :meth:`Times.summary`, ``peak_mb``
+        and ``process_peak_mb`` (see :func:`run_cell`), or is None if the space was skipped.
     """
     measured: dict[str, dict[str, Any]] = {}
     skipped: list[str] = []
-    reasons = {space: reason_against(graph, space, plan.dense_at_most_gb) for space in plan.spaces}
+    reasons = {space: reason_against(graph, space, plan.max_dense_gb) for space in plan.spaces}
     skipped += [f"{dataset}, space {space}: {why}" for space, why in reasons.items() if why]
     settings = {
         (method, space): replace(settings_of(dataset, method), space=space)
@@ -52,15 +55,15 @@ def measure_spaces(
         if reasons[space] is None
     }
     for method in plan.space_methods:
-        report(f"{dataset}: {method} in the spaces {', '.join(s for m, s in settings if m == method)}")
+        log(f"{dataset}: {method} in the spaces {', '.join(s for m, s in settings if m == method)}")
         actions = {s: epoch_action(graph, settings[m, s]) for m, s in settings if m == method}
-        times = interleave(actions, plan.space_effort, settle_below_ms=SETTLE_BELOW_MS)
+        times = interleave(actions, plan.space_budget, settle_below_ms=SETTLE_BELOW_MS)
         measured[method] = {s: times[s].summary() if s in times else None for s in plan.spaces}
 
-    report(f"{dataset}: peak memory of {len(settings)} processes")
-    effort = Effort(warmup=1, rounds=plan.memory_epochs, seconds=0.0, least=plan.memory_epochs)
-    cells = [Cell(source, chosen.as_dict(), effort) for chosen in settings.values()]
-    # memory does not depend on what runs beside, so as many as there are cores (few, for their memory)
+    log(f"{dataset}: peak memory of {len(settings)} processes")
+    budget = Budget(warmup=1, rounds=plan.memory_epochs, seconds=0.0, min_rounds=plan.memory_epochs)
+    cells = [Cell(source, chosen.as_dict(), budget) for chosen in settings.values()]
+    # memory does not depend on what else runs: one process per core, but few, because memory is limited
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         for (method, space), cell in zip(settings, pool.map(run_cell, cells), strict=True):
             if "reason" in cell:

@@ -1,4 +1,4 @@
-"""Times of several actions, measured in turn so that whatever disturbs the machine disturbs them all."""
+"""Times of several actions, measured in turn so that any disturbance affects all of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from bvat.bench.plan import Effort
+from bvat.bench.plan import Budget
 
 Action = Callable[[], float]
-"""Does something once (an epoch) and returns how many milliseconds a part of it (the step) took."""
+"""Does something once (an epoch) and returns the milliseconds of a part of it (the step)."""
 
 
 def quantile(values: list[float], share: float) -> float:
-    """Return the quantile of a list, linear between neighbours; share 0.5 is the median."""
+    """Return a quantile with linear interpolation; a share of 0.5 is the median."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low = int(place)
@@ -24,16 +24,18 @@ def quantile(values: list[float], share: float) -> float:
 
 @dataclass
 class Times:
-    """Milliseconds of every epoch, and of the training step in it."""
+    """Milliseconds of every epoch: wall time, CPU time, and wall time of its training step."""
 
     epoch: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
     step: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, float]:
-        """Return medians, 10 % quantiles (what a quiet machine would give) and the number of epochs."""
+        """Return medians, 10 % quantiles (close to those of an idle machine) and the number of epochs."""
         return {
             "epoch_ms": statistics.median(self.epoch),
             "epoch_ms_p10": quantile(self.epoch, 0.1),
+            "epoch_cpu_ms": statistics.median(self.cpu),
             "step_ms": statistics.median(self.step),
             "step_ms_p10": quantile(self.step, 0.1),
             "epochs": len(self.epoch),
@@ -41,38 +43,40 @@ class Times:
 
 
 def interleave(
-    actions: Mapping[str, Action], effort: Effort, *, settle_below_ms: float = 0.0
+    actions: Mapping[str, Action], budget: Budget, *, settle_below_ms: float = 0.0
 ) -> dict[str, Times]:
-    """Run every action once a round, in turn, and return the times of each.
+    """Run every action once per round, in turn, and return the times of each.
 
     Args:
-        actions: what to measure, by name.
-        effort: how many rounds.
-        settle_below_ms: an action faster than this is run once more, untimed, right before. Where another
-            action has just gone through much more memory, that gives the fast one back its caches, as it
-            has them in a training run of its own.
+        actions: the actions by name.
+        budget: how many rounds.
+        settle_below_ms: an action faster than this is first run once without timing. Another action may
+            have used much more memory just before; this refills the caches, as in a training run.
     """
     times = {name: Times() for name in actions}
     settle: set[str] = set()
-    for _ in range(max(1, effort.warmup)):
+    for _ in range(max(1, budget.warmup)):
         for name, action in actions.items():
-            elapsed, _ = _timed(action)
+            elapsed = _timed(action)[0]
             settle = settle | {name} if elapsed < settle_below_ms else settle - {name}
     started = time.perf_counter()
     done = 0
-    while done < effort.least or (done < effort.rounds and time.perf_counter() - started < effort.seconds):
+    while done < budget.min_rounds or (
+        done < budget.rounds and time.perf_counter() - started < budget.seconds
+    ):
         for name, action in actions.items():
             if name in settle:
                 action()
-            elapsed, step = _timed(action)
-            times[name].epoch.append(elapsed)
-            times[name].step.append(step)
+            for values, value in zip(
+                (times[name].epoch, times[name].cpu, times[name].step), _timed(action), strict=True
+            ):
+                values.append(value)
         done += 1
     return times
 
 
-def _timed(action: Action) -> tuple[float, float]:
-    """Run an action; return the milliseconds of the whole and of its part."""
-    started = time.perf_counter()
+def _timed(action: Action) -> tuple[float, float, float]:
+    """Run an action; return its wall time, its CPU time and what it returned, in milliseconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
     step = action()
-    return 1000 * (time.perf_counter() - started), step
+    return 1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu), step

@@ -71,7 +71,7 @@ def audit(
     classifier, found = audits[0]
     write_text(out, audit_csv(graph, classifier.class_names, classifier.labels(graph), found))
     if page is not None:
-        from bvat.report.audit import AuditedRun, audit_page
+        from bvat.report.audit_page import AuditedRun, audit_page
 
         named = [AuditedRun(each.name, *part) for each, part in zip(runs, audits, strict=True)]
         options = [*(["--compare", compare] if compare else []), *(["--nodes", str(nodes)] if nodes else [])]

@@ -49,7 +49,6 @@ def reproduce(
     from bvat.paper.request import Request, parse_seeds
     from bvat.paper.targets import TARGETS
     from bvat.paper.targets import reproduce as make
-    from bvat.report.figure_files import matplotlib_there
     from bvat.report.paper_files import PAGE, write_paper_files
 
     chosen_datasets, chosen_methods = split(datasets), split(methods)
@@ -63,8 +62,6 @@ def reproduce(
     names = list(TARGETS) if what == "all" else [what]
     found = make(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True))
     write_paper_files(out)
-    if not matplotlib_there():
-        typer.echo("note: figures as SVG and PNG need matplotlib: pip install 'bvat[report]'", err=True)
     if as_json:
         typer.echo(json.dumps(found))
     else:

@@ -1,1 +1,1 @@
-"""Pages that show results: self-contained HTML without scripts, and figures for papers."""
+"""Pages that show results: self-contained HTML without scripts, and charts as SVG."""

@@ -1,4 +1,4 @@
-"""A node and its neighbours as a small picture: which classes they have, and where the perturbation lies."""
+"""A node and its neighbours as a small picture: their classes, and where the perturbation is largest."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from torch import Tensor
 
 from bvat.graph import Graph
 from bvat.inference.tables import node_id
-from bvat.report.html import Markup, tag
-from bvat.report.svg import colour, picture
+from bvat.report.charts import Drawing, dot_key, legend
+from bvat.report.html import Markup, join, tag
+from bvat.report.palette import colour
 
 SIZE = 260
 RINGS = (0.0, 62.0, 110.0)
 AT_MOST = (1, 12, 24)
-"""How many nodes are drawn in the middle and on each ring; those that the perturbation changes most."""
+"""How many nodes are drawn in the middle and on each ring: those that the perturbation changes most."""
 
 OWN, OTHER_CLASS, REST = 0, 1, 7
-"""Colours: the class predicted for the node, the class that it changes to, and any other."""
+"""Colours: the class predicted for the node, the class it changes to, and any other."""
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PlacedNode:
     """One node of the picture."""
 
     node: int
@@ -41,16 +42,16 @@ def neighbourhood(
     node: int,
     becomes: int,
     rows: tuple[Tensor, Tensor],
-) -> Markup:
-    """Return the picture of a node with its neighbours at one and two hops.
+) -> Drawing:
+    """Draw a node with its neighbours at one and two hops.
 
     Args:
         graph: the graph.
         class_names: names of the classes (C).
         predicted: class of every node, int64 (N).
         node: the node in the middle.
-        becomes: the class that the perturbation gives it.
-        rows: nodes of its receptive field (m) and the length of the perturbation there (m).
+        becomes: the class that the perturbation changes it to.
+        rows: the nodes of its receptive field (m) and the norm of the perturbation at each (m).
     """
     total = float(rows[1].square().sum().sqrt()) or 1.0
     share = {int(v): float(length) / total for v, length in zip(*rows, strict=True)}
@@ -78,13 +79,14 @@ def neighbourhood(
                              stroke="var(--ink)"))  # fmt: skip
     if left_out:
         parts.append(tag("text", f"{left_out} more not drawn", x=SIZE - 4, y=SIZE - 4, text_anchor="end"))
-    return picture(parts, f"{node_id(graph, node)} and its neighbours", SIZE, SIZE)
+    name = node_id(graph, node)
+    return Drawing(join(parts), f"{name} and its neighbours", title=name, width=SIZE, height=SIZE)
 
 
-def _placed(graph: Graph, node: int, share: dict[int, float]) -> tuple[list[Drawn], int]:
-    """Put the neighbours on rings, those of a neighbour near it; return them and how many are left out."""
+def _placed(graph: Graph, node: int, share: dict[int, float]) -> tuple[list[PlacedNode], int]:
+    """Place the neighbours on rings, near their own neighbours; return them and how many are left out."""
     angle = {node: 0.0}
-    drawn = [Drawn(node, SIZE / 2, SIZE / 2, share.get(node, 0.0))]
+    drawn = [PlacedNode(node, SIZE / 2, SIZE / 2, share.get(node, 0.0))]
     seen, ring = {node}, [node]
     for radius, most in zip(RINGS[1:], AT_MOST[1:], strict=True):
         parent: dict[int, int] = {}
@@ -98,7 +100,7 @@ def _placed(graph: Graph, node: int, share: dict[int, float]) -> tuple[list[Draw
         for place, v in enumerate(kept):
             angle[v] = 2 * math.pi * (place + 0.5) / len(kept)
             x, y = SIZE / 2 + radius * math.sin(angle[v]), SIZE / 2 - radius * math.cos(angle[v])
-            drawn.append(Drawn(v, x, y, share[v]))
+            drawn.append(PlacedNode(v, x, y, share[v]))
         ring = kept
     return drawn, len(share) - len(drawn)
 
@@ -108,21 +110,16 @@ def _neighbours(graph: Graph, node: int) -> list[int]:
     return [int(v) for v in a.col[int(a.crow[node]) : int(a.crow[node + 1])]]
 
 
-def legend() -> Markup:
+def neighbourhood_legend() -> Markup:
     """Return what the colours and sizes mean."""
-
-    def dot(kind: int, words: str, *, outline: str = "none", radius: float = 5) -> Markup:
-        shape = tag("circle", cx=13, cy=6, r=radius, fill=colour(kind), stroke=outline, stroke_width=1.3)
-        return tag("span", tag("svg", shape, viewBox="0 0 26 12", aria_hidden="true"), words)
-
-    return tag(
-        "div",
-        dot(OWN, "predicted as the node is"),
-        dot(OTHER_CLASS, "predicted as the class it changes to"),
-        dot(REST, "any other class"),
-        dot(REST, "with a dark edge: labelled for training", outline="var(--ink)"),
-        dot(OWN, "larger: more of the change is made to this node's features", radius=6),
-        cls="legend",
+    return legend(
+        [
+            dot_key("same predicted class as the node", colour(OWN)),
+            dot_key("predicted as the class it changes to", colour(OTHER_CLASS)),
+            dot_key("any other class", colour(REST)),
+            dot_key("outlined: labelled for training", colour(REST), outline="var(--ink)"),
+            dot_key("larger: more of the change is in this node's features", colour(OWN), radius=6),
+        ]
     )
 
 

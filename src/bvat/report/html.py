@@ -1,4 +1,4 @@
-"""The frame of every page, and its small parts. All text that comes in is escaped here."""
+"""The frame of every page, and the parts that pages share. All text is escaped here."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from importlib import resources
 from typing import Any
 
 from bvat._version import __version__
+from bvat.report.palette import page_variables
 
 
 class Markup(str):
-    """Text that is HTML already; everything else is escaped."""
+    """Text that is already HTML; everything else is escaped."""
 
     __slots__ = ()
 
@@ -23,7 +24,7 @@ def text(value: Any) -> Markup:
 
 
 def tag(name: str, *content: Any, **attributes: Any) -> Markup:
-    """Return an element. ``cls`` stands for ``class``; attributes that are None are left out.
+    """Return an element. ``cls`` stands for ``class``; attributes that are None are omitted.
 
     Example:
         >>> tag("p", "1 < 2", cls="note")
@@ -35,17 +36,17 @@ def tag(name: str, *content: Any, **attributes: Any) -> Markup:
 
 
 def join(parts: Any) -> Markup:
-    """Return parts one after another."""
+    """Concatenate parts."""
     return Markup("".join(text(part) for part in parts))
 
 
 @cache
 def _style() -> str:
-    return resources.files("bvat.report").joinpath("style.css").read_text("utf-8")
+    return page_variables() + resources.files("bvat.report").joinpath("style.css").read_text("utf-8")
 
 
 def page(title: str, *content: Any) -> str:
-    """Return a whole page: no scripts, nothing loaded from anywhere."""
+    """Return a complete page that contains no scripts and loads nothing."""
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
@@ -57,16 +58,16 @@ def page(title: str, *content: Any) -> str:
 
 
 def section(title: str, *content: Any, name: str | None = None) -> Markup:
-    """Return a part of a page under a heading."""
+    """Return a section of a page under a heading."""
     return tag("section", tag("h2", title), *content, id=name)
 
 
 def table(
     header: Sequence[Any], rows: Sequence[Sequence[Any]], *, numbers: bool = True, cls: str | None = None
 ) -> Markup:
-    """Return a table that scrolls sideways on narrow screens; all but the first column hold numbers.
+    """Return a table that scrolls horizontally on narrow screens; all but the first column hold numbers.
 
-    A cell may be a whole ``td`` already.
+    A cell may already be a ``td`` element.
     """
     kind = "n" if numbers else None
     head = [tag("th", cell, cls=kind if i else None, scope="col") for i, cell in enumerate(header)]
@@ -82,21 +83,21 @@ def table(
 
 
 def tiles(values: Mapping[str, Any]) -> Markup:
-    """Return the most important numbers in large letters."""
+    """Return the most important numbers in large type."""
     return tag(
         "div", *[tag("div", tag("b", v), tag("span", k), cls="tile") for k, v in values.items()], cls="tiles"
     )
 
 
-MARKS = {True: ("yes", "✓ yes"), False: ("no", "✗ no"), None: ("so", "note")}
+VERDICT_MARKS = {True: ("yes", "✓ yes"), False: ("no", "✗ no"), None: ("so", "note")}
 
 
 def claim_list(claims: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return claims with their verdicts, as words as well as colours."""
+    """Return claims with their verdicts, in words as well as in colour."""
     items = [
         tag(
             "li",
-            tag("span", MARKS[c["holds"]][1], cls=f"mark {MARKS[c['holds']][0]}"),
+            tag("span", VERDICT_MARKS[c["holds"]][1], cls=f"mark {VERDICT_MARKS[c['holds']][0]}"),
             tag("span", c["text"]),
         )
         for c in claims
@@ -105,21 +106,21 @@ def claim_list(claims: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def settings_table(settings: Mapping[str, Mapping[str, Any]]) -> Markup:
-    """Return settings, one column each: those that differ first, then one line with what all share."""
+    """Return a table of the settings that differ, one column each, and a line with those they share."""
     names = list(dict.fromkeys(name for values in settings.values() for name in values))
     columns = list(settings.values())
     same = [name for name in names if all(column.get(name) == columns[0].get(name) for column in columns)]
-    rows = [[name, *[_plain(column.get(name)) for column in columns]] for name in names if name not in same]
-    shared = ", ".join(f"{name} {_plain(columns[0].get(name))}" for name in same) if columns else ""
+    rows = [[name, *[_setting(column.get(name)) for column in columns]] for name in names if name not in same]
+    shared = ", ".join(f"{name} {_setting(columns[0].get(name))}" for name in same) if columns else ""
     parts = [table(["setting", *settings], rows)] if rows else []
-    return join([*parts, tag("p", f"For all: {shared}." if rows else f"{shared}.", cls="soft")])
+    return join([*parts, tag("p", f"Shared by all: {shared}." if rows else f"{shared}.", cls="soft")])
 
 
-def _plain(value: Any) -> str:
+def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def provenance(command: str, versions: Mapping[str, str]) -> Markup:
-    """Return the command and the versions behind some numbers."""
+    """Return the command and the versions that produced some numbers."""
     said = ", ".join(f"{name} {value}" for name, value in versions.items())
     return join([tag("pre", command), tag("p", said, cls="soft")])

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def table2_markdown(result: dict[str, Any], selection: str = "last") -> str:
-    """Return Table 2 with the paper's values in brackets."""
+    """Return Table 2 with the paper's values in parentheses."""
     datasets = list(result["datasets"])
     lines = ["| test accuracy (%) | " + " | ".join(datasets) + " |", "|---|" + "---:|" * len(datasets)]
     for method, title in result["methods"].items():
@@ -19,5 +19,6 @@ def table2_markdown(result: dict[str, Any], selection: str = "last") -> str:
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
     return (
-        "\n".join(lines) + f"\n\nMean ± standard deviation; in brackets the paper's mean. Seeds: {seeds}.\n"
+        "\n".join(lines)
+        + f"\n\nMean ± standard deviation, the paper's mean in parentheses. Number of seeds: {seeds}.\n"
     )

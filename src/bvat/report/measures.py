@@ -1,4 +1,4 @@
-"""What a page of a run shows of its predictions: confusions, calibration, and a map of the nodes."""
+"""What the page of a run computes from its predictions: confusions, calibration, a map of the nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Calibration:
-    """Confidence against accuracy in bins of equal width.
+    """Confidence and accuracy in bins of equal width.
 
     Shapes: count, confidence, accuracy (bins); the latter two are NaN in empty bins.
     """
@@ -23,12 +23,12 @@ class Calibration:
 
 
 def confusion(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return how many nodes of each class (rows) were predicted as each (columns), (C, C)."""
+    """Return the number of nodes of each class (rows) predicted as each class (columns), (C, C)."""
     return torch.bincount(labels * classes + predicted, minlength=classes * classes).view(classes, classes)
 
 
 def calibration(logits: Tensor, labels: Tensor, bins: int = 10) -> Calibration:
-    """Compare how sure a model is with how often it is right. Shapes: logits (m, C), labels (m)."""
+    """Compare the confidence of a model with its accuracy. Shapes: logits (m, C), labels (m)."""
     confidence, predicted = logits.double().softmax(1).max(1)
     place = (confidence * bins).long().clamp_max_(bins - 1)
     count = torch.bincount(place, minlength=bins).double()
@@ -39,11 +39,11 @@ def calibration(logits: Tensor, labels: Tensor, bins: int = 10) -> Calibration:
 
 
 def flat_map(logits: Tensor) -> Tensor:
-    """Return two coordinates a node: the two directions in which the predictions differ most (PCA).
+    """Return two coordinates per node: the first two principal components of the predictions.
 
-    Each node's logits are centred and brought to length 1 first: where a node lies then says which class it
-    leans to, and a few very sure nodes do not fill the picture. The sign of each direction is fixed, so that
-    the same predictions give the same map.
+    The logits of each node are centred and normalised first, so that its place shows which class it leans
+    towards and a few very confident nodes do not dominate the map. The sign of each direction is fixed, so
+    that the same predictions give the same map.
 
     Shapes: logits (N, C); result (N, 2).
     """

@@ -1,4 +1,4 @@
-"""The page of ``bvat reproduce``: made from the JSON files in its folder, whoever wrote them and when."""
+"""The page of ``bvat reproduce``, made from the JSON files in its folder."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ from bvat.report.html import (
     tag,
     tiles,
 )
-from bvat.report.svg import Line, line_chart
+from bvat.report.paper_charts import figure_panels
 from bvat.training.runs import RESULT_FORMAT
 
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
-SELECTIONS = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
-COLOUR_OF = {"gcn": 7, "vat": 0, "sbvat": 1, "obvat": 2}
-"""A method has the same colour in all figures."""
+SELECTION_TITLES = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
 SIGNS = {"above": "▲", "within": "●", "below": "▼"}
 
 
-def read_results(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the results that are in a folder, in the order of the paper."""
+def read_paper_results(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read the results in a folder, in the order of the paper."""
     found = {}
     for name in ORDER:
         path = folder / f"{name}.json"
@@ -43,19 +41,19 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
             readable = False
         if not readable:
             raise SettingsError(
-                f"{path} is damaged or of another version: run bvat reproduce {name} again, or delete it"
+                f"{path} is damaged or from another version: run bvat reproduce {name} again, or delete it"
             )
         found[name] = content
     return found
 
 
 def paper_page(results: dict[str, dict[str, Any]]) -> str:
-    """Return the page that shows all results, with a summary in words on top."""
+    """Return the page that shows all results, with a summary at the top."""
     parts = [
         tag(
             "p",
             "Tables and figures of “Batch Virtual Adversarial Training for Graph Convolutional Networks” "
-            "(Deng, Dong, Zhu, 2019), computed again and held against the published numbers.",
+            "(Deng, Dong, Zhu, 2019), reproduced and compared with the published numbers.",
             cls="soft",
         ),
         _summary(results),
@@ -84,7 +82,7 @@ def _summary(results: dict[str, dict[str, Any]]) -> Markup:
     if cells:
         reached = sum(cell["last"]["verdict"] != "below" for cell in cells)
         above = sum(cell["last"]["difference"] >= -1e-9 for cell in cells)
-        numbers["cells of Table 2 not below the paper’s mean − std"] = f"{reached} of {len(cells)}"
+        numbers["cells of Table 2 within or above one std of the paper’s mean"] = f"{reached} of {len(cells)}"
         numbers["at or above the paper’s mean"] = f"{above} of {len(cells)}"
     parts: list[Any] = [tiles(numbers)]
     if failed:
@@ -93,12 +91,12 @@ def _summary(results: dict[str, dict[str, Any]]) -> Markup:
         parts += [tag("h3", "What reproduces"), claim_list(_brief(results))]
     notes = [claim for claim in results.get("table2", {}).get("claims", ()) if claim["holds"] is None]
     if notes:
-        parts += [tag("h3", "What else was found"), claim_list(notes)]
+        parts += [tag("h3", "Other findings"), claim_list(notes)]
     return section("Summary", *parts, name="summary")
 
 
 def _brief(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what holds: Table 2 in full, each figure in one line (its own section has the rest)."""
+    """Return what holds: Table 2 in full, each figure in one line (its own section has the details)."""
     brief = []
     for name, result in results.items():
         held = [claim for claim in result["claims"] if claim["holds"]]
@@ -115,16 +113,16 @@ def _table2(result: dict[str, Any]) -> Markup:
     parts: list[Any] = [
         tag(
             "p",
-            "Each cell: mean ± standard deviation over the seeds, the 95 % interval of the mean, the paper’s "
-            "value and the difference to it. ▲ above, ● within, ▼ below one standard deviation of the "
-            "paper’s mean (where it gives none, one of ours). GCN + consistency is not in the paper: entropy "
-            "and two dropout passes that shall agree, without any perturbation.",
+            "Each cell shows the mean ± standard deviation over the seeds, the 95 % confidence interval of "
+            "the mean, the paper’s value and the difference. ▲ above, ● within, ▼ below one standard "
+            "deviation of the paper’s mean (ours where the paper gives none). GCN + consistency is not in "
+            "the paper: entropy and two dropout passes that must agree, without any perturbation.",
             cls="soft",
         )
     ]
     datasets = result["datasets"]
     titles = [about["title"] for about in datasets.values()]
-    for selection, words in SELECTIONS.items():
+    for selection, words in SELECTION_TITLES.items():
         rows = [
             [title, *[_cell(result["cells"][method][dataset], selection) for dataset in datasets]]
             for method, title in result["methods"].items()
@@ -161,42 +159,22 @@ def _cell(cell: dict[str, Any], selection: str) -> Markup:
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """Return a difference with its sign."""
+    """Format a difference with its sign."""
     shown = f"{value:+.{digits}f}"
     return shown.replace("-", "−") if float(shown) else f"{0:.{digits}f}"
 
 
 def _figure(result: dict[str, Any]) -> Markup:
-    x = result["x"]["values"]
-    charts = []
-    for panel in result["panels"]:
-        lines = []
-        for line in panel["series"]:
-            number = COLOUR_OF.get(line["name"], 3)
-            lines.append(Line(line["label"], x, line["mean"], line["std"], number, marks=True))
-            if line["paper"]:
-                points = line["paper"]
-                lines.append(
-                    Line(paper_label(panel, line), x[: len(points)], points, None, number, True, True)
-                )
-        chart = line_chart(lines, result["x"]["label"], result["y"]["label"])
-        charts.append(tag("figure", tag("h3", panel["title"]), chart))
-    seeds = sorted({line["n"] for panel in result["panels"] for line in panel["series"]})
+    seeds = sorted({series["n"] for panel in result["panels"] for series in panel["series"]})
     said = f"Solid with band: mean ± standard deviation over {' or '.join(map(str, seeds))} seeds. "
     said += "Dashed and hollow: the paper."
     return section(
         result["title"],
         tag("p", said, cls="soft"),
-        tag("div", *charts, cls="charts"),
+        tag("div", *[panel.figure() for panel in figure_panels(result)], cls="charts"),
         claim_list(result["claims"]),
         name=result["target"],
     )
-
-
-def paper_label(panel: dict[str, Any], line: dict[str, Any]) -> str:
-    """Return what the paper's series beside a line is called: "the paper" where there is only one."""
-    several = sum(bool(other["paper"]) for other in panel["series"]) > 1
-    return f"{line['label']}, paper" if several else "the paper"
 
 
 def _time(result: dict[str, Any]) -> Markup:
@@ -212,12 +190,12 @@ def _time(result: dict[str, Any]) -> Markup:
             ]
             for row in rows.values()
         ]
-        parts.append(table([dataset, "ms", "to GCN", "paper: ms (GPU)", "paper: to GCN"], cells))
+        parts.append(table([dataset, "ms", "vs. GCN", "paper: ms (GPU)", "paper: vs. GCN"], cells))
     return section(result["title"], *parts, claim_list(result["claims"]), name="time")
 
 
 def _how(results: dict[str, dict[str, Any]]) -> Markup:
-    """Return commands, versions and settings."""
+    """Return the commands, versions and settings."""
     parts: list[Any] = []
     seen: set[str] = set()
     for result in results.values():
@@ -231,5 +209,5 @@ def _how(results: dict[str, dict[str, Any]]) -> Markup:
                 parts.append(
                     tag("details", tag("summary", f"Settings, {name}: {dataset}"), settings_table(settings))
                 )
-    seeds = "Seeds are 0, 1, 2, …; the same command gives the same numbers, but for times."
-    return section("How to get these numbers", tag("p", seeds), join(parts), name="how")
+    seeds = "Seeds are 0, 1, 2, …; the same command gives the same numbers, except for times."
+    return section("How to reproduce these numbers", tag("p", seeds), join(parts), name="how")

@@ -13,11 +13,11 @@ from safetensors.torch import load
 
 from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
-from bvat.paper.published import short
+from bvat.perturb.methods import METHODS
+from bvat.report.charts import Line, line_chart
 from bvat.report.html import Markup, page, provenance, section, settings_table, tag, tiles
 from bvat.report.measures import calibration, confusion, flat_map
-from bvat.report.run_charts import calibration_chart, confusion_chart, map_chart, sampled
-from bvat.report.svg import Line, line_chart
+from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
 from bvat.training.build import build_model
 from bvat.training.loop import predict
 from bvat.training.run_folder import RunFolder
@@ -34,13 +34,13 @@ def write_run_page(
     summary: dict[str, Any],
     command: str = "",
 ) -> None:
-    """Write ``report.html`` into a run folder whose seeds are finished.
+    """Write ``report.html`` into a finished run folder.
 
     Args:
-        folder: of the run.
-        graph: that was trained on.
-        settings: of the run.
-        seeds: those to show; curves are means over them, predictions those of the first.
+        folder: the run folder.
+        graph: the graph the run was trained on.
+        settings: the settings of the run.
+        seeds: the seeds to show; curves are means over them, predictions are those of the first.
         summary: what ``bvat train --json`` prints.
         command: the command line, shown at the end.
     """
@@ -50,7 +50,7 @@ def write_run_page(
     model.load_state_dict(weights)
     logits = predict(model.to(graph.device), graph).cpu()
     model_name = settings.model.upper()
-    method = model_name if settings.method == "gcn" else f"{model_name} + {short(settings.method)}"
+    method = model_name if settings.method == "gcn" else f"{model_name} + {METHODS[settings.method].short}"
     content = page(
         f"{method} on {graph.name}",
         tag("p", f"{graph!r}; {graph.validation}.", cls="soft"),
@@ -58,7 +58,7 @@ def write_run_page(
         _curves(curves, settings),
         _predictions(graph, logits, seeds),
         section(
-            "How to get these numbers",
+            "How to reproduce these numbers",
             provenance(command, {"bvat": summary["version"], "torch": torch.__version__}),
             tag("p", f"Seeds: {', '.join(map(str, seeds))}.", cls="soft"),
             settings_table({settings.method: settings.as_dict()}),
@@ -68,18 +68,9 @@ def write_run_page(
 
 
 def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapping[str, Any]) -> str:
-    """Return the command that repeats a run; options whose value is None are left out."""
-    parts = [
-        "bvat",
-        "train",
-        dataset,
-        "--method",
-        method,
-        "--seeds",
-        str(len(seeds)),
-        "--seed",
-        str(seeds[0]),
-    ]
+    """Return the command that reproduces a run; options whose value is None are omitted."""
+    parts = ["bvat", "train", dataset, "--method", method]
+    parts += ["--seeds", str(len(seeds)), "--seed", str(seeds[0])]
     for name, value in options.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -90,7 +81,7 @@ def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapp
 
 
 def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
-    """Return the metrics of a seed, one list a column."""
+    """Return the metrics of a seed, one list per column."""
     with (folder.seed_path(seed) / "metrics.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {name: [float(row[name]) if row[name] else math.nan for row in rows] for name in rows[0]}
@@ -103,7 +94,7 @@ def _numbers(summary: dict[str, Any]) -> Markup:
             spread = f" ± {summary[key]['std']:.1f}" if summary["seeds"] > 1 else ""
             shown[words] = f"{summary[key]['mean']:.1f}{spread} %"
     shown["seeds"] = summary["seeds"]
-    shown["a training step"] = f"{summary['epoch_ms']:.1f} ms"
+    shown["per training step"] = f"{summary['epoch_ms']:.1f} ms"
     return tiles(shown)
 
 
@@ -114,17 +105,21 @@ def _curves(curves: list[dict[str, list[float]]], settings: Settings) -> Markup:
     if any(value for curve in curves for value in curve["r_vadv"]):
         charts.append(("R_vadv", "R_vadv", {"r_vadv": "R_vadv"}, 0.0))
     if any(value for curve in curves for value in curve["row_norm"]):
-        charts.append(("Perturbation", "mean length of a row", {"row_norm": "perturbation"}, 0.0))
+        charts.append(("Perturbation", "mean norm of a row", {"row_norm": "perturbation"}, 0.0))
     figures = []
     for title, label, columns, floor in charts:
         lines = []
         for number, (column, words) in enumerate(columns.items()):
             if any(math.isfinite(value) and value != 0 for curve in curves for value in curve[column]):
                 lines.append(_mean_line(curves, column, words, number))
-        figures.append(tag("figure", tag("h3", title), line_chart(lines, "epoch", label, floor=floor)))
+        figures.append(line_chart(lines, "epoch", label, title=title, floor=floor).figure())
     note = f"Mean and standard deviation over {len(curves)} seeds." if len(curves) > 1 else ""
-    kept = f"Weights kept: those of the {'best validation' if settings.select == 'best' else 'last'} epoch."
-    return section("Training", tag("p", f"{note} {kept}", cls="soft"), tag("div", *figures, cls="charts"))
+    kept = "epoch with the best validation accuracy" if settings.select == "best" else "last epoch"
+    return section(
+        "Training",
+        tag("p", f"{note} The weights are those of the {kept}.", cls="soft"),
+        tag("div", *figures, cls="charts"),
+    )
 
 
 def _mean_line(curves: list[dict[str, list[float]]], column: str, words: str, number: int) -> Line:
@@ -144,19 +139,18 @@ def _predictions(graph: Graph, logits: torch.Tensor, seeds: Sequence[int]) -> Ma
         predicted = logits[nodes].argmax(1)
         counts = confusion(predicted, labels[nodes], graph.num_classes)
         found = calibration(logits[nodes], labels[nodes])
-        said = f"Bars: accuracy by confidence; on the dashed line both agree. ECE {found.error:.3f}."
+        caption = f"Bars: accuracy by confidence; dashed: perfect calibration. ECE {found.error:.3f}."
         parts += [tag("h3", "Confusion matrix"), confusion_chart(counts, graph.class_names)]
-        charts.append(
-            tag("figure", tag("h3", "Calibration"), calibration_chart(found), tag("figcaption", said))
-        )
+        charts.append(reliability_diagram(found).figure(caption))
     known = sampled(torch.nonzero(labels != UNKNOWN).flatten())
-    right = logits[known].argmax(1) == labels[known]
-    chart = map_chart(flat_map(logits)[known], labels[known], right, graph.class_names)
-    note = (
-        f"{known.numel():,} of {graph.num_nodes:,} nodes by the classes they lean to, in the two directions "
+    correct = logits[known].argmax(1) == labels[known]
+    chart = node_map(flat_map(logits)[known], labels[known], correct, graph.class_names)
+    caption = (
+        f"{known.numel():,} of {graph.num_nodes:,} nodes, placed by their predictions: the first two "
+        "principal components of the logits, normalised per node. Colours show the true classes."
     )
-    note += "that tell them apart best (PCA of the logits, each node's brought to length 1). Colours are the "
-    note += "true classes."
-    charts.append(tag("figure", tag("h3", "Map of the nodes"), chart, tag("figcaption", note)))
+    if graph.num_classes > MOST_CLASSES:
+        caption += f" Hover over a dot for its class, one of {graph.num_classes}."
+    charts.append(chart.figure(caption))
     parts.append(tag("div", *charts, cls="charts"))
     return section("Predictions", *parts)

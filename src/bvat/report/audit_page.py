@@ -1,4 +1,4 @@
-"""The page of ``bvat audit``: how fragile the predictions are, of which nodes, and of which model less."""
+"""The page of ``bvat audit``: how fragile predictions are, which nodes are worst, which model is better."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from bvat._version import __version__
 from bvat.audit.audit import REACH, Audit, perturbed_rows
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
-from bvat.inference.tables import node_id
-from bvat.report.audit_neighbourhood import legend, neighbourhood, predicted_classes
-from bvat.report.html import Markup, claim_list, page, provenance, section, table, tag, tiles
-from bvat.report.svg import Line, line_chart
+from bvat.report.audit_neighbourhood import neighbourhood, neighbourhood_legend, predicted_classes
+from bvat.report.charts import Line, line_chart
+from bvat.report.html import Markup, claim_list, join, page, provenance, section, table, tag, tiles
 
 SHOWN = 12
-"""How many of the most fragile nodes are drawn."""
+"""Number of the most fragile nodes that are drawn."""
 
 _RIGHT_AND_WRONG = (
-    "The median smallest change where the prediction is right and where it is wrong, over the nodes whose "
-    "label is known and was not trained on. If wrong ones are more fragile, a small number in the table is a "
-    "reason to look twice."
+    "The median smallest change of correct and of incorrect predictions, over the nodes whose label is known "
+    "and was not used for training. If incorrect predictions are more fragile, a small number in the table "
+    "is a reason to check a prediction."
 )
 _FRAGILE = (
-    "The nodes that the smallest changes take to another class, with their neighbours one and two hops away. "
-    "Point at a node for its name and class."
+    "The nodes that change class under the smallest changes, with their neighbours one and two hops away. "
+    "Hover over a node for its name and class."
 )
 _SEARCHED = (
-    "All without dropout, for each node u by itself, over changes R of the feature rows in its receptive "
-    "field F(u): the nodes within as many hops as the model looks."
+    "Everything is measured without dropout and for each node u separately, over changes R of the feature "
+    "rows in its receptive field F(u): the nodes whose features the prediction of u depends on."
 )
 _LDS = (
-    " is the largest KL(p(X) ‖ p(X + R)) found with every row of R at most ε = {epsilon} long: how far the "
-    "prediction moves. The search follows the gradient from several starts; the true maximum may be larger."
+    " is the largest KL(p(X) ‖ p(X + R)) found with every row of R of norm at most ε = {epsilon}: how far "
+    "the prediction moves. The search follows the gradient from several starts; the true maximum may be "
+    "larger."
 )
 _SMALLEST = (
-    " is the Frobenius norm of the shortest R found that gives u another class, in the units of the features "
-    "as the model reads them. The margin to each other class is linearised again and again, then the length "
-    "is bisected; the true minimum may be smaller. It is searched for up to {reach} times the typical length "
-    "of the features around u. Relative values divide it by the norm of the features in F(u)."
+    " is the Frobenius norm of the smallest R found that changes the class of u, in the units of the "
+    "features as the model sees them. The margin to every other class is linearised repeatedly, then "
+    "the norm is bisected; the true minimum may be smaller. The search goes up to {reach} times the typical "
+    "norm of the features around u. Relative values are divided by the norm of the features in F(u)."
 )
 
 
 class AuditedRun(NamedTuple):
-    """A run, its model, and what the audit found."""
+    """A run, its model and the result of the audit."""
 
     name: str
     classifier: Classifier
@@ -57,20 +57,20 @@ class AuditedRun(NamedTuple):
 
 
 def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
-    """Return the page for one run, or for one compared with another."""
+    """Return the page of one run, or of two runs compared."""
     first = runs[0]
     found = first.audit.summary()
     epsilon = f"{first.audit.epsilon:g}"
     lead = tag(
         "p",
         f"How little must the features around a node of {graph.name} change before the model of "
-        f"{first.name} gives it another class? For each of {found['nodes']:,} nodes the worst change of the "
-        "features in its receptive field was searched for.",
+        f"{first.name} predicts another class? For each of {found['nodes']:,} nodes, the audit searches for "
+        "the worst change of the features in its receptive field.",
     )
     numbers = {
-        "smallest change of class, median": _plain(found["median_smallest"]),
-        "the same, relative to the features around": _percent(found["median_relative"]),
-        f"LDS at ε = {epsilon}, median": _plain(found["median_lds"]),
+        "median smallest change of class": _plain(found["median_smallest"]),
+        "relative to the surrounding features": _percent(found["median_relative"]),
+        f"median LDS at ε = {epsilon}": _plain(found["median_lds"]),
         "nodes audited": f"{found['nodes']:,}",
     }
     parts = [lead, tiles(numbers)]
@@ -80,23 +80,21 @@ def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
     if any(part is not None for part in _right_and_wrong(graph, first)):
         parts.append(_right_wrong_section(graph, runs))
     parts.append(section("The most fragile nodes", *_fragile(graph, first), name="fragile"))
-    parts.append(section("How it was measured", *_method(epsilon, command), name="method"))
+    parts.append(section("How this was measured", *_method(epsilon, command), name="method"))
     return page(f"Audit of {first.name}", *parts)
 
 
 def less_fragile(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
-    """Compare two summaries: LDS should be low, and the smallest change of class large."""
+    """Compare two summaries: a low LDS and a large smallest change of class are better."""
     claims = []
     for words, key, sign in (
         ("lower median LDS", "median_lds", -1),
-        ("larger smallest change, median", "median_smallest", 1),
-        ("larger smallest change, most fragile tenth", "tenth_smallest", 1),
+        ("larger median smallest change", "median_smallest", 1),
+        ("larger smallest change of the most fragile tenth", "tenth_smallest", 1),
     ):
         a, b = first[key], second[key]
         left, right = (math.inf if v is None else v for v in (a, b))
-        claims.append(
-            {"holds": sign * (left - right) > 0, "text": f"{words}: {_plain(a)} against {_plain(b)}"}
-        )
+        claims.append({"holds": sign * (left - right) > 0, "text": f"{words}: {_plain(a)} vs. {_plain(b)}"})
     return claims
 
 
@@ -110,7 +108,7 @@ def _comparison(graph: Graph, runs: Sequence[AuditedRun]) -> list[Markup]:
         if won == len(claims)
         else f"{names[0]} is more fragile than {names[1]} by every measure."
         if won == 0
-        else f"Neither is less fragile by every measure: {names[0]} is by {won} of {len(claims)}."
+        else f"Neither is less fragile by every measure: {names[0]} wins {won} of {len(claims)}."
     )
     settings = [run.classifier.settings for run in runs]
     rows = [
@@ -120,8 +118,8 @@ def _comparison(graph: Graph, runs: Sequence[AuditedRun]) -> list[Markup]:
         ["median LDS", *(_plain(s["median_lds"]) for s in summaries)],
         ["mean LDS", *(_plain(s["mean_lds"]) for s in summaries)],
         ["median smallest change", *(_plain(s["median_smallest"]) for s in summaries)],
-        ["relative to the features around", *(_percent(s["median_relative"]) for s in summaries)],
-        ["smallest change, most fragile tenth", *(_plain(s["tenth_smallest"]) for s in summaries)],
+        ["relative to the surrounding features", *(_percent(s["median_relative"]) for s in summaries)],
+        ["smallest change of the most fragile tenth", *(_plain(s["tenth_smallest"]) for s in summaries)],
     ]
     a, b = (run.audit.smallest for run in runs)
     share = f"{100 * float((a > b).double().mean()):.0f} %"
@@ -129,29 +127,28 @@ def _comparison(graph: Graph, runs: Sequence[AuditedRun]) -> list[Markup]:
         tag("p", tag("b", verdict)),
         claim_list([{**claim, "text": f"{names[0]} has the {claim['text']}"} for claim in claims]),
         table(["", *names], rows),
-        tag("p", f"Node by node: for {share} of the nodes {names[0]} needs the larger change.", cls="soft"),
+        tag("p", f"Node by node, {names[0]} needs the larger change for {share} of the nodes.", cls="soft"),
     ]
 
 
 def _distributions(runs: Sequence[AuditedRun]) -> Markup:
-    """Return for both measures the share of nodes up to each value."""
+    """Return the cumulative distribution of both measures over the nodes."""
     epsilon = f"{runs[0].audit.epsilon:g}"
     flips = [_cumulative(run.name, run.audit.smallest, k) for k, run in enumerate(runs)]
     spread = [_cumulative(run.name, run.audit.lds, k) for k, run in enumerate(runs)]
-    return tag(
-        "div",
-        tag("figure", tag("h3", "Nodes whose class a change of this length can change"),
-            line_chart(_cut(flips), "length of the change, units of the features", "% of nodes", floor=0),
-            tag("figcaption", "Lower is better: fewer nodes give way.")),
-        tag("figure", tag("h3", f"Nodes whose LDS is at most this, ε = {epsilon}"),
-            line_chart(_cut(spread), "LDS (KL divergence)", "% of nodes", floor=0),
-            tag("figcaption", "Higher is better: more predictions hardly move.")),
-        cls="charts",
-    )  # fmt: skip
+    charts = [
+        line_chart(_cut(flips), "norm of the change, in units of the features", "% of nodes", floor=0,
+                   title="Nodes whose class changes within this norm")
+        .figure("Lower is better: fewer nodes change class."),
+        line_chart(_cut(spread), "LDS (KL divergence)", "% of nodes", floor=0,
+                   title=f"Nodes with at most this LDS, ε = {epsilon}")
+        .figure("Higher is better: more predictions barely move."),
+    ]  # fmt: skip
+    return tag("div", *charts, cls="charts")
 
 
 def _cumulative(label: str, values: Tensor, number: int) -> Line:
-    """Return the share of nodes (in percent) up to each value, at 101 of their quantiles."""
+    """Return the percentage of nodes up to each value, at 101 quantiles."""
     ordered = np.sort(values.double().numpy())
     places = np.unique(np.linspace(0, ordered.size - 1, 101).round().astype(int))
     share = 100 * (places + 1) / ordered.size
@@ -161,7 +158,7 @@ def _cumulative(label: str, values: Tensor, number: int) -> Line:
 
 
 def _cut(lines: Sequence[Line]) -> list[Line]:
-    """Leave out the last few nodes, whose values would squeeze the rest together."""
+    """Leave out the last few nodes, whose values would compress the rest."""
     ends = [x for line in lines for x, y in zip(line.x, line.y, strict=True) if y <= 98] or [0.0]
     cut = []
     for line in lines:
@@ -171,7 +168,7 @@ def _cut(lines: Sequence[Line]) -> list[Line]:
 
 
 def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[float | None]:
-    """Return the median smallest change of right and of wrong predictions, not counting training nodes."""
+    """Return the median smallest change of correct and incorrect predictions, without the training nodes."""
     labels = run.classifier.labels(graph).cpu()
     trained = torch.zeros(graph.num_nodes, dtype=torch.bool)
     trained[graph.train.cpu()] = True
@@ -184,9 +181,9 @@ def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[float | None]:
 def _right_wrong_section(graph: Graph, runs: Sequence[AuditedRun]) -> Markup:
     rows = [[run.name, *(_plain(part) for part in _right_and_wrong(graph, run))] for run in runs]
     return section(
-        "Right and wrong predictions",
+        "Correct and incorrect predictions",
         tag("p", _RIGHT_AND_WRONG),
-        table(["", "right", "wrong"], rows),
+        table(["", "correct", "incorrect"], rows),
         name="right",
     )
 
@@ -209,10 +206,9 @@ def _fragile(graph: Graph, run: AuditedRun) -> list[Markup]:
             f"{names[int(predicted[node])]} ({sure}) → {names[becomes]}; {known}",
             f"smallest change {_plain(float(run.audit.smallest[i]))}, LDS {_plain(float(run.audit.lds[i]))}",
         ]
-        caption = tag("figcaption", *[tag("div", fact) for fact in facts])
-        figures.append(tag("figure", tag("h3", node_id(graph, node)), drawing, caption))
+        figures.append(drawing.figure(join([tag("div", fact) for fact in facts])))
     columns = "grid-template-columns: repeat(auto-fill, minmax(240px, 1fr))"
-    return [tag("p", _FRAGILE), legend(), tag("div", *figures, cls="charts", style=columns)]
+    return [tag("p", _FRAGILE), neighbourhood_legend(), tag("div", *figures, cls="charts", style=columns)]
 
 
 def _method(epsilon: str, command: str) -> list[Markup]:

@@ -4,25 +4,27 @@ from dataclasses import replace
 
 import pytest
 
+from bvat.bench.cost import Counts, Sizes, cost_of, counts_of
 from bvat.bench.epochs import settings_of
 from bvat.bench.limit import limit_of, machine_rates
-from bvat.bench.work import Counts, Sizes, counts_of, work_of
+from bvat.bench.plan import ROWS
+from bvat.perturb.methods import METHODS
 from bvat.training.settings import preset
 
 SIZES = Sizes(nodes=10, features=7, hidden=4, classes=3, nnz_x=20, nnz_a=30)
 
 
-def test_work_of_a_gcn_epoch_by_hand() -> None:
+def test_cost_of_a_gcn_epoch_by_hand() -> None:
     counts = counts_of(preset("cora", "gcn"))
     assert counts is not None
-    work = work_of(SIZES, counts)
+    cost = cost_of(SIZES, counts)
     x = 8 * 20 + 4 * 11 + 4 * 4 * 17  # X W0
     xt = 8 * 20 + 4 * 8 + 4 * 4 * 17  # Xᵀ G
     wide, narrow = 8 * 30 + 4 * 11 + 4 * 4 * 20, 8 * 30 + 4 * 11 + 4 * 3 * 20  # Â on 4 and on 3 columns
     small = 4 * (40 + 12 + 30)  # the three products with W1 read and write the same sizes
-    assert work.bytes == 2 * x + xt + 3 * (wide + narrow + small) + small + 28 * (28 + 12)
+    assert cost.bytes == 2 * x + xt + 3 * (wide + narrow + small) + small + 28 * (28 + 12)
     products = 3 * 2 * 20 * 4 + 3 * 2 * 30 * (4 + 3) + 4 * 2 * 10 * 4 * 3
-    assert work.flops == products + 12 * (28 + 12)
+    assert cost.flops == products + 12 * (28 + 12)
 
 
 def test_a_search_step_adds_a_pass_there_and_back() -> None:
@@ -48,7 +50,7 @@ def test_projections_follow_the_masks(masks: str, project: int) -> None:
     assert counts.collect == (2 if project > 2 else 1)
 
 
-def test_nothing_is_said_where_the_work_is_random() -> None:
+def test_no_cost_where_the_work_is_random() -> None:
     assert counts_of(preset("cora", "sbvat")) is None
     assert limit_of(SIZES, preset("cora", "sbvat"), 1.0, {"memory_gb_s": 1.0, "gflop_s": 1.0}) is None
 
@@ -72,6 +74,13 @@ def test_rates_are_positive() -> None:
     rates = machine_rates(large=2**16, repeats=1)
     assert min(rates.values()) > 0
     assert rates["memory_gb_s"] == max(rates["copy_gb_s"], rates["triad_gb_s"])
+
+
+def test_rows_are_the_methods_and_one_variant() -> None:
+    assert [*ROWS] == [*METHODS, "obvat-fast"]
+    assert len({row.colour for row in ROWS.values()}) == len(ROWS)
+    assert settings_of("cora", "vat") == preset("cora", "vat")
+    assert (settings_of("cora", "obvat").search, settings_of("cora", "obvat").steps) == ("adam", 10)
 
 
 def test_the_fast_entry_is_obvat_with_the_fast_search() -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic that an epoch cannot do without: bytes and flops, counted from the sizes.
+"""The least that an epoch costs: bytes and flops, counted from the sizes.
 
 With N nodes, D features, H hidden units, C classes, z_x stored entries of X, z_a of Â, w = min(H, C), numbers
 and indices of 4 bytes, every operand read once and every result written once:
@@ -26,8 +26,8 @@ A regulariser on all nodes whose search takes T gradients in the factored space 
       "reuse" and "shared"
     + 2 softmax                                                       entropy, and the clean side of the KL
 
-Dropout masks, relu and sums can be fused into what is counted and are not counted themselves. S-BVAT works on
-a random part of the graph, so nothing is said about it.
+Dropout masks, relu and sums can be fused into these operations and are not counted. S-BVAT works on a random
+part of the graph, so its cost is unknown.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from bvat.graph import Graph
 from bvat.training.settings import Settings
 
 
-class Work(NamedTuple):
+class Cost(NamedTuple):
     """Bytes moved and floating-point operations."""
 
     bytes: float
     flops: float
 
-    def __add__(self, other: object) -> Work:
-        if not isinstance(other, Work):
+    def __add__(self, other: object) -> Cost:
+        if not isinstance(other, Cost):
             return NotImplemented
-        return Work(self.bytes + other.bytes, self.flops + other.flops)
+        return Cost(self.bytes + other.bytes, self.flops + other.flops)
 
-    def times(self, count: int) -> Work:
-        """Return the work of doing this ``count`` times."""
-        return Work(count * self.bytes, count * self.flops)
+    def times(self, count: int) -> Cost:
+        """Return the cost of doing this ``count`` times."""
+        return Cost(count * self.bytes, count * self.flops)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the work of an epoch depends on."""
+    """What the cost of an epoch depends on."""
 
     nodes: int
     features: int
@@ -69,14 +69,12 @@ class Sizes:
     @classmethod
     def of(cls, graph: Graph, settings: Settings) -> Sizes:
         """Return the sizes of a graph and a model."""
-        x = graph.features
-        stored = x.nnz
         return cls(
             graph.num_nodes,
             graph.num_features,
             settings.hidden,
             graph.num_classes,
-            stored,
+            graph.features.nnz,
             graph.propagation.nnz,
         )
 
@@ -88,7 +86,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Counts:
-    """How often an epoch does each of its parts."""
+    """How often an epoch performs each of its parts."""
 
     project: int = 2
     collect: int = 1
@@ -110,12 +108,15 @@ class Counts:
 
 
 def counts_of(settings: Settings) -> Counts | None:
-    """Return how often an epoch of a two-layer GCN does each part; None where nothing is said (S-BVAT)."""
-    if settings.method == "sbvat" or settings.model != "gcn" or settings.layers != 2:
+    """Return how often an epoch of a two-layer GCN performs each part; None if that is unknown."""
+    if settings.model != "gcn" or settings.layers != 2:
         return None
     if settings.method == "gcn" or not settings.beta:
         return Counts(softmax=1 if settings.alpha else 0)
-    gradients = settings.steps if settings.method in ("vat", "obvat") else 0
+    searched = {"consistency": 0, "random": 0, "vat": settings.steps, "obvat": settings.steps}
+    if settings.method not in searched:
+        return None
+    gradients = searched[settings.method]
     own = {"fresh": gradients + 1, "pair": 1}.get(settings.masks, 0)
     perturbed = settings.method != "consistency"
     adam = settings.method == "obvat" and settings.search == "adam"
@@ -133,7 +134,7 @@ def counts_of(settings: Settings) -> Counts | None:
     )
 
 
-def work_of(s: Sizes, counts: Counts) -> Work:
+def cost_of(s: Sizes, counts: Counts) -> Cost:
     """Return the bytes and flops of an epoch by the formulas above."""
     n, d, h, c = s.nodes, s.features, s.hidden, s.classes
     wide, narrow = sparse(n, n, s.nnz_a, h), sparse(n, n, s.nnz_a, s.narrow)
@@ -143,29 +144,29 @@ def work_of(s: Sizes, counts: Counts) -> Work:
         (counts.forward, wide + dense(n, h, c) + narrow),
         (counts.backward, narrow + dense(n, c, h) + wide),
         (counts.weights, dense(h, n, c)),
-        (counts.softmax, Work(8 * n * c, 5 * n * c)),
+        (counts.softmax, Cost(8 * n * c, 5 * n * c)),
         (counts.effect, dense(n, h, h)),
         (counts.search_adam, adam(n * h)),
-        (counts.search_scale, Work(8 * n * h, 3 * n * h)),
+        (counts.search_scale, Cost(8 * n * h, 3 * n * h)),
         (counts.factor, dense(h, d, h) + dense(d, h, h)),
         (1, adam(d * h + h * c)),
     ]
-    total = Work(0, 0)
+    total = Cost(0, 0)
     for count, part in parts:
         total = total + part.times(count)
     return total
 
 
-def sparse(rows: int, columns: int, stored: int, width: int) -> Work:
-    """Return the work of a sparse (rows, columns) matrix times a dense (columns, width) one."""
-    return Work(8 * stored + 4 * (rows + 1) + 4 * width * (rows + columns), 2 * stored * width)
+def sparse(rows: int, columns: int, stored: int, width: int) -> Cost:
+    """Return the cost of a sparse (rows, columns) matrix times a dense (columns, width) one."""
+    return Cost(8 * stored + 4 * (rows + 1) + 4 * width * (rows + columns), 2 * stored * width)
 
 
-def dense(n: int, k: int, m: int) -> Work:
-    """Return the work of an (n, k) matrix times a (k, m) one."""
-    return Work(4 * (n * k + k * m + n * m), 2 * n * k * m)
+def dense(n: int, k: int, m: int) -> Cost:
+    """Return the cost of an (n, k) matrix times a (k, m) one."""
+    return Cost(4 * (n * k + k * m + n * m), 2 * n * k * m)
 
 
-def adam(entries: int) -> Work:
-    """Return the work of Adam's step."""
-    return Work(28 * entries, 12 * entries)
+def adam(entries: int) -> Cost:
+    """Return the cost of Adam's step."""
+    return Cost(28 * entries, 12 * entries)
