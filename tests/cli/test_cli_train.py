@@ -63,7 +63,7 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
 def test_the_table_and_the_folder(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = bvat(["train", str(graph_file), "--method", "sbvat", "--count", "5", *QUICK], capsys)
     assert code == 0
-    for word in ("validation accuracy", "test accuracy", "time an epoch", "peak memory", "runs/small-sbvat"):
+    for word in ("validation accuracy", "test accuracy", "time per epoch", "peak memory", "runs/small-sbvat"):
         assert word in out
     assert {"settings.json", "split.npz", "metrics.csv", "result.json", "seed-0"} <= {
         path.name for path in Path("runs/small-sbvat").iterdir()
@@ -96,7 +96,7 @@ BAD: list[tuple[list[str], str]] = [
         ["train", "GRAPH", "--method", "vat", "--norm", "field"],
         "norm 'field' needs the disjoint receptive fields of sbvat",
     ),
-    (["train", "GRAPH", "--out", "occupied"], "occupied is there and is not a run folder"),
+    (["train", "GRAPH", "--out", "occupied"], "occupied exists but is not a run folder"),
     (["train", "GRAPH", "extra"], "unexpected extra argument"),
     (["train", "broken.npz"], "broken.npz"),
     (["trian"], "No such command 'trian'"),

@@ -16,7 +16,7 @@ from bvat.perturb import DisjointFields, RandomDirection, Regulariser, regularis
 from bvat.perturb.searches import Found, Problem
 from bvat.perturb.spaces import make_space
 from bvat.training.build import build_model
-from bvat.training.loop import make_optimizer
+from bvat.training.optimizer import make_optimizer
 from bvat.training.settings import Settings
 
 FEATURES, CLASSES = 40, 3
@@ -216,7 +216,7 @@ def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None
     trained = bvat.train(single, settings, seed=0)
     losses = [row["supervised"] for row in trained.metrics]
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
-    model = build_model(settings, single)
+    model = build_model(settings, single.num_features, single.num_classes)
     first, *rest = make_optimizer(model, settings).groups
     assert first[0] == [model.projection()]
     assert first[1] > 0

@@ -45,7 +45,7 @@ def write_run_page(
         command: the command line, shown at the end.
     """
     curves = [_read_curves(folder, seed) for seed in seeds]
-    model = build_model(settings, graph)
+    model = build_model(settings, graph.num_features, graph.num_classes)
     weights = load((folder.seed_path(seeds[0]) / "weights.safetensors").read_bytes())
     model.load_state_dict(weights)
     logits = predict(model.to(graph.device), graph).cpu()

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from bvat.graph import Graph
 from bvat.models import MODELS
 from bvat.perturb.divergence import DIVERGENCES
 from bvat.perturb.regulariser import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser
@@ -15,12 +14,12 @@ from bvat.training.settings import Settings
 
 
 def build_model(
-    settings: Settings, graph: Graph, generator: torch.Generator | None = None
+    settings: Settings, num_features: int, num_classes: int, generator: torch.Generator | None = None
 ) -> torch.nn.Module:
-    """Return the model for a graph, with weights drawn from ``generator``."""
+    """Return a model with weights drawn from ``generator``."""
     model: torch.nn.Module = MODELS[settings.model](
-        graph.num_features,
-        graph.num_classes,
+        num_features,
+        num_classes,
         hidden=settings.hidden,
         layers=settings.layers,
         dropout=settings.dropout,

@@ -17,7 +17,7 @@ def _spaces() -> dict[str, Any]:
 
 
 def search_space(method: str) -> dict[str, Any]:
-    """Return what is searched for a method: a range or choices for each setting, maybe with conditions."""
+    """Return the search space of a method: a range or choices per setting, possibly with conditions."""
     spaces = _spaces()
     known = [name for name in spaces if name != "starts"]
     if method not in known:
@@ -42,12 +42,12 @@ def tuned_settings(space: dict[str, Any]) -> set[str]:
 
 
 def suggest(trial: Any, space: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """Ask an Optuna trial for values of all settings that apply; ``base`` has those that are not searched."""
+    """Sample all settings that apply from an Optuna trial; ``base`` has those that are not searched."""
     values = {name: _suggest(trial, name, span) for name, span in space.items() if name != "when"}
     for setting, parts in space.get("when", {}).items():
         value = values.get(setting, base[setting])
         part = parts.get(value, {})
-        # a name of its own for each condition: the ranges of one name must not differ between trials
+        # one name per condition: Optuna requires the range of a name to be the same in all trials
         values |= {name: _suggest(trial, f"{name}.{value}", span) for name, span in part.items()}
     return values
 
@@ -61,7 +61,7 @@ def _suggest(trial: Any, name: str, span: dict[str, Any]) -> Any:
 
 
 def parameters(settings: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings as parameters of a trial, as far as they lie in the space."""
+    """Return the settings as parameters of a trial, without those outside the space."""
     found = {
         name: settings[name]
         for name, span in space.items()
