@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any, NamedTuple
+
+from bvat.data.files import csv_text
 
 Value = str | float | int | None
 
@@ -19,11 +19,7 @@ class Table(NamedTuple):
 
     def as_csv(self) -> str:
         """Return the table as CSV, with nothing where a value is missing."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.header)
-        writer.writerows(["" if value is None else value for value in row] for row in self.rows)
-        return text.getvalue()
+        return csv_text(self.header, self.rows)
 
 
 def all_tables(results: dict[str, Any]) -> list[Table]:
