@@ -174,7 +174,7 @@ def test_graphs_that_do_not_fit_are_refused(fitted: bvat.NodeClassifier, graph: 
             other(graph, class_names=("cats", "dogs", "birds")),
             "a class 'birds', which the model does not know",
         ),
-        (other(graph, recipe={"columns": {"names": ["a"]}}), "were made differently from those of the training graph"),
+        (other(graph, recipe={"columns": {"names": ["a"]}}), "were made differently from those of"),
     ):
         with pytest.raises(GraphError, match=message):
             fitted.predict(bad)

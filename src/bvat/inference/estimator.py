@@ -23,7 +23,7 @@ from bvat.training.checkpoint import read_safetensors
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, preset
 
-FORMAT = 1
+CLASSIFIER_FORMAT = 1
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
 _SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "method")
@@ -141,7 +141,7 @@ class NodeClassifier:
         fitted = self.classifier_
         about = {
             "kind": _KIND,
-            "format": str(FORMAT),
+            "format": str(CLASSIFIER_FORMAT),
             "version": __version__,
             "params": json.dumps(self.get_params()),
             "settings": json.dumps(fitted.settings.as_dict()),
@@ -172,10 +172,10 @@ class NodeClassifier:
         where, version = str(path), about.get("version", "?")
         if about.get("kind") != _KIND:
             raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
-        if about.get("format") != str(FORMAT):
+        if about.get("format") != str(CLASSIFIER_FORMAT):
             raise DataError(
                 f"{path} has format {about.get('format')} of bvat {version}, and bvat {__version__} reads "
-                f"format {FORMAT}: install that version, or fit and save again"
+                f"format {CLASSIFIER_FORMAT}: install that version, or fit and save again"
             )
         try:
             params = json.loads(about["params"])

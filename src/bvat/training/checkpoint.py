@@ -17,7 +17,7 @@ from bvat.training.callbacks import Callback
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.state import TrainState
 
-FORMAT = "bvat checkpoint 3"
+CHECKPOINT_FORMAT = "bvat checkpoint 3"
 
 
 class Checkpoint(Callback):
@@ -57,7 +57,7 @@ class Checkpoint(Callback):
             [[row[name] for name in columns] for row in state.metrics], dtype=torch.float64
         )
         about = {
-            "format": FORMAT,
+            "format": CHECKPOINT_FORMAT,
             **_identity(state),
             "columns": json.dumps(columns),
             "epoch": str(state.epoch),
@@ -75,7 +75,7 @@ class Checkpoint(Callback):
             raise TrainingError(
                 f"{self.path} cannot be read ({error}): delete it and start this seed again"
             ) from error
-        if about.get("format") != FORMAT:
+        if about.get("format") != CHECKPOINT_FORMAT:
             raise TrainingError(
                 f"{self.path} is not a checkpoint of this version of bvat: delete it and start again"
             )

@@ -1,9 +1,8 @@
-"""The progress display of the command line, on standard error or nowhere."""
+"""The progress display of the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -17,7 +16,7 @@ class ProgressDisplay(Generic[Key]):
         sizes: the size of each task, in any unit.
         console: a rich console; None shows nothing.
         labels: text before the bar of each task; None for no such bars.
-        unit: name of the unit, which is then counted; otherwise percent are shown.
+        unit: name of the unit, which is then counted; otherwise the display shows percent.
     """
 
     def __init__(
@@ -29,41 +28,31 @@ class ProgressDisplay(Generic[Key]):
         labels: Mapping[Key, str] | None = None,
         unit: str = "",
     ) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
-        amount = [MofNCompleteColumn(), TextColumn(unit)] if unit else [TaskProgressColumn()]
-        self._rich = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            *amount,
-            TimeRemainingColumn(),
+        amount = [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
+        self._rich = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            *(amount if unit else [progress.TaskProgressColumn()]),
+            progress.TimeRemainingColumn(),
             console=console or Console(quiet=True),
             transient=True,
-            speed_estimate_period=600,  # tasks differ in speed: look far back
+            speed_estimate_period=600,  # tasks differ in speed: average over a long time
         )
-        self._sizes = dict(sizes)
-        self._done = dict.fromkeys(self._sizes, 0.0)
+        self._sizes, self._done = dict(sizes), dict.fromkeys(sizes, 0.0)
         self._bars = {
-            key: self._rich.add_task(label, total=self._sizes[key], visible=False)
+            key: self._rich.add_task(label, total=sizes[key], visible=False)
             for key, label in (labels or {}).items()
         }
-        self._whole = self._rich.add_task(title, total=sum(self._sizes.values()) or 1)
+        self._whole = self._rich.add_task(title, total=sum(sizes.values()) or 1)
 
     def __enter__(self) -> ProgressDisplay[Key]:
         self._rich.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._rich.stop()
 
     @property
@@ -73,10 +62,9 @@ class ProgressDisplay(Generic[Key]):
 
     def update(self, key: Key, done: float) -> None:
         """Note how much of a task is done."""
-        size = self._sizes[key]
-        self._done[key] = min(done, size)
+        self._done[key] = min(done, self._sizes[key])
         if key in self._bars:
-            self._rich.update(self._bars[key], completed=done, visible=0 < done < size)
+            self._rich.update(self._bars[key], completed=done, visible=0 < done < self._sizes[key])
         self._rich.update(self._whole, completed=sum(self._done.values()))
 
     def set_title(self, title: str) -> None:

@@ -23,7 +23,7 @@ from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.run_folder import RunFolder, seed_result
 from bvat.training.settings import Settings
 
-FORMAT = 2
+RUN_FORMAT = 2
 """Version of what a run computes and keeps; a new version invalidates the runs of all stores."""
 _EFFORT = {"gcn": 1.0, "consistency": 2.0, "random": 2.2, "vat": 2.7, "sbvat": 2.0, "obvat": 6.0}
 """Rough time per epoch relative to a GCN, used only to estimate the time left; 3 for other methods."""
@@ -145,7 +145,7 @@ class RunStore:
         measured = spec.measurement
         return digest(
             {
-                "format": FORMAT,
+                "format": RUN_FORMAT,
                 "measurement": None if measured is None else [measured.name, measured.parameters()],
                 "graph": self.fingerprints[spec.dataset],
                 "settings": spec.settings.as_dict(),
