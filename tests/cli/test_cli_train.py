@@ -16,7 +16,10 @@ import torch
 from safetensors.torch import load_file
 
 from bvat.cli.main import main
-from bvat.data import save_graph, synthetic_graph
+from bvat.data import load_graph, save_graph, synthetic_graph
+from bvat.training.checkpoint import Checkpoint
+from bvat.training.settings import Settings
+from bvat.training.state import start_training
 
 QUICK = ["--epochs", "6", "--hidden", "8", "--device", "cpu"]
 
@@ -63,7 +66,7 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
 def test_the_table_and_the_folder(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = bvat(["train", str(graph_file), "--method", "sbvat", "--count", "5", *QUICK], capsys)
     assert code == 0
-    for word in ("validation accuracy", "test accuracy", "time an epoch", "peak memory", "runs/small-sbvat"):
+    for word in ("validation accuracy", "test accuracy", "time per epoch", "peak memory", "runs/small-sbvat"):
         assert word in out
     assert {"settings.json", "split.npz", "metrics.csv", "result.json", "seed-0"} <= {
         path.name for path in Path("runs/small-sbvat").iterdir()
@@ -96,7 +99,7 @@ BAD: list[tuple[list[str], str]] = [
         ["train", "GRAPH", "--method", "vat", "--norm", "field"],
         "norm 'field' needs the disjoint receptive fields of sbvat",
     ),
-    (["train", "GRAPH", "--out", "occupied"], "occupied is there and is not a run folder"),
+    (["train", "GRAPH", "--out", "occupied"], "occupied exists but is not a run folder"),
     (["train", "GRAPH", "extra"], "unexpected extra argument"),
     (["train", "broken.npz"], "broken.npz"),
     (["trian"], "No such command 'trian'"),
@@ -187,12 +190,19 @@ def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
         assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_ctrl_c_keeps_what_was_done(graph_file: Path) -> None:
-    process = start(["train", str(graph_file), "--epochs", "100000", "--hidden", "8", "--out", "run"])
-    wait_for("run/seed-0/checkpoint.safetensors", process)
-    process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ctrl_c_keeps_what_was_done(graph_file: Path, processes: int) -> None:
+    several = ["--seeds", str(processes), "--jobs", str(processes)]
+    process = start(
+        ["train", str(graph_file), "--epochs", "100000", "--hidden", "8", "--out", "run", *several]
+    )
+    wait_for(f"run/seed-{processes - 1}/checkpoint.safetensors", process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert b"Traceback" not in err
     assert b"--resume goes on from there" in err
-    assert Path("run/seed-0/checkpoint.safetensors").exists()
+    stored = json.loads(Path("run/settings.json").read_text())
+    state = start_training(load_graph(graph_file), Settings(**stored["settings"]), processes - 1)
+    Checkpoint(Path(f"run/seed-{processes - 1}/checkpoint.safetensors")).load(state)
+    assert state.epoch == len(state.metrics) == state.optimizer.state[0]["count"][0]  # of a whole epoch

@@ -94,7 +94,7 @@ def test_overwriting_is_all_or_nothing(
         patched.setattr("os.fsync", full)
         code, _, err = call(["predict", str(folder / "run-gcn"), "--out", "p.csv"], capsys)
     assert code == 2
-    assert err == "bvat: p.csv cannot be written (No space left on device): choose another place\n"
+    assert err == "bvat: p.csv cannot be written (No space left on device): choose another location\n"
     assert Path("p.csv").read_text() == "precious"
     assert [path.name for path in Path().iterdir()] == ["p.csv"]
     quietly(["predict", str(folder / "run-gcn"), "--out", "p.csv"])
@@ -173,14 +173,14 @@ def test_a_run_on_a_data_set_of_the_paper_is_loaded_by_name(
     """Its graph is not copied, and one that has changed is not taken for it."""
     from bvat.inference import runs
     from bvat.training.run_folder import RunFolder
-    from bvat.training.seeds import Job, train_seeds
+    from bvat.training.store import SeedTrainer, train_seeds
 
     graph = bvat.load(folder / "pages")
     named = replace(graph, name="cora", recipe={})
     settings = bvat.preset("cora", "gcn", epochs=2)
     run = RunFolder(tmp_path / "run")
     run.start(named, settings, resume=False)
-    train_seeds(Job(named, settings, run, False, 1, "cpu"), [0], 1, lambda seed, epoch: None)
+    train_seeds(SeedTrainer(run, named, settings), [0], 1)
     assert not (run.path / "graph.npz").exists()
     monkeypatch.setattr(runs, "load", lambda name, like=None: named)
     assert open_run(run.path).graph() is named
@@ -188,5 +188,5 @@ def test_a_run_on_a_data_set_of_the_paper_is_loaded_by_name(
     capsys.readouterr()
     shorter = replace(named, test=named.test[1:])
     monkeypatch.setattr(runs, "load", lambda name, like=None: shorter)
-    expect(["predict", "run", "--out", "x.csv"], "say --graph cora if that is meant", capsys)
+    expect(["predict", "run", "--out", "x.csv"], "use --graph cora to predict it anyway", capsys)
     quietly(["predict", "run", "--graph", "cora", "--out", "x.csv"])

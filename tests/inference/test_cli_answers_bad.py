@@ -40,8 +40,20 @@ def with_settings(**changes: Any) -> Callable[[Path], Any]:
     return change
 
 
+def with_about(**changes: Any) -> Callable[[Path], Any]:
+    def change(run: Path) -> None:
+        about = json.loads((run / "settings.json").read_text())
+        (run / "settings.json").write_text(json.dumps({**about, **changes}))
+
+    return change
+
+
 BAD_RUNS = {
-    "older": (without("classes"), "does not say its classes, so it is of an older bvat: train again"),
+    "older": (without("classes"), "lacks its classes because an older bvat wrote it: train again"),
+    "results only": (
+        with_about(keep="result"),
+        "keeps results without weights: train the model with bvat train",
+    ),
     "unfinished": (
         lambda run: (run / "seed-0/result.json").unlink(),
         "no finished seed: finish it with bvat train",
@@ -116,7 +128,7 @@ def test_graphs_that_do_not_fit_get_a_sentence(
 
 BAD_OPTIONS = [
     (["predict", "RUN", "--out", "DIR"], "is a folder: give the name of a file"),
-    (["predict", "RUN", "--out", "FILE/x.csv"], "is a file: choose another place"),
+    (["predict", "RUN", "--out", "FILE/x.csv"], "is a file: choose another location"),
     (["predict", "RUN"], "Missing option '--out'"),
     (["predict", "--out", "x.csv"], "Missing argument"),
     (["predict", "RUN", "--out", "x.csv", "--seed", "7"], "has no finished seed 7: use one of 0"),

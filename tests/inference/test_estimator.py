@@ -174,13 +174,13 @@ def test_graphs_that_do_not_fit_are_refused(fitted: bvat.NodeClassifier, graph: 
             other(graph, class_names=("cats", "dogs", "birds")),
             "a class 'birds', which the model does not know",
         ),
-        (other(graph, recipe={"columns": {"names": ["a"]}}), "were made in another way"),
+        (other(graph, recipe={"columns": {"names": ["a"]}}), "were made differently from those of"),
     ):
         with pytest.raises(GraphError, match=message):
             fitted.predict(bad)
     with pytest.raises(GraphError, match=r"bvat\.from_pyg"):
         fitted.predict(np.eye(3))  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match=r"a bvat\.Graph is needed, not str"):
+    with pytest.raises(GraphError, match=r"expected a bvat\.Graph, not str"):
         bvat.NodeClassifier().fit("cora")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="needs nodes with labels"):
         fitted.score(graph, [])

@@ -16,7 +16,7 @@ from bvat.perturb import DisjointFields, RandomDirection, Regulariser, regularis
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.spaces import make_space
 from bvat.training.build import build_model
-from bvat.training.loop import make_optimizer
+from bvat.training.optimizer import make_optimizer
 from bvat.training.settings import Settings
 
 FEATURES, CLASSES = 40, 3

@@ -1,4 +1,4 @@
-"""Runs: keys, result files, and nothing done twice."""
+"""Reproduction: requests, curves, and that nothing is computed twice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,77 +17,15 @@ from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.paper import timing
 from bvat.paper.request import Request, parse_seeds
+from bvat.paper.robustness import CURVES
 from bvat.paper.targets import TARGETS, reproduce
-from bvat.training.perform import perform
-from bvat.training.runs import Run, Workshop
 from bvat.training.settings import preset
-
-QUICK = {"epochs": 3}
-
-
-def workshop(folder: Path, graph: Graph) -> Workshop:
-    return Workshop.open(folder, {"small": graph})
-
-
-def run(seed: int = 0, kind: str = "accuracy", method: str = "gcn", **settings: Any) -> Run:
-    return Run("small", preset("small", method, **{**QUICK, **settings}), seed, kind)
-
-
-def test_a_key_changes_with_all_that_matters(small: Graph, tmp_path: Path) -> None:
-    shop = workshop(tmp_path, small)
-    other = replace(small, labels=(small.labels + 1) % 3)
-    keys = {
-        shop.key(run()),
-        shop.key(run(seed=1)),
-        shop.key(run(kind="curves")),
-        shop.key(run(lr=0.02)),
-        shop.key(run(method="vat")),
-        workshop(tmp_path, other).key(run()),
-    }
-    assert len(keys) == 6
-    assert workshop(tmp_path / "elsewhere", small).key(run()) == shop.key(run())
-
-
-def test_a_damaged_result_is_done_again_and_others_are_not(small: Graph, tmp_path: Path) -> None:
-    shop = workshop(tmp_path, small)
-    runs = [run(seed=k) for k in range(3)]
-    assert perform(shop, [*runs, *runs], jobs=1) == 3
-    before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*.json")}
-    assert len(before) == 3
-    damaged = shop.path(runs[1])
-    damaged.write_text(damaged.read_text()[:-20])
-    assert shop.result(runs[1]) is None
-    assert perform(shop, runs, jobs=1) == 1
-    for path, content in before.items():
-        if path == damaged:
-            assert json.loads(path.read_bytes())["result"]["last"] == json.loads(content)["result"]["last"]
-        else:
-            assert path.read_bytes() == content
-
-
-def test_a_result_of_another_key_is_not_taken(small: Graph, tmp_path: Path) -> None:
-    shop = workshop(tmp_path, small)
-    perform(shop, [run()], jobs=1)
-    shop.path(run(seed=1)).write_bytes(shop.path(run()).read_bytes())
-    assert shop.result(run(seed=1)) is None
-
-
-def test_several_processes_give_the_same_numbers(small: Graph, tmp_path: Path) -> None:
-    one, two = workshop(tmp_path / "one", small), workshop(tmp_path / "two", small)
-    runs = [run(seed=k, method="obvat") for k in range(2)]
-    perform(one, runs, jobs=1)
-    perform(two, runs, jobs=2)
-    for each in runs:
-        first, second = one.result(each), two.result(each)
-        assert first is not None
-        assert second is not None
-        assert first["last"] == second["last"]
-        assert first["best"] == second["best"]
+from bvat.training.store import RunSpec, RunStore
 
 
 def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> None:
-    shop = workshop(tmp_path, small)
-    curves = shop.do(run(kind="curves", epochs=30), lambda done: None)["curves"]
+    store = RunStore.open(tmp_path, {"small": small})
+    curves = store.run(RunSpec("small", preset("small", "gcn", epochs=30), 0, CURVES))["curves"]
     assert set(curves) == {"on", "off"}
     for part in curves.values():
         assert {name: len(curve) for name, curve in part.items()} == {"vat": 11, "sbvat": 11, "obvat": 11}
@@ -138,16 +75,20 @@ def test_killed_and_started_again_repeats_nothing(small_file: Path, tmp_path: Pa
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
-    while len(list(out.rglob("*.json"))) < 2 and time.monotonic() < deadline and process.poll() is None:
+    while (
+        len(list(out.rglob("seed-*/result.json"))) < 2
+        and time.monotonic() < deadline
+        and process.poll() is None
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    finished = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")}
+    finished = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("seed-*/result.json")}
     assert 2 <= len(finished) < 8
     with pytest.raises(SystemExit) as ended:
         main([*command, "--out", str(out), "--jobs", "1"])
     assert ended.value.code == 0
-    assert len(list((out / "runs").rglob("*.json"))) == 8
+    assert len(list((out / "runs").rglob("seed-*/result.json"))) == 8
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
     with pytest.raises(SystemExit):
         main([*command, "--out", str(tmp_path / "whole"), "--jobs", "1"])

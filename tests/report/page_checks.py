@@ -8,7 +8,7 @@ from typing import Any
 from bvat.paper import published as paper
 from bvat.paper.claims import fig1a_claims, table2_claims
 from bvat.paper.table2 import verdict
-from bvat.training.runs import RESULT_FORMAT
+from bvat.paper.targets import RESULT_FORMAT
 from bvat.training.settings import preset
 from bvat.training.statistics import sample
 

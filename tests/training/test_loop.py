@@ -1,8 +1,9 @@
-"""The training loop: what it computes, that it repeats itself, and that it can be taken up again."""
+"""The training loop: what it computes, that it is deterministic, and that it can be resumed."""
 
 from __future__ import annotations
 
 import math
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from bvat.graph import Graph
 from bvat.perturb import entropy
 from bvat.perturb.methods import METHODS
 from bvat.training import loop
+from bvat.training.callbacks import Callback
 from bvat.training.loop import train
+from bvat.training.optimizer import make_optimizer
 from bvat.training.settings import Settings, preset
+from bvat.training.state import TrainState, restore_model, start_training
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +61,7 @@ def test_training_learns(graph: Graph, method: str) -> None:
 def test_the_loss_is_equation_6(graph: Graph) -> None:
     settings = quick("consistency", alpha=0.3, beta=2.0, dropout=0.0)
     row = train(graph, replace(settings, epochs=1), 0).metrics[0]
-    model = loop.build_model(
-        settings, graph.num_features, graph.num_classes, torch.Generator().manual_seed(0)
-    )
+    model = start_training(graph, settings, 0).model
     logits = model(graph).detach()
     supervised = F.cross_entropy(logits[graph.train], graph.labels[graph.train])
     assert row["supervised"] == pytest.approx(float(supervised), rel=1e-5)
@@ -69,8 +71,8 @@ def test_the_loss_is_equation_6(graph: Graph) -> None:
 
 
 def test_weight_decay_is_on_the_first_layer_only(graph: Graph) -> None:
-    model = loop.build_model(quick(), graph.num_features, graph.num_classes)
-    groups = loop.make_optimizer(model, quick(weight_decay=0.25)).groups
+    model = start_training(graph, quick()).model
+    groups = make_optimizer(model, quick(weight_decay=0.25)).groups
     assert [(weight, len(parameters)) for parameters, weight in groups] == [(0.25, 1), (0, 1)]
     assert groups[0][0][0] is model.projection()
 
@@ -83,8 +85,7 @@ def test_last_and_best_epoch(graph: Graph) -> None:
     assert best.selected["epoch"] == 1 + values.index(max(values))  # the first of equals
     assert last.selected == last.last
     assert last.selected["epoch"] == 40
-    model = loop.build_model(quick("gcn"), graph.num_features, graph.num_classes)
-    model.load_state_dict(best.weights)
+    model = restore_model(quick("gcn"), graph.num_features, graph.num_classes, best.weights)
     predicted = loop.predict(model, graph).argmax(1)
     assert loop.accuracy(predicted, graph, graph.val) == best.selected["val"]
     assert loop.accuracy(predicted, graph, graph.test) == best.selected["test"]
@@ -116,41 +117,181 @@ class _Killed(Exception):
     pass
 
 
+class _Recorder(Callback):
+    """Records the hooks, and acts in one of them."""
+
+    def __init__(self, act: Any = lambda: None, hook: str = "on_epoch", epoch: int = 0) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.act, self.when = act, (hook, epoch)
+
+    def record(self, hook: str, state: TrainState) -> None:
+        self.calls.append((hook, state.epoch))
+        if self.when == (hook, state.epoch):
+            self.act()
+
+    def on_start(self, state: TrainState) -> None:
+        self.record("on_start", state)
+
+    def on_backward(self, state: TrainState) -> None:
+        self.record("on_backward", state)
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        assert row is state.metrics[-1]
+        self.record("on_epoch", state)
+
+    def on_end(self, state: TrainState) -> None:
+        self.record("on_end", state)
+
+    @property
+    def epochs(self) -> list[int]:
+        return [epoch for hook, epoch in self.calls if hook == "on_epoch"]
+
+
+def kill() -> None:
+    raise _Killed
+
+
+def press_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_hooks_are_called_in_order(graph: Graph) -> None:
+    seen = _Recorder()
+    train(graph, quick("gcn", epochs=2), 0, callbacks=[seen])
+    epochs = [("on_backward", 0), ("on_epoch", 1), ("on_backward", 1), ("on_epoch", 2)]
+    assert seen.calls == [("on_start", 0), *epochs, ("on_end", 2)]
+
+
+def test_a_callback_can_stop_training(graph: Graph) -> None:
+    class Stop(Callback):
+        def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+            state.stop = state.epoch == 3
+
+    assert len(train(graph, quick(), 0, callbacks=[Stop()]).metrics) == 3
+
+
+def test_a_callback_can_change_gradients(graph: Graph) -> None:
+    class Freeze(Callback):
+        def on_backward(self, state: TrainState) -> None:
+            assert all(parameter.grad is not None for parameter in state.model.parameters())
+            state.optimizer.zero_grad()
+
+    trained = train(graph, quick(epochs=2), 4, callbacks=[Freeze()])
+    start = start_training(graph, quick(), 4).model.state_dict()
+    assert all(torch.equal(trained.weights[name], start[name]) for name in start)
+
+
+def test_a_callback_can_ramp_the_weights_of_the_loss(graph: Graph) -> None:
+    class Ramp(Callback):
+        def on_start(self, state: TrainState) -> None:
+            state.alpha = state.beta = 0.0
+
+        def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+            state.alpha, state.beta = 0.5, 2.0
+
+    first, second = train(graph, quick(epochs=2), 0, callbacks=[Ramp()]).metrics
+    assert first["loss"] == first["supervised"]
+    expected = second["supervised"] + 0.5 * second["entropy"] + 2 * second["r_vadv"]
+    assert second["r_vadv"] > 0
+    assert second["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+class _Counter(Callback):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        self.count += 1
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"count": torch.tensor(self.count)}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.count = int(state["count"])
+
+
+def test_the_state_of_callbacks_is_in_the_checkpoint(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(_Killed):
+        train(
+            graph,
+            quick(),
+            0,
+            checkpoint=path,
+            checkpoint_every=3,
+            callbacks=[_Counter(), _Recorder(kill, epoch=5)],
+        )
+    counter = _Counter()
+    train(graph, quick(), 0, checkpoint=path, resume=True, callbacks=[counter])
+    assert counter.count == 12
+    with pytest.raises(TrainingError, match="two callbacks are named '_Counter'"):
+        train(graph, quick(), 0, checkpoint=path, checkpoint_every=1, callbacks=[_Counter(), _Counter()])
+
+
 @pytest.mark.parametrize("method", ["gcn", "sbvat", "obvat"])
 @pytest.mark.parametrize("extra", [{"keep_moments": True}, {"search": "fast", "select": "best"}])
 def test_resumed_is_bit_identical(graph: Graph, tmp_path: Path, method: str, extra: dict[str, Any]) -> None:
     settings = quick(method, epochs=21, **extra)
     whole = train(graph, settings, 3)
     path = tmp_path / "checkpoint.safetensors"
-
-    def stop(row: dict[str, float]) -> None:
-        if row["epoch"] == 14:
-            raise _Killed
-
     with pytest.raises(_Killed):
-        train(graph, settings, 3, checkpoint=path, checkpoint_every=5, on_epoch=stop)
-    resumed_from: list[float] = []
-    resumed = train(
-        graph, settings, 3, checkpoint=path, resume=True, on_epoch=lambda r: resumed_from.append(r["epoch"])
-    )
-    assert resumed_from[0] == 11
+        train(graph, settings, 3, checkpoint=path, checkpoint_every=5, callbacks=[_Recorder(kill, epoch=14)])
+    seen = _Recorder()
+    resumed = train(graph, settings, 3, checkpoint=path, resume=True, callbacks=[seen])
+    assert seen.calls[0] == ("on_start", 10)
+    assert seen.epochs[0] == 11
     assert without_times(resumed.metrics) == without_times(whole.metrics)
     assert all(torch.equal(resumed.weights[name], whole.weights[name]) for name in whole.weights)
     assert resumed.best == whole.best
 
 
-def test_an_interrupt_saves_a_checkpoint(graph: Graph, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hook", ["on_backward", "on_epoch"])
+def test_ctrl_c_finishes_the_epoch_and_saves_a_checkpoint(graph: Graph, tmp_path: Path, hook: str) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    settings = quick(keep_moments=True)
+    whole = train(graph, settings, 0)
+    epoch = {"on_backward": 6, "on_epoch": 7}[hook]  # in the middle, and at the end, of epoch 7
+    before = signal.getsignal(signal.SIGINT)
+    pressed = _Recorder(press_ctrl_c, hook, epoch)
+    with pytest.raises(KeyboardInterrupt):
+        train(graph, settings, 0, checkpoint=path, checkpoint_every=5, callbacks=[pressed])
+    assert pressed.calls[-1] == ("on_epoch", 7)
+    assert signal.getsignal(signal.SIGINT) is before
+    seen = _Recorder()
+    resumed = train(graph, settings, 0, checkpoint=path, resume=True, callbacks=[seen])
+    assert seen.epochs[0] == 8
+    assert without_times(resumed.metrics) == without_times(whole.metrics)
+    assert all(torch.equal(resumed.weights[name], whole.weights[name]) for name in whole.weights)
+
+
+def test_ctrl_c_twice_stops_at_once_and_keeps_the_last_checkpoint(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
 
-    def interrupt(row: dict[str, float]) -> None:
-        if row["epoch"] == 7:
-            raise KeyboardInterrupt
+    def twice() -> None:
+        press_ctrl_c()
+        press_ctrl_c()
 
     with pytest.raises(KeyboardInterrupt):
-        train(graph, quick(), 0, checkpoint=path, on_epoch=interrupt)
-    seen: list[float] = []
-    train(graph, quick(), 0, checkpoint=path, resume=True, on_epoch=lambda row: seen.append(row["epoch"]))
-    assert seen[0] == 8
+        train(
+            graph,
+            quick(),
+            0,
+            checkpoint=path,
+            checkpoint_every=5,
+            callbacks=[_Recorder(twice, "on_backward", 6)],
+        )
+    seen = _Recorder()
+    train(graph, quick(), 0, checkpoint=path, resume=True, callbacks=[seen])
+    assert seen.epochs[0] == 6
+
+
+def test_a_run_that_stopped_early_stays_stopped(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    settings = quick("gcn", epochs=500, patience=5)
+    whole = train(graph, settings, 0, checkpoint=path, checkpoint_every=1)
+    again = train(graph, settings, 0, checkpoint=path, resume=True)
+    assert again.metrics == whole.metrics
+    assert again.best == whole.best
 
 
 def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> None:
@@ -158,9 +299,9 @@ def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> 
     train(graph, quick(epochs=2), 0, checkpoint=path, checkpoint_every=1)
     other = synthetic_graph(nodes=150, edges=450, features=60, classes=3, train_per_class=5, seed=2)
     for where, settings, seed, message in [
-        (graph, quick(epochs=3), 0, "another settings"),
-        (graph, quick(epochs=2), 1, "another seed"),
-        (other, quick(epochs=2), 0, "another graph"),
+        (graph, quick(epochs=3), 0, "with different settings"),
+        (graph, quick(epochs=2), 1, "with a different seed"),
+        (other, quick(epochs=2), 0, "with a different graph"),
     ]:
         with pytest.raises(TrainingError, match=message):
             train(where, settings, seed, checkpoint=path, resume=True)

@@ -21,16 +21,16 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
 from bvat.training.settings import Settings, preset
 from bvat.tuning import tune as tuning
-from bvat.tuning.presets import PRESETS, read_results, with_results
+from bvat.tuning.presets import PRESETS, read_tuning_results, with_results
 from bvat.tuning.space import parameters, search_space, suggest, tuned_settings
-from bvat.tuning.tune import Search, blind, tune
+from bvat.tuning.tune import TuningPlan, blind, tune
 
 optuna = pytest.importorskip("optuna", reason="needs the extra tune: pip install 'bvat[tune]'")
 
 
-def small_search(**rest: Any) -> Search:
+def small_plan(**rest: Any) -> TuningPlan:
     options: dict[str, Any] = {"trials": 3, "seeds": 2, "finalists": 2, "check_seeds": 2}
-    return Search("small", "obvat", overrides={"epochs": 3}, **{**options, **rest})
+    return TuningPlan("small", "obvat", overrides={"epochs": 3}, **{**options, **rest})
 
 
 def test_blind_graph_has_no_test_labels(small: Graph) -> None:
@@ -47,36 +47,36 @@ def test_blind_graph_has_no_test_labels(small: Graph) -> None:
 def test_a_search_gives_the_same_whatever_the_test_labels_are(small: Graph, tmp_path: Path) -> None:
     labels = small.labels.clone()
     labels[small.test] = (labels[small.test] + 1) % small.num_classes
-    first = tune(small_search(), small, tmp_path / "true", jobs=1)
-    second = tune(small_search(), replace(small, labels=labels), tmp_path / "false", jobs=1)
+    first = tune(small_plan(), small, tmp_path / "true", jobs=1)
+    second = tune(small_plan(), replace(small, labels=labels), tmp_path / "false", jobs=1)
     assert first == second
-    for path in (tmp_path / "true").rglob("*.json"):
-        stored = json.loads(path.read_text())
-        if "result" in stored:
-            assert stored["result"]["last"]["test"] is None
+    results = [json.loads(path.read_text()) for path in (tmp_path / "true").rglob("seed-*/result.json")]
+    assert results
+    assert all(result["last"]["test"] is None for result in results)
     assert '"test": 0' in (tmp_path / "true" / "small-obvat.json").read_text()
 
 
 def test_a_trial_refuses_a_graph_with_test_nodes(small: Graph, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(tuning, "blind", lambda graph: graph)
     with pytest.raises(AssertionError, match="must not see test nodes"):
-        tune(small_search(), small, tmp_path, jobs=1)
+        tune(small_plan(), small, tmp_path, jobs=1)
 
 
 def test_a_search_goes_on_until_it_has_its_trials(small: Graph, tmp_path: Path) -> None:
-    first = tune(small_search(trials=2), small, tmp_path, jobs=1)
+    first = tune(small_plan(trials=2), small, tmp_path, jobs=1)
     assert [trial["number"] for trial in first["trials"]] == [0, 1]
-    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*-accuracy-*.json")}
-    more = tune(small_search(trials=3), small, tmp_path, jobs=1)
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("seed-*/result.json")}
+    assert runs
+    more = tune(small_plan(trials=3), small, tmp_path, jobs=1)
     assert more["trials"][:2] == first["trials"]
     assert len(more["trials"]) == 3
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
-    assert tune(small_search(trials=3), small, tmp_path, jobs=1) == more
+    assert tune(small_plan(trials=3), small, tmp_path, jobs=1) == more
 
 
 @pytest.mark.skipif(os.name != "posix", reason="only there one can ask whether a process is alive")
 def test_a_trial_that_was_killed_is_done_again(small: Graph, tmp_path: Path) -> None:
-    first = tune(small_search(trials=1), small, tmp_path, jobs=1)
+    first = tune(small_plan(trials=1), small, tmp_path, jobs=1)
     storage = tuning.open_storage(str(tmp_path / "work" / "small-obvat.journal"))
     (study,) = [
         optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)
@@ -87,16 +87,16 @@ def test_a_trial_that_was_killed_is_done_again(small: Graph, tmp_path: Path) -> 
     values = []
     for worker in ([platform.node(), gone.pid], [platform.node(), os.getpid()], ["elsewhere", gone.pid]):
         trial = study.ask()
-        values.append(suggest(trial, small_search().space, base))
+        values.append(suggest(trial, small_plan().space, base))
         trial.set_user_attr("worker", worker)
     killed, *others = values
-    again = tune(small_search(trials=2), small, tmp_path, jobs=1)
+    again = tune(small_plan(trials=2), small, tmp_path, jobs=1)
     assert again["trials"][0] == first["trials"][0]
     assert {trial["state"] for trial in again["trials"][1:]} == {"complete"}
     settings = [trial["settings"] for trial in again["trials"]]
     assert len(settings) == 2
     assert not any(other in settings for other in others)
-    more = tune(small_search(trials=12), small, tmp_path, jobs=1)  # those queued before it come first
+    more = tune(small_plan(trials=12), small, tmp_path, jobs=1)  # those queued before it come first
     assert killed in [trial["settings"] for trial in more["trials"]]
     assert not any(other in [trial["settings"] for trial in more["trials"]] for other in others)
 
@@ -104,7 +104,7 @@ def test_a_trial_that_was_killed_is_done_again(small: Graph, tmp_path: Path) -> 
 def test_the_first_trial_is_the_preset_and_the_finalists_have_other_seeds(
     small: Graph, tmp_path: Path
 ) -> None:
-    result = tune(small_search(trials=2), small, tmp_path, jobs=1)
+    result = tune(small_plan(trials=2), small, tmp_path, jobs=1)
     today = preset("small", "obvat").as_dict()
     within = {name.split(".")[0] for name in parameters(today, search_space("obvat"))}
     assert "alpha" in within
@@ -123,7 +123,7 @@ def test_presets_are_made_from_results(tmp_path: Path) -> None:
         content = {"dataset": dataset, "method": method, "chosen": chosen}
         (tmp_path / f"{dataset}-{method}.json").write_text(json.dumps(content))
     before = PRESETS.read_text("utf-8")
-    text = with_results(before, read_results(tmp_path))
+    text = with_results(before, read_tuning_results(tmp_path))
     made, was = tomllib.loads(text), tomllib.loads(before)
     assert made["dataset"]["cora"]["sbvat"] == {**was["dataset"]["cora"]["sbvat"], **chosen}
     assert made["dataset"]["new"]["obvat"] == chosen
@@ -135,12 +135,12 @@ def test_presets_are_made_from_results(tmp_path: Path) -> None:
     }
     assert made["dataset"]["nell"] == was["dataset"]["nell"]
     assert before.splitlines()[0] in text
-    assert with_results(text, read_results(tmp_path)) == text
+    assert with_results(text, read_tuning_results(tmp_path)) == text
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(SettingsError, match="not a result of bvat tune"):
-        read_results(tmp_path)
+        read_tuning_results(tmp_path)
     with pytest.raises(SettingsError, match="no result"):
-        read_results(tmp_path / "nothing")
+        read_tuning_results(tmp_path / "nothing")
 
 
 def test_presets_keep_what_a_search_did_not_choose_and_comments() -> None:

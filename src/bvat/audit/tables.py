@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bvat.audit.audit import Audit
+from bvat.data.files import csv_text
 from bvat.graph import UNKNOWN, Graph
-from bvat.inference.tables import csv_text, node_id, short_number
+from bvat.inference.tables import node_id, short_number
 
 AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
                  "smallest_relative", "becomes")  # fmt: skip

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
 from bvat.bench.plan import ROWS
 from bvat.bench.timing import Action
 from bvat.graph import Graph
-from bvat.training.build import build_model, build_regulariser
-from bvat.training.loop import TrainState, make_optimizer, run_epoch
+from bvat.training.loop import run_epoch
 from bvat.training.settings import Settings, preset
+from bvat.training.state import start_training
 
 
 def settings_of(dataset: str, method: str) -> Settings:
@@ -18,21 +16,7 @@ def settings_of(dataset: str, method: str) -> Settings:
     return preset(dataset, row.method, **row.overrides)
 
 
-def start(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
-    """Return the state of a training run before its first epoch."""
-    generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
-    model = build_model(
-        settings, graph.num_features, graph.num_classes, torch.Generator().manual_seed(seed)
-    ).to(graph.device)
-    return TrainState(
-        model=model,
-        optimizer=make_optimizer(model, settings),
-        regulariser=build_regulariser(settings, generator),
-        generator=generator,
-    )
-
-
 def epoch_action(graph: Graph, settings: Settings) -> Action:
-    """Return an action that runs the next epoch (step and evaluation) and returns the time of the step."""
-    state = start(graph, settings)
-    return lambda: run_epoch(state, graph, settings)["ms"]
+    """Return an action that makes the next epoch (step and evaluation) and tells the time of the step."""
+    state = start_training(graph, settings)
+    return lambda: run_epoch(state)["ms"]

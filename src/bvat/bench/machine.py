@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib import metadata
 from typing import Any
 
 import torch
 
-from bvat._version import __version__
-
-PACKAGES = ("torch", "numpy", "scipy", "numba", "torch_geometric", "matplotlib")
-
-
-def versions() -> dict[str, str | None]:
-    """Return the versions of bvat, Python and the packages; None where one is not installed."""
-    found: dict[str, str | None] = {"bvat": __version__, "python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+PACKAGES = ("torch", "numpy", "scipy", "numba", "torch_geometric")
 
 
 def machine() -> dict[str, Any]:

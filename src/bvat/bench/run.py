@@ -11,7 +11,7 @@ from bvat.bench.cost import Sizes
 from bvat.bench.epochs import settings_of
 from bvat.bench.growth import measure_growth
 from bvat.bench.limit import limit_of, machine_rates, measure_limit
-from bvat.bench.machine import machine, versions
+from bvat.bench.machine import PACKAGES, machine
 from bvat.bench.method_times import measure_methods
 from bvat.bench.plan import Plan
 from bvat.bench.pyg import measure_pyg
@@ -20,6 +20,7 @@ from bvat.bench.search import measure_search
 from bvat.bench.spaces import measure_spaces
 from bvat.data import load
 from bvat.training.pool import thread_count
+from bvat.training.provenance import package_versions
 from bvat.training.settings import Settings, short_name
 
 ABOUT = {
@@ -105,7 +106,7 @@ def run_bench(plan: Plan, log: Callable[[str], None]) -> dict[str, Any]:
         "ratios": all_ratios(methods, pyg, spaces),
         "skipped": skipped,
         "settings": {"presets": settings, "plan": plan.as_dict()},
-        "versions": versions(),
+        "versions": package_versions(PACKAGES),
         "machine": facts,
         "about": ABOUT,
         "seconds": time.perf_counter() - started,

@@ -14,9 +14,9 @@ import torch
 from bvat.graph import Graph
 from bvat.perturb.regulariser import Regulariser
 from bvat.perturb.searches import AdamAscent, FastAscent
-from bvat.training.build import build_model, build_regulariser
-from bvat.training.loop import TrainState, make_optimizer, training_step
+from bvat.training.loop import training_step
 from bvat.training.settings import Settings
+from bvat.training.state import start_training
 
 
 def measure_search(graph: Graph, settings: Settings, *, every: int = 20) -> dict[str, Any]:
@@ -27,16 +27,13 @@ def measure_search(graph: Graph, settings: Settings, *, every: int = 20) -> dict
         settings: those of O-BVAT with Adam.
         every: epochs between two measurements.
     """
-    generator = torch.Generator().manual_seed(0)
-    model: Any = build_model(settings, graph.num_features, graph.num_classes, generator)
-    state = TrainState(
-        model, make_optimizer(model, settings), build_regulariser(settings, generator), generator
-    )
+    state = start_training(graph, settings)
+    model, generator = state.model, state.generator
     adam = AdamAscent(settings.steps, settings.step_size, settings.gamma, settings.start)
     fast = FastAscent(epsilon=0.0, steps=1)
     points = []
     for epoch in range(1, settings.epochs + 1):
-        training_step(state, graph, settings)
+        training_step(state)
         masks = model.draw_masks(graph, generator)
         projected = model.project(graph, masks).detach()
         logits = model.propagate(graph, projected, masks).detach()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bvat.cli.predict import Json, Run
+from bvat.cli.predict import Json, RunArgument
 from bvat.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from bvat.audit.audit import Audit
     from bvat.graph import Graph
-    from bvat.inference.runs import Run as TrainedRun
+    from bvat.inference.runs import SavedRun
 
 
 def audit(
-    run: Run,
+    run: RunArgument,
     out: Annotated[Path, typer.Option(help="CSV file to write", show_default=False)],
     epsilon: Annotated[
         float, typer.Option(help="length of the perturbation of each feature row, for LDS")
@@ -88,7 +88,7 @@ def audit(
 
 
 def _measure(
-    run: TrainedRun, graph: Graph, seed: int | None, epsilon: float, chosen: Tensor | None
+    run: SavedRun, graph: Graph, seed: int | None, epsilon: float, chosen: Tensor | None
 ) -> tuple[Any, Audit]:
     """Audit one run, and show how far it is on standard error."""
     from rich.console import Console

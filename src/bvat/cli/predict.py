@@ -8,32 +8,32 @@ from typing import Annotated
 
 import typer
 
-Run = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
+RunArgument = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 
 
 def predict(
-    run: Run,
+    run: RunArgument,
     out: Annotated[Path, typer.Option(help="CSV file to write", show_default=False)],
     graph: Annotated[
-        str | None, typer.Option(help="another graph with the same features (default: the run's own)")
+        str | None, typer.Option(help="another graph with the same features (default: the graph of the run)")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="the model of one seed (default: the mean of all seeds)", min=0)
+        int | None, typer.Option(help="use the model of one seed (default: the mean of all seeds)", min=0)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the predicted class of every node, how sure the model is, and the probability of each class.
+    """Write the predicted class of every node, its confidence, and the probability of each class.
 
     The columns are id, predicted, confidence (the largest probability) and p_CLASS for each class. Without
-    --graph, the graph that the run was trained on is predicted, as it was then. With --graph, a changed or
-    new one, whose features are made in the same way.
+    --graph, the training graph is predicted, as stored with the run. With --graph, a changed or new graph is
+    predicted; its features are made in the same way.
 
     Examples:
 
       bvat predict runs/papers-obvat --out predictions.csv
 
-      bvat predict runs/papers-obvat --graph papers-of-today --out predictions.csv
+      bvat predict runs/papers-obvat --graph papers-new --out predictions.csv
     """
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
@@ -49,5 +49,5 @@ def predict(
         typer.echo(json.dumps({**about, "seeds": [seed] if seed is not None else list(trained.seeds)}))
     else:
         count = len(classifier.models)
-        who = "one model" if count == 1 else f"the mean of {count} models"
-        typer.echo(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {who}")
+        models = "one model" if count == 1 else f"the mean of {count} models"
+        typer.echo(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}")

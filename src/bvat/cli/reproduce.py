@@ -10,33 +10,33 @@ from typing import Annotated, Any
 
 import typer
 
+from bvat.perturb.methods import METHODS
+
 
 def reproduce(
     what: Annotated[str, typer.Argument(help="table2, fig1a, fig1b, fig1c, fig3, fig4, time or all")],
     seeds: Annotated[
-        str, typer.Option(help="number of seeds; 20,nell=10 gives a data set another number")
+        str, typer.Option(help="number of seeds; 20,nell=10 sets a different number for a data set")
     ] = "10",
     datasets: Annotated[
         list[str] | None,
         typer.Option(
-            help="names or paths, with commas between or the option repeated (default: the paper's)"
+            help="names or paths, separated by commas or with the option repeated (default: the paper's)"
         ),
     ] = None,
-    methods: Annotated[
-        list[str] | None, typer.Option(help="gcn, consistency, random, vat, sbvat, obvat (default: all)")
-    ] = None,
+    methods: Annotated[list[str] | None, typer.Option(help=f"{', '.join(METHODS)} (default: all)")] = None,
     epochs: Annotated[
         int | None, typer.Option(help="number of epochs (default: the presets')", min=1)
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for the results")] = Path("results/paper"),
     jobs: Annotated[
-        int | None, typer.Option(help="processes side by side (default: one a core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
 ) -> None:
-    """Regenerate tables and figures of the paper and hold them against the published numbers.
+    """Reproduce tables and figures of the paper and compare them with the published numbers.
 
-    Every run has a result file of its own: stopped at any time, the same command does only what is missing.
+    The result of every run is stored: after an interruption, the same command does only the missing runs.
 
     Examples:
 
@@ -48,7 +48,7 @@ def reproduce(
 
     from bvat.paper.request import Request, parse_seeds
     from bvat.paper.targets import TARGETS
-    from bvat.paper.targets import reproduce as make
+    from bvat.paper.targets import reproduce as run_reproduction
     from bvat.report.paper_files import PAGE, write_paper_files
 
     chosen_datasets, chosen_methods = split(datasets), split(methods)
@@ -60,7 +60,7 @@ def reproduce(
         command=command_line(what, seeds, chosen_datasets, chosen_methods, epochs, out),
     )
     names = list(TARGETS) if what == "all" else [what]
-    found = make(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True))
+    found = run_reproduction(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True))
     write_paper_files(out)
     if as_json:
         typer.echo(json.dumps(found))
@@ -69,7 +69,7 @@ def reproduce(
 
 
 def split(values: list[str] | None) -> list[str] | None:
-    """Return the parts of a repeated option whose values may hold commas."""
+    """Return the values of an option that may be repeated or separated by commas."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()] if values else None
 
 
@@ -81,7 +81,7 @@ def command_line(
     epochs: int | None,
     out: Path,
 ) -> str:
-    """Return the command that gives these results; of an absolute folder only its name."""
+    """Return the command that reproduces these results; an absolute folder is shortened to its name."""
     parts = ["bvat", "reproduce", what, "--seeds", seeds]
     for option, values in (("--datasets", datasets), ("--methods", methods)):
         parts += [option, ",".join(values)] if values else []
@@ -90,14 +90,14 @@ def command_line(
 
 
 def show(found: dict[str, dict[str, Any]], page: Path) -> None:
-    """Print Table 2 and what was found, in words."""
+    """Print Table 2 and the claims."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
     if "table2" in found:
         result = found["table2"]
-        table = Table(title=f"{result['title']}, last epoch; in brackets the paper's", title_justify="left")
+        table = Table(title=f"{result['title']}, last epoch (published mean)", title_justify="left")
         table.add_column("")
         for dataset in result["datasets"]:
             table.add_column(dataset, justify="right")
@@ -113,6 +113,6 @@ def show(found: dict[str, dict[str, Any]], page: Path) -> None:
 
 
 def cell_text(cell: dict[str, Any]) -> str:
-    """Return a cell of Table 2: mean ± standard deviation (the paper's mean)."""
+    """Return a cell of Table 2: mean ± standard deviation (published mean)."""
     ours = f"{cell['last']['mean']:.1f} ± {cell['last']['std']:.1f}"
     return ours if cell["paper"] is None else f"{ours} ({cell['paper']['mean']:.1f})"

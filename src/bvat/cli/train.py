@@ -12,10 +12,9 @@ import typer
 from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
 from bvat.cli.options import with_settings
 from bvat.errors import SettingsError
+from bvat.perturb.methods import METHODS
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from bvat.graph import Graph
     from bvat.training.run_folder import RunFolder
     from bvat.training.settings import Settings
@@ -26,10 +25,8 @@ def train(
     dataset: Annotated[
         str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")
     ] = "cora",
-    method: Annotated[
-        str, typer.Option(help="gcn, consistency, random, vat, sbvat or obvat", show_default=True)
-    ] = "obvat",
-    seeds: Annotated[int, typer.Option(help="number of runs with different random numbers", min=1)] = 1,
+    method: Annotated[str, typer.Option(help=", ".join(METHODS), show_default=True)] = "obvat",
+    seeds: Annotated[int, typer.Option(help="number of seeds to train", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="the first seed", min=0)] = 0,
     epochs: Annotated[int | None, typer.Option(help="number of epochs (default: the preset's)")] = None,
     space: Annotated[
@@ -37,15 +34,15 @@ def train(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     jobs: Annotated[
-        int | None, typer.Option(help="processes side by side (default: one a core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
     ] = None,
-    threads: Annotated[int, typer.Option(help="threads a process", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="threads per process", min=1)] = 1,
     out: Annotated[
         Path | None, typer.Option(help="run folder (default: a new one, runs/DATASET-METHOD)")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with an unfinished run")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
-    report: Annotated[bool, typer.Option(help="write a page, report.html, into the run folder")] = True,
+    report: Annotated[bool, typer.Option(help="write report.html to the run folder")] = True,
     text: Text = None,
     train_per_class: TrainPerClass = None,
     val: Val = None,
@@ -55,8 +52,8 @@ def train(
 ) -> None:
     """Train on a data set, print a table, and write a run folder.
 
-    Settings that are not given come from the preset of the data set and method. Ctrl-C or a crash loses at
-    most the epochs since the last checkpoint: run the same command with --resume.
+    Settings that are not given come from the preset of the data set and method. Ctrl-C saves a checkpoint at
+    the end of the current epoch; a crash loses at most the last 50 epochs. Use --resume to continue.
 
     Examples:
 
@@ -68,31 +65,34 @@ def train(
     """
     from rich.console import Console
 
-    from bvat.training.run_folder import RunFolder, summary_of
-    from bvat.training.seeds import Job, train_seeds
+    from bvat.training.progress import ProgressDisplay
+    from bvat.training.run_folder import RunFolder, choose_folder, summary_of
     from bvat.training.settings import preset, preset_key, short_name
+    from bvat.training.store import SeedTrainer, train_seeds
 
     named = {"epochs": epochs, "space": space}
     overrides |= {name: value for name, value in named.items() if value is not None}
     settings = preset(preset_key(dataset), method, **overrides)
     chosen_device = choose_device(device)
     graph = read_graph(dataset, text, train_per_class, val, split_seed)
-    folder = RunFolder(run_path(out, short_name(dataset), method, resume=resume))
+    if out is not None:
+        folder = RunFolder(out)
+    else:
+        folder = choose_folder(Path("runs"), f"{short_name(dataset)}-{method}", resume=resume)
     folder.start(graph, settings, resume=resume)
-    job = Job(graph, settings, folder, resume, threads, chosen_device)
+    trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device)
     numbers = list(range(seed, seed + seeds))
-    console = Console(stderr=True)
-    with seed_progress(console) as bar:
-        tasks = {k: bar.add_task(f"seed {k}", total=settings.epochs, visible=False) for k in numbers}
-        whole = bar.add_task(f"{method} on {graph.name}", total=seeds * settings.epochs)
-
-        def advance(k: int, epoch: int) -> None:
-            bar.update(tasks[k], completed=epoch, visible=0 < epoch < settings.epochs)
-            bar.update(whole, completed=sum(bar.tasks[t].completed for t in tasks.values()))
-
-        results = train_seeds(job, numbers, jobs or min(seeds, os.cpu_count() or 1), advance)
+    with ProgressDisplay(
+        f"{method} on {graph.name}",
+        dict.fromkeys(numbers, settings.epochs),
+        Console(stderr=True),
+        labels={number: f"seed {number}" for number in numbers},
+        unit="epochs",
+    ) as display:
+        processes = jobs or min(seeds, os.cpu_count() or 1)
+        results = train_seeds(trainer, numbers, processes, display.update, threads=threads)
     summary = summary_of(graph, settings, results)
-    folder.summarise(numbers, summary)
+    folder.summarize(numbers, summary)
     if report:
         reader = {
             "text": text,
@@ -116,7 +116,7 @@ def write_page(
     dataset: str,
     options: dict[str, Any],
 ) -> None:
-    """Write the page of a run; whatever is wrong with it, the trained model is not lost."""
+    """Write the page of a run; an error here must not lose the trained model."""
     try:
         from bvat.report.run_page import train_command, write_run_page
 
@@ -137,38 +137,8 @@ def choose_device(name: str) -> str:
     if torch.cuda.is_available():
         return "cuda"
     if name == "cuda":
-        raise SettingsError("device cuda is not there: install a CUDA build of torch, or use --device cpu")
+        raise SettingsError("there is no CUDA device: install a CUDA build of torch, or use --device cpu")
     return "cpu"
-
-
-def run_path(out: Path | None, dataset: str, method: str, *, resume: bool) -> Path:
-    """Return the folder asked for, or a new runs/DATASET-METHOD[-n] (with --resume the newest there is)."""
-    if out is not None:
-        return out
-    base = Path("runs") / f"{dataset}-{method}"
-    candidates = [base, *[base.with_name(f"{base.name}-{n}") for n in range(2, 10_000)]]
-    free = next(path for path in candidates if not path.exists())
-    if not resume:
-        return free
-    position = candidates.index(free)
-    if position == 0:
-        raise SettingsError(f"there is no run to resume at {base}: give its folder with --out")
-    return candidates[position - 1]
-
-
-def seed_progress(console: Any) -> Progress:
-    """Return the progress display: a bar for each running seed and one for the whole."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("epochs"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
 
 
 def show(summary: dict[str, Any], folder: Path) -> None:
@@ -183,9 +153,9 @@ def show(summary: dict[str, Any], folder: Path) -> None:
         part = summary[name]
         table.add_row(label, "-" if part["mean"] is None else f"{part['mean']:.2f} ± {part['std']:.2f} %")
     table.add_row("seeds", str(summary["seeds"]))
-    table.add_row("epochs", f"{summary['epochs']} ({summary['settings']['select']} kept)")
+    table.add_row("epochs", f"{summary['epochs']} (weights of the {summary['settings']['select']} one)")
     table.add_row("space", summary["space"])
-    table.add_row("time an epoch", f"{summary['epoch_ms']:.2f} ms")
+    table.add_row("time per epoch", f"{summary['epoch_ms']:.2f} ms")
     table.add_row("peak memory", f"{summary['peak_rss_mb']:.0f} MiB")
     table.add_row("validation labels", summary["validation"])
     console = Console()

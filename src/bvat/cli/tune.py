@@ -11,17 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
+from bvat.perturb.methods import METHODS
 
 
 def tune(
     dataset: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")],
-    method: Annotated[str, typer.Option(help="consistency, random, vat, sbvat or obvat")] = "obvat",
-    trials: Annotated[int, typer.Option(help="number of trials in all, earlier ones included", min=1)] = 40,
-    seeds: Annotated[int, typer.Option(help="seeds of each trial", min=1)] = 5,
-    finalists: Annotated[int, typer.Option(help="how many of the best trials are trained again", min=1)] = 5,
-    check_seeds: Annotated[
-        int, typer.Option(help="with how many other seeds, to choose among them", min=1)
-    ] = 10,
+    method: Annotated[
+        str, typer.Option(help=", ".join(name for name, row in METHODS.items() if row.space))
+    ] = "obvat",
+    trials: Annotated[int, typer.Option(help="total number of trials, including earlier ones", min=1)] = 40,
+    seeds: Annotated[int, typer.Option(help="seeds per trial", min=1)] = 5,
+    finalists: Annotated[int, typer.Option(help="number of best trials that are trained again", min=1)] = 5,
+    check_seeds: Annotated[int, typer.Option(help="number of other seeds to compare them with", min=1)] = 10,
     storage: Annotated[
         str | None, typer.Option(help="Optuna storage URL or journal file (default: a journal in OUT/work)")
     ] = None,
@@ -32,7 +33,7 @@ def tune(
         "results/tune"
     ),
     jobs: Annotated[
-        int | None, typer.Option(help="processes side by side (default: one a core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
     text: Text = None,
@@ -42,8 +43,8 @@ def tune(
 ) -> None:
     """Search for settings with the best validation accuracy (needs the extra "tune").
 
-    The test labels are not known to the search. Run the same command again to go on with a search that was
-    stopped, or with more --trials; several machines can share one --storage.
+    The search does not see the test labels. Run the same command again to continue a search that was stopped,
+    or with more --trials to extend it; several machines can share one --storage.
 
     Examples:
 
@@ -53,11 +54,11 @@ def tune(
     """
     from rich.console import Console
 
-    from bvat.tuning.tune import Search, require_optuna
-    from bvat.tuning.tune import tune as search_for
+    from bvat.tuning.tune import TuningPlan, require_optuna
+    from bvat.tuning.tune import tune as run_search
 
     require_optuna()
-    search = Search(
+    plan = TuningPlan(
         dataset=dataset,
         method=method,
         trials=trials,
@@ -72,15 +73,15 @@ def tune(
         ),
     )
     graph = read_graph(dataset, text, train_per_class, val, split_seed)
-    result = search_for(search, graph, out, jobs or os.cpu_count() or 1, storage, Console(stderr=True))
+    result = run_search(plan, graph, out, jobs or os.cpu_count() or 1, storage, Console(stderr=True))
     if as_json:
         typer.echo(json.dumps(result))
     else:
-        show(result, out / f"{search.name}.json")
+        show(result, out / f"{plan.name}.json")
 
 
 def show(result: dict[str, Any], path: Path) -> None:
-    """Print the finalists, the chosen one marked."""
+    """Print the finalists and mark the chosen one."""
     from rich.console import Console
     from rich.table import Table
 
@@ -91,10 +92,10 @@ def show(result: dict[str, Any], path: Path) -> None:
     for entry in result["finalists"]:
         mark = "→ " if entry["settings"] == result["chosen"] else "  "
         val = entry["val"]
-        said = ", ".join(f"{name} {value}" for name, value in entry["settings"].items())
-        table.add_row(mark + entry["from"], f"{val['mean']:.2f} ± {val['std']:.2f} %", said)
+        settings = ", ".join(f"{name} {value}" for name, value in entry["settings"].items())
+        table.add_row(mark + entry["from"], f"{val['mean']:.2f} ± {val['std']:.2f} %", settings)
     console = Console()
     console.print(table)
     states = [trial["state"] for trial in result["trials"]]
-    console.print(f"{len(states)} trials, {states.count('pruned')} of them given up early")
+    console.print(f"{len(states)} trials, {states.count('pruned')} of them pruned")
     console.print(f"result: {path}", highlight=False, soft_wrap=True, markup=False)

@@ -1,6 +1,6 @@
-"""Trained models at work: predictions for any graph with the same features."""
+"""Predictions of trained models, for any graph with the same features."""
 
 from bvat.inference.classifier import Classifier
-from bvat.inference.runs import Run, open_run
+from bvat.inference.runs import SavedRun, open_run
 
-__all__ = ["Classifier", "Run", "open_run"]
+__all__ = ["Classifier", "SavedRun", "open_run"]

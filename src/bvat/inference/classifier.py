@@ -1,4 +1,4 @@
-"""A trained model with all that is needed to use it again: settings, class names, how features are made."""
+"""A trained model with everything needed to use it: settings, class names, and how features are made."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from bvat.errors import DataError, GraphError
 from bvat.graph import UNKNOWN, Graph
-from bvat.training.build import build_model
 from bvat.training.loop import predict
 from bvat.training.settings import Settings
+from bvat.training.state import restore_model
 
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
     """One model, or several whose probabilities are averaged.
 
-    Shapes: every model maps a graph with D features to logits (N, C).
+    Shapes: each model maps a graph with D features to logits (N, C).
     """
 
     models: tuple[nn.Module, ...]
@@ -29,10 +29,10 @@ class Classifier:
     class_names: tuple[str, ...]
     num_features: int
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    """How the features were made: ``graph.recipe`` of the graph it was trained on."""
+    """How the features were made: ``graph.recipe`` of the training graph."""
 
     def check(self, graph: Graph) -> None:
-        """Raise GraphError unless the graph has the features and classes that the model was trained on."""
+        """Raise GraphError unless the graph has the features and classes of the training graph."""
         if graph.num_features != self.num_features:
             raise GraphError(
                 f"{graph.name} has {graph.num_features} features, but the model was trained with "
@@ -41,13 +41,13 @@ class Classifier:
         unknown = [name for name in graph.class_names if name not in self.class_names]
         if unknown:
             raise GraphError(
-                f"{graph.name} has a class {unknown[0]!r}, which the model does not know: leave its labels "
-                "out, or train on this graph"
+                f"{graph.name} has a class {unknown[0]!r}, which the model does not know: remove its labels, "
+                "or train on this graph"
             )
         if graph.recipe and self.recipe and _features_of(graph.recipe) != _features_of(self.recipe):
             raise GraphError(
-                f"the features of {graph.name} were made in another way than those of the training graph: "
-                "read it with bvat.load(path, like=recipe of the training graph)"
+                f"the features of {graph.name} were made differently from those of the training graph: "
+                "read it with bvat.load(path, like=training_graph.recipe)"
             )
 
     def probabilities(self, graph: Graph) -> Tensor:
@@ -57,9 +57,9 @@ class Classifier:
         return torch.stack([torch.softmax(predict(model, graph), 1) for model in models]).mean(0)
 
     def labels(self, graph: Graph) -> Tensor:
-        """Return the labels of a graph as numbers of this model's classes, int64 (N), -1 for unknown."""
-        number = [self.class_names.index(name) for name in graph.class_names]
-        table = torch.tensor([*number, UNKNOWN], device=graph.device)  # the label -1 finds the last entry
+        """Return the labels of a graph as indices of the model's classes, int64 (N), -1 for unknown."""
+        indices = [self.class_names.index(name) for name in graph.class_names]
+        table = torch.tensor([*indices, UNKNOWN], device=graph.device)  # the label -1 reads the last entry
         return table[graph.labels]
 
 
@@ -71,23 +71,21 @@ def build_classifier(
     recipe: Mapping[str, Any],
     where: str,
 ) -> Classifier:
-    """Make the models and fill in their weights; DataError naming ``where`` if they do not fit."""
-    models = []
+    """Build the models and load their weights; DataError naming ``where`` if they do not fit."""
+    models: list[nn.Module] = []
     for state in weights:
-        model = build_model(settings, num_features, len(class_names))
         try:
-            model.load_state_dict(state)
+            models.append(restore_model(settings, num_features, len(class_names), state))
         except RuntimeError:
             raise DataError(
                 f"the weights in {where} do not fit the model {settings.model!r} described beside them: "
                 "train again"
             ) from None
-        models.append(model.eval())
     return Classifier(tuple(models), settings, class_names, num_features, recipe)
 
 
 def read_settings(stored: Mapping[str, Any], where: str, version: str) -> Settings:
-    """Return stored settings; those that are missing get their defaults, unknown ones are refused."""
+    """Return stored settings; missing ones get their defaults, unknown ones raise DataError."""
     try:
         return Settings(**stored)
     except TypeError:

@@ -1,4 +1,4 @@
-"""``NodeClassifier``: training and predicting with the calls of scikit-learn."""
+"""``NodeClassifier``: training and prediction with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save as to_safetensors
-from torch import Tensor
 
 from bvat._version import __version__
 from bvat.data.files import write_atomic
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_settings
+from bvat.training.checkpoint import read_safetensors
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, preset
 
-FORMAT = 1
+CLASSIFIER_FORMAT = 1
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
 _SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "method")
 
 
 class NodeClassifier:
-    """Classify the nodes of a graph, few of which have a label.
+    """Classify the nodes of a graph from few labels.
 
     Args:
-        method: "obvat", "sbvat", "vat", "random", "consistency" or "gcn" (none of them).
+        method: "obvat", "sbvat", "vat", "random", "consistency" or "gcn" (no regulariser).
         seed: of the weights, the dropout and the search.
         device: "cpu" or "cuda".
-        settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. What is left
-            out, or None, is the preset of the method, for the paper's data sets that of both.
+        settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. Settings
+            that are omitted or None come from the preset of the method and, if there is one, the data set.
 
-    After :meth:`fit`: ``classes_`` (C) names, ``n_features_in_`` D, ``settings_`` as used, ``training_`` what
-    was measured (None in a classifier that was loaded).
+    After :meth:`fit`: ``classes_`` (C) class names, ``n_features_in_`` D, ``settings_`` the settings used,
+    ``training_`` the :class:`TrainedModel` (None in a classifier that was loaded).
 
     Example:
         >>> classifier = NodeClassifier(method="obvat").fit(graph)
@@ -56,12 +56,12 @@ class NodeClassifier:
         self.set_params(**settings)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return all parameters; None stands for what the preset has. ``deep`` changes nothing."""
+        """Return all parameters; None means the value of the preset. ``deep`` has no effect."""
         own = {"method": self.method, "seed": self.seed, "device": self.device}
         return {**own, **{name: self._settings.get(name) for name in _SETTINGS}}
 
     def set_params(self, **params: Any) -> NodeClassifier:
-        """Change parameters; they count from the next :meth:`fit` on."""
+        """Set parameters, which take effect at the next :meth:`fit`."""
         for name, value in params.items():
             if name in ("method", "seed", "device"):
                 setattr(self, name, value)
@@ -72,13 +72,13 @@ class NodeClassifier:
         return self
 
     def fit(self, graph: Graph, y: None = None) -> NodeClassifier:
-        """Train on the labels of ``graph.train``; ``y`` is not used, the graph has the labels.
+        """Train on the labels of ``graph.train``; ``y`` is ignored because the graph holds the labels.
 
         The same graph and parameters give the same weights, bit for bit, on a CPU.
         """
         _require_graph(graph)
         given = {name: value for name, value in self._settings.items() if value is not None}
-        known = "" if graph.recipe else graph.name  # somebody's folder may be called cora too
+        known = "" if graph.recipe else graph.name  # a user's folder may be called cora too
         settings = preset(known, self.method, **given)
         self.training_ = train(graph.to(self.device), settings, self.seed)
         self._fitted = build_classifier(
@@ -88,7 +88,7 @@ class NodeClassifier:
 
     @property
     def classifier_(self) -> Classifier:
-        """The trained model with its settings; TrainingError before :meth:`fit`."""
+        """The trained model and its settings; TrainingError before :meth:`fit`."""
         if self._fitted is None:
             raise TrainingError(
                 "this NodeClassifier is not fitted: call fit(graph) first, or NodeClassifier.load(path)"
@@ -97,7 +97,7 @@ class NodeClassifier:
 
     @property
     def classes_(self) -> NDArray[np.str_]:
-        """The names of the classes, (C), in the order of the columns of :meth:`predict_proba`."""
+        """The class names, (C), in the order of the columns of :meth:`predict_proba`."""
         return np.array(self.classifier_.class_names)
 
     @property
@@ -107,7 +107,7 @@ class NodeClassifier:
 
     @property
     def settings_(self) -> Settings:
-        """The settings that it was trained with."""
+        """The settings used for training."""
         return self.classifier_.settings
 
     def predict_proba(self, graph: Graph) -> NDArray[np.float32]:
@@ -123,25 +123,25 @@ class NodeClassifier:
         return names
 
     def score(self, graph: Graph, nodes: Any = None) -> float:
-        """Return the share of nodes that are predicted right, 0 to 1.
+        """Return the accuracy, between 0 and 1.
 
         Args:
             graph: with labels.
-            nodes: node numbers (n); the test nodes when left out.
+            nodes: indices of nodes (n); default: the test nodes.
         """
         predicted = torch.from_numpy(self.predict_proba(graph).argmax(1))
         chosen = graph.test.cpu() if nodes is None else torch.as_tensor(nodes, dtype=torch.int64)
         labels = self.classifier_.labels(graph).cpu()[chosen]
         if not chosen.numel() or bool((labels == UNKNOWN).any()):
-            raise GraphError("a score needs nodes with labels: name them, score(graph, nodes)")
+            raise GraphError("a score needs nodes with labels: name them with score(graph, nodes)")
         return float((predicted[chosen] == labels).double().mean())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one ``.safetensors`` file: weights, and as metadata settings, classes and versions."""
+        """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata."""
         fitted = self.classifier_
         about = {
             "kind": _KIND,
-            "format": str(FORMAT),
+            "format": str(CLASSIFIER_FORMAT),
             "version": __version__,
             "params": json.dumps(self.get_params()),
             "settings": json.dumps(fitted.settings.as_dict()),
@@ -154,23 +154,28 @@ class NodeClassifier:
         try:
             write_atomic(Path(path), to_safetensors(tensors, about))
         except OSError as error:
-            raise DataError(f"{path} cannot be written ({error.strerror}): choose another place") from None
+            raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NodeClassifier:
-        """Read what :meth:`save` wrote; predictions are those of the saved classifier, bit for bit.
+        """Load a saved classifier; its predictions are the same, bit for bit.
 
         Raises:
-            DataError: it is not such a file, or of a version that this one cannot read.
+            DataError: the file was not written by :meth:`save`, or by a version that cannot be read.
         """
-        about, tensors = _read(Path(path))
+        try:
+            about, tensors = read_safetensors(Path(path))
+        except (OSError, SafetensorError) as error:
+            raise DataError(
+                f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
+            ) from None
         where, version = str(path), about.get("version", "?")
         if about.get("kind") != _KIND:
             raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
-        if about.get("format") != str(FORMAT):
+        if about.get("format") != str(CLASSIFIER_FORMAT):
             raise DataError(
                 f"{path} has format {about.get('format')} of bvat {version}, and bvat {__version__} reads "
-                f"format {FORMAT}: install that version, or fit and save again"
+                f"format {CLASSIFIER_FORMAT}: install that version, or fit and save again"
             )
         try:
             params = json.loads(about["params"])
@@ -191,17 +196,6 @@ class NodeClassifier:
 def _require_graph(graph: Any) -> None:
     if not isinstance(graph, Graph):
         raise GraphError(
-            f"a bvat.Graph is needed, not {type(graph).__name__}: make one with bvat.load, bvat.from_pyg, "
+            f"expected a bvat.Graph, not {type(graph).__name__}: make one with bvat.load, bvat.from_pyg, "
             "bvat.from_networkx or bvat.from_scipy"
         )
-
-
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            about: dict[str, str] = file.metadata() or {}
-            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise DataError(
-            f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
-        ) from None

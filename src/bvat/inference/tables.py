@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
-from bvat.data.files import write_atomic
+from bvat.data.files import csv_text, write_atomic
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 
 
 def node_id(graph: Graph, node: int) -> str:
-    """Return the name of a node, its number where nodes have no names."""
+    """Return the name of a node, or its index if nodes have no names."""
     return str(node) if graph.node_names is None else graph.node_names[node]
 
 
 def predictions_csv(graph: Graph, class_names: Sequence[str], probabilities: Tensor) -> str:
-    """Return ``id,predicted,confidence,p_CLASS,...``, one line a node; probabilities (N, C)."""
+    """Return ``id,predicted,confidence,p_CLASS,...``, one line per node; probabilities (N, C)."""
     confidence, predicted = probabilities.cpu().max(1)
     rows = zip(predicted.tolist(), confidence.tolist(), probabilities.tolist(), strict=True)
     return csv_text(
@@ -35,34 +32,25 @@ def predictions_csv(graph: Graph, class_names: Sequence[str], probabilities: Ten
 
 
 def check_writable(*paths: Path) -> None:
-    """Raise SettingsError where a file cannot be written for sure: before the work, not after it."""
+    """Raise SettingsError if a file certainly cannot be written: before the work, not after it."""
     for path in paths:
         if path.is_dir():
             raise SettingsError(f"{path} is a folder: give the name of a file")
         blocked = next((p for p in path.parents if p.exists() and not p.is_dir()), None)
         if blocked is not None:
             raise SettingsError(
-                f"{path} cannot be written, because {blocked} is a file: choose another place"
+                f"{path} cannot be written, because {blocked} is a file: choose another location"
             )
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all; what was there before stays if writing fails."""
+    """Write a file atomically: if writing fails, the previous content stays."""
     try:
         write_atomic(path, text)
     except OSError as error:
-        raise DataError(f"{path} cannot be written ({error.strerror}): choose another place") from None
+        raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
 
 
 def short_number(value: float) -> str:
-    """Return six digits, and nothing for what is not finite."""
+    """Return six significant digits, or nothing if the value is not finite."""
     return f"{value:.6g}" if math.isfinite(value) else ""
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()

@@ -1,4 +1,4 @@
-"""What reproduces and what does not, in words made from the numbers.
+"""Sentences, made from the numbers, about what reproduces and what does not.
 
 A claim is ``{"holds": True, False or None, "text": a sentence}``; None marks a remark without a verdict.
 """
@@ -16,7 +16,7 @@ Claim = dict[str, Any]
 
 ADVERSARIAL = ("vat", "sbvat", "obvat")
 JUDGED = ("cora", "citeseer", "pubmed")
-"""The data sets whose splits, labels and features are the paper's to the last node; NELL is told apart."""
+"""The data sets with exactly the splits, labels and features of the paper; NELL is reported separately."""
 
 
 def claim(holds: bool | None, text: str) -> Claim:
@@ -25,13 +25,13 @@ def claim(holds: bool | None, text: str) -> Claim:
 
 
 def number(value: float, digits: int = 1) -> str:
-    """Return a number with a real minus sign, and none before zero."""
+    """Format a number with a true minus sign, and without one for zero."""
     shown = f"{value:.{digits}f}"
     return shown.replace("-", "−") if float(shown) else f"{0:.{digits}f}"
 
 
 def named(dataset: str) -> str:
-    """Return how a data set is written in a sentence."""
+    """Return the name of a data set in a sentence."""
     name = short_name(dataset)
     return {"cora": "Cora", "citeseer": "Citeseer", "pubmed": "Pubmed", "nell": "NELL"}.get(name, name)
 
@@ -42,7 +42,7 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def table2_claims(cells: Mapping[str, Mapping[str, Any]], selection: str = "last") -> list[Claim]:
-    """Judge Table 2: the adversarial methods against the paper, cell by cell, and against our ablation."""
+    """Compare Table 2 with the paper, cell by cell, and the adversarial methods with our ablation."""
     found = [
         (method, dataset, cell[selection], cell["paper"])
         for method, row in cells.items()
@@ -62,7 +62,7 @@ def _against_paper(entries: list[tuple[str, str, Any, Any]]) -> list[Claim]:
     methods = listed(list(dict.fromkeys(title(method) for method, *_ in entries)))
     where = listed(list(dict.fromkeys(named(dataset) for _, dataset, *_ in entries)))
     short = [
-        f"{title(method)} on {named(dataset)} ({number(ours['mean'])} against {number(published['mean'])}"
+        f"{title(method)} on {named(dataset)} ({number(ours['mean'])}, published: {number(published['mean'])}"
         + (f" ± {number(published['std'])})" if published["std"] is not None else ")")
         for method, dataset, ours, published in entries
         if ours["verdict"] == "below"
@@ -73,12 +73,12 @@ def _against_paper(entries: list[tuple[str, str, Any, Any]]) -> list[Claim]:
     text = f"{what}: {reached} of {total} means are at or above the paper's mean minus one standard deviation"
     text += f", {at_least_mean} of {total} at or above the mean itself."
     if short:
-        text += f" Short of it: {listed(short)}."
+        text += f" Below: {listed(short)}."
     return [claim(not short, text)]
 
 
 def _order(cells: Mapping[str, Mapping[str, Any]], selection: str) -> list[Claim]:
-    """Whether the paper's order of methods, GCN < VAT < S-BVAT < O-BVAT, is met on each data set."""
+    """Check the paper's order of methods, GCN < VAT < S-BVAT < O-BVAT, on each data set."""
     chain = [method for method in ("gcn", *ADVERSARIAL) if method in cells]
     if len(chain) < 2:
         return []
@@ -97,7 +97,7 @@ def _order(cells: Mapping[str, Mapping[str, Any]], selection: str) -> list[Claim
 
 
 def _ablation(cells: Mapping[str, Mapping[str, Any]], selection: str) -> list[Claim]:
-    """How much of the gain over a GCN comes without any perturbation."""
+    """State how much of the gain over a GCN needs no perturbation."""
     if not {"gcn", "consistency"} <= set(cells):
         return []
 
@@ -109,16 +109,14 @@ def _ablation(cells: Mapping[str, Mapping[str, Any]], selection: str) -> list[Cl
         return f"{title(method)} {listed(parts)}"
 
     said = "; ".join(gains(method) for method in ("consistency", *ADVERSARIAL) if method in cells)
-    text = (
-        "Gain over the GCN in points, where consistency is entropy and two dropout passes that shall agree, "
-    )
-    return [claim(None, f"{text}without any perturbation: {said}.")]
+    ablation = "consistency has the entropy and two dropout passes that must agree, but no perturbation"
+    return [claim(None, f"Gain over the GCN in points ({ablation}): {said}.")]
 
 
 def fig1a_claims(panel: Mapping[str, Any]) -> list[Claim]:
-    """Judge the shape of Figure 1a: VAT and S-BVAT jump and stay, S-BVAT above VAT, O-BVAT rises.
+    """Check the shape of Figure 1a: VAT and S-BVAT jump and stay, S-BVAT is above VAT, O-BVAT rises.
 
-    The paper measures with dropout on; what is found without it is told, not judged.
+    The paper measures with dropout on; results with dropout off are reported without a verdict.
     """
     means = {line["name"]: line["mean"] for line in panel["series"]}
     where = panel["title"]
@@ -140,7 +138,7 @@ def fig1a_claims(panel: Mapping[str, Any]) -> list[Claim]:
         claims.append(claim(jumps, f"{where}: {title(method)}'s R_vadv {word}: {text}."))
     if {"vat", "sbvat"} <= set(means):
         above = all(s > v for s, v in zip(means["sbvat"][1:], means["vat"][1:], strict=True))
-        word = "lies above VAT's at every T ≥ 1" if above else "is not above VAT's at every T ≥ 1"
+        word = "is above VAT's at every T ≥ 1" if above else "is not above VAT's at every T ≥ 1"
         claims.append(claim(above, f"{where}: S-BVAT's R_vadv {word}."))
     if "obvat" in means:
         curve = means["obvat"]
@@ -152,19 +150,19 @@ def fig1a_claims(panel: Mapping[str, Any]) -> list[Claim]:
 
 
 def trained_claims(panel: Mapping[str, Any], method: str) -> list[Claim]:
-    """Judge Figures 1b and 1c: the trained model lies below the vanilla one at every T ≥ 1."""
+    """Check Figures 1b and 1c: the model trained with the method is below the GCN at every T ≥ 1."""
     without, with_ = (line["mean"] for line in panel["series"])
     below = all(w < v for v, w in zip(without[1:], with_[1:], strict=True))
-    word = "lies below the GCN's" if below else "is not below the GCN's"
+    word = "is below the GCN's" if below else "is not below the GCN's"
     text = (
         f"{panel['title']}: R_vadv of a model trained with {method} {word} at every T ≥ 1 "
-        f"({with_[-1]:.2f} against {without[-1]:.2f} at the last T)."
+        f"({with_[-1]:.2f} compared with {without[-1]:.2f} at the last T)."
     )
     return [claim(below, text)]
 
 
 def sweep_claims(panel: Mapping[str, Any], x: Sequence[float], varied: str) -> list[Claim]:
-    """Compare validation accuracies over a setting with the paper's points."""
+    """Compare validation accuracies over the values of a setting with the published points."""
     claims = []
     for line in panel["series"]:
         best = max(range(len(x)), key=lambda i, line=line: line["mean"][i])  # type: ignore[misc]
@@ -185,7 +183,7 @@ def sweep_claims(panel: Mapping[str, Any], x: Sequence[float], varied: str) -> l
 
 
 def time_claims(dataset: str, ratios: Mapping[str, float], published: Mapping[str, float]) -> list[Claim]:
-    """Compare epoch times, as multiples of a GCN's, with the paper's."""
+    """Compare epoch times relative to a GCN with those of the paper."""
     claims = []
     for method, theirs in published.items():
         if method == "gcn" or method not in ratios:

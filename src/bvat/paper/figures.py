@@ -1,7 +1,7 @@
-"""Figures 1, 3 and 4: which runs they need, and their series beside the paper's.
+"""Figures 1, 3 and 4: the runs they need, and their series beside those of the paper.
 
 A figure is plain data: ``panels`` with ``series``, each with mean and standard deviation over the seeds at
-the ``x`` values, and the paper's values where it has some. Whoever draws it needs to know nothing else.
+the ``x`` values, and the published values if there are any. Drawing it needs nothing else.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import Any
 from bvat.paper.claims import fig1a_claims, named, sweep_claims, trained_claims
 from bvat.paper.published import paper, short
 from bvat.paper.request import Request
-from bvat.training.runs import Run, Workshop
+from bvat.paper.robustness import CURVES
 from bvat.training.statistics import sample
+from bvat.training.store import RunSpec, RunStore
 
 PROBES = ("vat", "sbvat", "obvat")
-DROPOUT = {"on": "dropout on, as the paper", "off": "dropout off"}
+DROPOUT = {"on": "dropout on, as in the paper", "off": "dropout off"}
 
 
 def series(
     name: str, label: str, rows: Sequence[Sequence[float]], published: Sequence[float] | None
 ) -> dict[str, Any]:
-    """Return one line of a figure. ``rows`` holds one list a seed, as long as the figure's x values."""
+    """Return one line of a figure; ``rows`` holds one list per seed, with one entry per x value."""
     columns = [sample(column) for column in zip(*rows, strict=True)]
     return {
         "name": name,
@@ -34,19 +35,18 @@ def series(
     }
 
 
-def _curves_of(request: Request, workshop: Workshop, dataset: str, method: str) -> list[Any]:
-    """Return the measured curves of a data set and training method, one dict a seed."""
-    runs = _fig1_runs(request, dataset, method)
-    return [result["curves"] for run in runs if (result := workshop.result(run)) is not None]
+def _curves_of(request: Request, store: RunStore, dataset: str, method: str) -> list[Any]:
+    """Return the measured curves of a data set and training method, one dict per seed."""
+    return [result["curves"] for result in store.results(_fig1_runs(request, dataset, method))]
 
 
-def _fig1_runs(request: Request, dataset: str, method: str) -> list[Run]:
+def _fig1_runs(request: Request, dataset: str, method: str) -> list[RunSpec]:
     settings = request.settings(dataset, method, **paper()["fig1"]["training"][method])
-    return [Run(dataset, settings, seed, "curves") for seed in request.seeds_of(dataset)]
+    return [RunSpec(dataset, settings, seed, CURVES) for seed in request.seeds_of(dataset)]
 
 
-def plan_fig1(request: Request, target: str) -> list[Run]:
-    """Return the runs of a part of Figure 1: models trained without, and in b and c with, its method."""
+def plan_fig1(request: Request, target: str) -> list[RunSpec]:
+    """Return the runs of a part of Figure 1: models trained without and, in b and c, with its method."""
     methods = {"fig1a": ["gcn"], "fig1b": ["gcn", "sbvat"], "fig1c": ["gcn", "obvat"]}[target]
     return [
         run
@@ -56,11 +56,11 @@ def plan_fig1(request: Request, target: str) -> list[Run]:
     ]
 
 
-def collect_fig1a(request: Request, workshop: Workshop) -> dict[str, Any]:
+def collect_fig1a(request: Request, store: RunStore) -> dict[str, Any]:
     """Figure 1a: R_vadv of the three methods on a GCN trained without them."""
     panels = []
     for dataset in request.datasets_of("fig1a"):
-        curves = _curves_of(request, workshop, dataset, "gcn")
+        curves = _curves_of(request, store, dataset, "gcn")
         published = paper()["fig1"]["a"] if dataset in paper()["fig1"]["datasets"] else {}
         for dropout, title in DROPOUT.items():
             lines = [
@@ -84,14 +84,14 @@ def collect_fig1a(request: Request, workshop: Workshop) -> dict[str, Any]:
     )
 
 
-def _collect_trained(request: Request, workshop: Workshop, target: str, method: str) -> dict[str, Any]:
+def _collect_trained(request: Request, store: RunStore, target: str, method: str) -> dict[str, Any]:
     panels = []
     for dataset in request.datasets_of(target):
         published = paper()["fig1"][target[-1]] if dataset in paper()["fig1"]["datasets"] else {}
         for dropout, title in DROPOUT.items():
             lines = []
             for trained, word in (("gcn", "without"), (method, "with")):
-                rows = [curve[dropout][method] for curve in _curves_of(request, workshop, dataset, trained)]
+                rows = [curve[dropout][method] for curve in _curves_of(request, store, dataset, trained)]
                 lines.append(
                     series(
                         trained,
@@ -112,34 +112,37 @@ def _collect_trained(request: Request, workshop: Workshop, target: str, method: 
     )
 
 
-def collect_fig1b(request: Request, workshop: Workshop) -> dict[str, Any]:
+def collect_fig1b(request: Request, store: RunStore) -> dict[str, Any]:
     """Figure 1b: S-BVAT's R_vadv on models trained without and with it."""
-    return _collect_trained(request, workshop, "fig1b", "sbvat")
+    return _collect_trained(request, store, "fig1b", "sbvat")
 
 
-def collect_fig1c(request: Request, workshop: Workshop) -> dict[str, Any]:
+def collect_fig1c(request: Request, store: RunStore) -> dict[str, Any]:
     """Figure 1c: O-BVAT's R_vadv on models trained without and with it."""
-    return _collect_trained(request, workshop, "fig1c", "obvat")
+    return _collect_trained(request, store, "fig1c", "obvat")
 
 
 def _sweep(
     request: Request, dataset: str, method: str, varied: str, fixed: dict[str, Any]
-) -> list[list[Run]]:
-    """Return runs over the values of a setting, one list a seed; what the paper does not name is preset."""
+) -> list[list[RunSpec]]:
+    """Return the runs over the values of a setting, one list per seed; the rest comes from the preset."""
     figure = paper()["fig3" if varied == "epsilon" else "fig4"]
     return [
         [
-            Run(dataset, request.settings(dataset, method, **{**fixed, varied: value}), seed)
+            RunSpec(dataset, request.settings(dataset, method, **{**fixed, varied: value}), seed)
             for value in figure[varied]
         ]
         for seed in request.seeds_of(dataset)
     ]
 
 
-NORMS = {"row": "epsilon a row, as the authors' code", "field": "epsilon a receptive field, as the text"}
+NORMS = {
+    "row": "epsilon per row, as in the authors' code",
+    "field": "epsilon per receptive field, as in the text",
+}
 
 
-def _fig3_sweeps(request: Request) -> dict[tuple[str, str], list[list[Run]]]:
+def _fig3_sweeps(request: Request) -> dict[tuple[str, str], list[list[RunSpec]]]:
     fixed = paper()["fig3"]["settings"]
     return {
         (dataset, norm): _sweep(
@@ -150,7 +153,7 @@ def _fig3_sweeps(request: Request) -> dict[tuple[str, str], list[list[Run]]]:
     }
 
 
-def _fig4_sweeps(request: Request) -> dict[tuple[str, str], list[list[Run]]]:
+def _fig4_sweeps(request: Request) -> dict[tuple[str, str], list[list[RunSpec]]]:
     fixed = paper()["fig4"]["settings"]
     return {
         (dataset, method): _sweep(request, dataset, method, "alpha", fixed[method])
@@ -159,36 +162,34 @@ def _fig4_sweeps(request: Request) -> dict[tuple[str, str], list[list[Run]]]:
     }
 
 
-def plan_fig3(request: Request) -> list[Run]:
+def plan_fig3(request: Request) -> list[RunSpec]:
     """Return the runs of Figure 3."""
     return [run for rows in _fig3_sweeps(request).values() for row in rows for run in row]
 
 
-def plan_fig4(request: Request) -> list[Run]:
+def plan_fig4(request: Request) -> list[RunSpec]:
     """Return the runs of Figure 4."""
     return [run for rows in _fig4_sweeps(request).values() for row in rows for run in row]
 
 
 def _validation(
-    workshop: Workshop, rows: list[list[Run]], name: str, label: str, published: Any
+    store: RunStore, rows: list[list[RunSpec]], name: str, label: str, published: Any
 ) -> dict[str, Any]:
-    values = [
-        [result["last"]["val"] for run in row if (result := workshop.result(run)) is not None] for row in rows
-    ]
+    values = [[result["last"]["val"] for result in store.results(row)] for row in rows]
     percent = None if published is None else [100 * value for value in published]
     return series(name, label, values, percent)
 
 
-def collect_fig3(request: Request, workshop: Workshop) -> dict[str, Any]:
+def collect_fig3(request: Request, store: RunStore) -> dict[str, Any]:
     """Figure 3: validation accuracy of S-BVAT against epsilon."""
     published = paper()["fig3"]["accuracy"]
     sweeps = _fig3_sweeps(request)
     panels = []
     for dataset in request.datasets_of("fig3"):
         theirs = published.get(dataset)
-        row = _validation(workshop, sweeps[dataset, "row"], "sbvat", NORMS["row"], theirs)
-        field = _validation(workshop, sweeps[dataset, "field"], "field", NORMS["field"], theirs)
-        # the paper's points are drawn once, and both lines are compared with them
+        row = _validation(store, sweeps[dataset, "row"], "sbvat", NORMS["row"], theirs)
+        field = _validation(store, sweeps[dataset, "field"], "field", NORMS["field"], theirs)
+        # the published points are drawn once, and both lines are compared with them
         panels.append(_panel(dataset, "", [row, {**field, "paper": None, "compare": field["paper"]}]))
     x = paper()["fig3"]["epsilon"]
     title = "Figure 3: validation accuracy of S-BVAT against epsilon"
@@ -196,7 +197,7 @@ def collect_fig3(request: Request, workshop: Workshop) -> dict[str, Any]:
     return _figure("fig3", title, "epsilon", "validation accuracy (%)", x, panels, claims)
 
 
-def collect_fig4(request: Request, workshop: Workshop) -> dict[str, Any]:
+def collect_fig4(request: Request, store: RunStore) -> dict[str, Any]:
     """Figure 4: validation accuracy of S-BVAT and O-BVAT against alpha."""
     published = paper()["fig4"]["accuracy"]
     panels = []
@@ -204,7 +205,7 @@ def collect_fig4(request: Request, workshop: Workshop) -> dict[str, Any]:
     for dataset in request.datasets_of("fig4"):
         shown = dataset in paper()["fig4"]["datasets"]
         lines = [
-            _validation(workshop, rows, method, short(method), published[method] if shown else None)
+            _validation(store, rows, method, short(method), published[method] if shown else None)
             for (of, method), rows in sweeps.items()
             if of == dataset
         ]

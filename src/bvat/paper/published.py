@@ -1,4 +1,4 @@
-"""The paper's own figures, read from ``published.toml``."""
+"""The published numbers of the paper, read from ``published.toml``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
+from bvat.perturb.methods import METHODS
+
 
 class Published(NamedTuple):
-    """A cell of Table 2: test accuracy in percent, and its standard deviation where the paper has one."""
+    """A cell of Table 2: test accuracy in percent, and its standard deviation if the paper gives one."""
 
     mean: float
     std: float | None
@@ -22,19 +24,19 @@ def paper() -> dict[str, Any]:
 
 
 def table2(method: str, dataset: str) -> Published | None:
-    """Return the published cell; None where the paper has none."""
+    """Return the published cell; None if the paper has none."""
     cell = paper()["table2"].get(method, {}).get(dataset)
     return None if cell is None else Published(cell[0], cell[1] if len(cell) > 1 else None)
 
 
 def title(method: str) -> str:
-    """Return what the paper's tables call a method."""
-    return str(paper()["names"][method])
+    """Return the name of a method in the paper's tables."""
+    return METHODS[method].title
 
 
 def short(method: str) -> str:
-    """Return a method's name in figures."""
-    return title(method).removeprefix("GCN + ")
+    """Return the name of a method in figures."""
+    return METHODS[method].short
 
 
 def datasets(target: str) -> list[str]:

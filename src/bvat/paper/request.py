@@ -1,4 +1,4 @@
-"""What is asked for: data sets, methods, seeds, and the settings that all of it shares."""
+"""What to reproduce: data sets, methods, seeds, and settings that apply to everything."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bvat.errors import SettingsError
-from bvat.graph import Graph
 from bvat.paper.published import datasets as paper_datasets
 from bvat.perturb.methods import METHODS
 from bvat.training.settings import Settings, preset, preset_key, short_name
 
 DEFAULT = "*"
-"""The data set that stands for all others in a table of seeds."""
+"""The key for all other data sets in a mapping of seeds."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +20,11 @@ class Request:
     """The options of ``bvat reproduce``.
 
     Args:
-        datasets: names or paths; None for those that the paper shows.
+        datasets: names or paths; None for those of the paper.
         methods: None for all.
-        seeds: number of seeds a data set; the key ``*`` holds that of all others.
+        seeds: number of seeds per data set; the key ``*`` is for all others.
         overrides: settings that replace those of every preset.
-        command: the command line, repeated in every result.
+        command: the command line, stored with every result.
     """
 
     datasets: Sequence[str] | None = None
@@ -40,9 +39,9 @@ class Request:
             raise SettingsError(f"there is no method {min(unknown)!r}: use {', '.join(METHODS)}")
 
     def datasets_of(self, target: str) -> list[str]:
-        """Return the data sets of a table or figure: of those asked for, the ones the paper shows there.
+        """Return the data sets of a table or figure: those requested that the paper shows there.
 
-        Where the paper shows none of them, all that were asked for.
+        If the paper shows none of them, all requested ones.
         """
         shown = paper_datasets(target)
         if self.datasets is None:
@@ -51,7 +50,7 @@ class Request:
         return list(self.datasets) if target == "table2" or not both else both
 
     def methods_of(self, target: Sequence[str]) -> list[str]:
-        """Return the methods asked for among those of a table or figure, in its order."""
+        """Return the requested methods of a table or figure, in its order."""
         return [method for method in target if self.methods is None or method in self.methods]
 
     def seeds_of(self, dataset: str) -> range:
@@ -59,30 +58,16 @@ class Request:
         return range(self.seeds.get(short_name(dataset), self.seeds[DEFAULT]))
 
     def settings(self, dataset: str, method: str, **rest: Any) -> Settings:
-        """Return the preset of a data set and method with the overrides and the rest on top."""
+        """Return the preset of a data set and method, with the overrides and ``rest`` on top."""
         return preset(preset_key(dataset), method, **{**self.overrides, **rest})
 
 
 def parse_seeds(text: str) -> dict[str, int]:
-    """Read ``20`` or ``20,nell=10``: a number for all data sets, and others for some."""
+    """Parse ``20`` or ``20,nell=10``: a number for all data sets, and different ones for some."""
     found: dict[str, int] = {DEFAULT: 10}
     for part in text.split(","):
         name, _, number = part.rpartition("=")
         if not number.strip().isdigit() or int(number) < 1:
-            raise SettingsError(f"--seeds takes a number, or one like 20,nell=10, not {text!r}")
+            raise SettingsError(f"--seeds takes a number or a list such as 20,nell=10, not {text!r}")
         found[name.strip() or DEFAULT] = int(number)
     return found
-
-
-def about_graph(graph: Graph) -> dict[str, Any]:
-    """Return what a report says of a data set."""
-    return {
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "features": graph.num_features,
-        "classes": graph.num_classes,
-        "train": len(graph.train),
-        "val": len(graph.val),
-        "test": len(graph.test),
-        "validation": graph.validation,
-    }

@@ -8,31 +8,32 @@ import torch
 
 from bvat.graph import Graph
 from bvat.paper.published import paper
-from bvat.training.build import build_model, build_regulariser
+from bvat.training.build import build_regulariser
 from bvat.training.loop import TrainedModel
-from bvat.training.runs import Run
 from bvat.training.settings import Settings
+from bvat.training.state import restore_model
+from bvat.training.store import Measurement
 
 REPEATS = 5
-"""Perturbations drawn for each T; what is kept is the mean of their R_vadv."""
+"""Number of perturbations drawn for each T; R_vadv is averaged over them."""
 
 
 def probes() -> dict[str, Any]:
-    """Return how perturbations are looked for: the settings of each method, T, and how often."""
+    """Return how perturbations are searched: the settings of each method, the values of T, and repeats."""
     figure = paper()["fig1"]
     return {"probe": figure["probe"], "steps": figure["steps"], "repeats": REPEATS}
 
 
-def measure_curves(graph: Graph, run: Run, trained: TrainedModel) -> dict[str, Any]:
-    """Return R_vadv by method and T, with dropout on (as the paper) and off, and the model's accuracy.
+def measure_curves(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
+    """Return R_vadv by method and T, with dropout on (as in the paper) and off.
 
-    With dropout on, the clean pass and every perturbed one draw masks of their own, so R_vadv contains the
+    With dropout on, the clean pass and each perturbed pass draw their own masks, so R_vadv includes the
     disagreement of two dropout passes even at r = 0; with dropout off it is the effect of r alone.
-    T = 0 is where a search starts: a random direction of length epsilon, for O-BVAT its Gaussian start.
+    T = 0 is the starting point of the search: a random direction of length epsilon, or for O-BVAT a Gaussian.
     """
-    model = build_model(run.settings, graph.num_features, graph.num_classes).to(graph.device)
-    model.load_state_dict(trained.weights)
-    generator = torch.Generator(graph.device).manual_seed(run.seed + 2**33)  # not the numbers of training
+    model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights).to(graph.device)
+    # a stream of its own, so that training's random numbers are not repeated
+    generator = torch.Generator(graph.device).manual_seed(trained.seed + 2**33)
     curves: dict[str, dict[str, list[float]]] = {}
     for dropout in ("on", "off"):
         model.train(dropout == "on")
@@ -45,13 +46,17 @@ def measure_curves(graph: Graph, run: Run, trained: TrainedModel) -> dict[str, A
             ]
             for method, probe in probes()["probe"].items()
         }
-    return {"curves": curves, "last": trained.last}
+    return {"curves": curves}
+
+
+CURVES = Measurement("curves", measure_curves, probes, effort=100)
+"""Measures the curves of Figure 1 on every trained model."""
 
 
 def _mean_r_vadv(graph: Graph, model: Any, probe: Settings, generator: torch.Generator) -> float:
     regulariser = build_regulariser(probe, generator)
     if regulariser is None:
-        raise ValueError(f"{probe.method} looks for no perturbation")
+        raise ValueError(f"{probe.method} searches for no perturbation")
     total = 0.0
     with torch.no_grad():
         for _ in range(REPEATS):

@@ -1,4 +1,4 @@
-"""Table 2: test accuracy of all methods, held against the paper's."""
+"""Table 2: test accuracy of all methods, compared with the published numbers."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import Any
 from bvat.errors import SettingsError
 from bvat.paper import published as paper
 from bvat.paper.claims import named, table2_claims
-from bvat.paper.request import Request, about_graph
+from bvat.paper.request import Request
 from bvat.perturb.methods import METHODS
-from bvat.training.runs import Run, Workshop
+from bvat.training.provenance import about_graph
 from bvat.training.statistics import Sample, sample
+from bvat.training.store import RunSpec, RunStore
 
 SELECTIONS = {"last": "last epoch", "best": "epoch with the best validation accuracy"}
 
 
-def plan(request: Request) -> list[Run]:
+def plan(request: Request) -> list[RunSpec]:
     """Return the runs of the table."""
     return [
-        Run(dataset, request.settings(dataset, method), seed)
+        RunSpec(dataset, request.settings(dataset, method), seed)
         for dataset in request.datasets_of("table2")
         for method in request.methods_of(tuple(METHODS))
         for seed in request.seeds_of(dataset)
     ]
 
 
-def collect(request: Request, workshop: Workshop) -> dict[str, Any]:
+def collect(request: Request, store: RunStore) -> dict[str, Any]:
     """Return the table from the results of its runs."""
     datasets, methods = request.datasets_of("table2"), request.methods_of(tuple(METHODS))
     cells = {
-        method: {dataset: _cell(request, workshop, dataset, method) for dataset in datasets}
+        method: {dataset: _cell(request, store, dataset, method) for dataset in datasets}
         for method in methods
     }
     return {
         "target": "table2",
         "title": "Table 2: test accuracy (%)",
         "datasets": {
-            dataset: {"title": named(dataset), **about_graph(workshop.graphs[dataset])}
-            for dataset in datasets
+            dataset: {"title": named(dataset), **about_graph(store.graphs[dataset])} for dataset in datasets
         },
         "methods": {method: paper.title(method) for method in methods},
         "cells": cells,
@@ -45,18 +45,18 @@ def collect(request: Request, workshop: Workshop) -> dict[str, Any]:
     }
 
 
-def _cell(request: Request, workshop: Workshop, dataset: str, method: str) -> dict[str, Any]:
+def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[str, Any]:
     settings = request.settings(dataset, method)
-    runs = [Run(dataset, settings, seed) for seed in request.seeds_of(dataset)]
-    results = [workshop.result(run) for run in runs]
+    runs = [RunSpec(dataset, settings, seed) for seed in request.seeds_of(dataset)]
+    results = store.results(runs)
     published = paper.table2(method, dataset)
     cell: dict[str, Any] = {
         "paper": None if published is None else published._asdict(),
         "seeds": [run.seed for run in runs],
     }
     for selection in SELECTIONS:
-        tests = [result[selection]["test"] for result in results if result is not None]
-        vals = [result[selection]["val"] for result in results if result is not None]
+        tests = [result[selection]["test"] for result in results]
+        vals = [result[selection]["val"] for result in results]
         if None in tests:
             raise SettingsError(f"{dataset} has no test nodes: Table 2 needs some")
         found = sample(tests)
@@ -70,9 +70,9 @@ def _cell(request: Request, workshop: Workshop, dataset: str, method: str) -> di
 
 
 def verdict(found: Sample, published: paper.Published) -> str:
-    """Say whether a mean lies above, within or below one standard deviation of the published one.
+    """Return whether a mean is above, within or below one standard deviation of the published mean.
 
-    Where the paper gives no standard deviation (GCN), that of the seeds stands for it.
+    If the paper gives no standard deviation (GCN), that of the seeds is used.
     """
     width = published.std if published.std is not None else found.std
     difference = found.mean - published.mean

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.errors import SettingsError
+from bvat.paper.targets import RESULT_FORMAT
 from bvat.report.html import (
     Markup,
     claim_list,
@@ -20,7 +21,6 @@ from bvat.report.html import (
     tiles,
 )
 from bvat.report.paper_charts import figure_panels
-from bvat.training.runs import RESULT_FORMAT
 
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
 SELECTION_TITLES = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}

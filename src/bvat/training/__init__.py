@@ -1,1 +1,1 @@
-"""Settings, presets, the training loop, checkpoints, runs of several seeds and their folders."""
+"""Settings, presets, the training loop and its hooks, checkpoints, and the store of runs."""

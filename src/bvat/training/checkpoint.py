@@ -1,11 +1,10 @@
-"""Checkpoints: the whole state of a run in one safetensors file, so that it can go on bit for bit."""
+"""Checkpoints: the whole state of training in one safetensors file, so that it can resume bit for bit."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,92 +13,106 @@ from torch import Tensor
 
 from bvat.data.files import write_atomic
 from bvat.errors import TrainingError
-from bvat.graph import Graph
-from bvat.training.settings import Settings
+from bvat.training.callbacks import Callback
+from bvat.training.provenance import graph_fingerprint
+from bvat.training.state import TrainState
 
-if TYPE_CHECKING:
-    from bvat.training.loop import TrainState
-
-FORMAT = "bvat checkpoint 2"
+CHECKPOINT_FORMAT = "bvat checkpoint 3"
 
 
-def graph_fingerprint(graph: Graph) -> str:
-    """Return a digest of features, edges, labels and splits."""
-    digest = hashlib.sha256()
-    parts = [graph.adjacency.crow, graph.adjacency.col, graph.adjacency.values, graph.labels]
-    parts += [graph.train, graph.val, graph.test]
-    parts += graph.features.tensors()
-    for part in parts:
-        digest.update(str(tuple(part.shape)).encode())
-        digest.update(part.detach().cpu().contiguous().numpy().data)
-    return digest.hexdigest()
+class Checkpoint(Callback):
+    """Write a checkpoint every ``every`` epochs and when training is interrupted.
 
+    It is written at the end of an epoch only, after all other callbacks have seen that epoch: an interrupt
+    or a crash in the middle of an epoch leaves the previous checkpoint as it is.
 
-def save_checkpoint(path: Path, state: TrainState, graph: Graph, settings: Settings, seed: int) -> None:
-    """Write everything that training needs to go on."""
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in state.model.state_dict().items():
-        tensors[f"model.{name}"] = tensor
-    for name, tensor in state.best_weights.items():
-        tensors[f"best.{name}"] = tensor
-    for name, tensor in state.optimizer.state_dict().items():
-        tensors[f"optimizer.{name}"] = tensor
-    if state.regulariser is not None:
-        for name, tensor in state.regulariser.state_dict().items():
-            tensors[f"regulariser.{name}"] = tensor
-    tensors["generator"] = state.generator.get_state()
-    columns = list(state.metrics[0]) if state.metrics else []
-    tensors["metrics"] = torch.tensor(
-        [[row[name] for name in columns] for row in state.metrics], dtype=torch.float64
-    )
-    about = {
-        "format": FORMAT,
-        "settings": json.dumps(settings.as_dict(), sort_keys=True),
-        "seed": str(seed),
-        "graph": graph_fingerprint(graph),
-        "columns": json.dumps(columns),
-        "epoch": str(state.epoch),
-        "best_epoch": str(state.best_epoch),
-        "space": state.space,
-    }
-    write_atomic(path, save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, about))
+    Args:
+        path: the file.
+        callbacks: those whose state is part of the checkpoint.
+        every: number of epochs between two checkpoints.
+    """
 
+    def __init__(self, path: Path, callbacks: Sequence[Callback] = (), every: int = 50) -> None:
+        self.path, self.callbacks, self.every = path, tuple(callbacks), every
 
-def load_checkpoint(path: Path, state: TrainState, graph: Graph, settings: Settings, seed: int) -> None:
-    """Put a checkpoint's content into ``state``; refuse one of another run."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            about: dict[str, str] = file.metadata() or {}
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise TrainingError(
-            f"{path} cannot be read ({error}): delete it and start this seed again"
-        ) from error
-    if about.get("format") != FORMAT:
-        raise TrainingError(f"{path} is not a checkpoint of this version of bvat: delete it and start again")
-    ours = {
-        "settings": json.dumps(settings.as_dict(), sort_keys=True),
-        "seed": str(seed),
-        "graph": graph_fingerprint(graph),
-    }
-    for what, value in ours.items():
-        if about[what] != value:
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        """Write the checkpoint if it is due."""
+        if state.epoch % self.every == 0 or state.interrupted:
+            self.save(state)
+
+    def save(self, state: TrainState) -> None:
+        """Write everything that training needs to continue."""
+        tensors: dict[str, Tensor] = {"generator": state.generator.get_state()}
+        parts = {"model": state.model, "optimizer": state.optimizer, "regulariser": state.regulariser}
+        for prefix, part in parts.items():
+            if part is not None:
+                tensors |= {f"{prefix}.{name}": tensor for name, tensor in part.state_dict().items()}
+        for callback in self.callbacks:
+            kept = {f"callback.{callback.name}/{k}": v for k, v in callback.state_dict().items()}
+            if kept.keys() & tensors.keys():
+                raise TrainingError(f"two callbacks are named {callback.name!r}: give one a different name")
+            tensors |= kept
+        columns = list(state.metrics[0]) if state.metrics else []
+        tensors["metrics"] = torch.tensor(
+            [[row[name] for name in columns] for row in state.metrics], dtype=torch.float64
+        )
+        about = {
+            "format": CHECKPOINT_FORMAT,
+            **_identity(state),
+            "columns": json.dumps(columns),
+            "epoch": str(state.epoch),
+            "space": state.space,
+            "stop": json.dumps(state.stop),
+        }
+        content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_atomic(self.path, save(content, about))
+
+    def load(self, state: TrainState) -> None:
+        """Restore ``state`` and the callbacks; refuse the checkpoint of a different run."""
+        try:
+            about, tensors = read_safetensors(self.path)
+        except (SafetensorError, OSError) as error:
             raise TrainingError(
-                f"{path} belongs to a run with another {what}: use another folder, or delete it"
+                f"{self.path} cannot be read ({error}): delete it and start this seed again"
+            ) from error
+        if about.get("format") != CHECKPOINT_FORMAT:
+            raise TrainingError(
+                f"{self.path} is not a checkpoint of this version of bvat: delete it and start again"
             )
+        for what, value in _identity(state).items():
+            if about[what] != value:
+                other = "different settings" if what == "settings" else f"a different {what}"
+                raise TrainingError(
+                    f"{self.path} belongs to a run with {other}: delete it, or use another folder"
+                )
 
-    def part(prefix: str) -> dict[str, Tensor]:
-        return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        def part(prefix: str) -> dict[str, Tensor]:
+            found = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+            return {name[len(prefix) :]: tensor.to(state.graph.device) for name, tensor in found.items()}
 
-    state.model.load_state_dict(part("model."))
-    device = graph.device
-    state.best_weights = {name: tensor.to(device) for name, tensor in part("best.").items()}
-    state.optimizer.load_state_dict(part("optimizer."))
-    if state.regulariser is not None:
-        moved = {name: tensor.to(device) for name, tensor in part("regulariser.").items()}
-        state.regulariser.load_state_dict(moved)
-    state.generator.set_state(tensors["generator"])
-    columns = json.loads(about["columns"])
-    state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
-    state.epoch, state.best_epoch = int(about["epoch"]), int(about["best_epoch"])
-    state.space = about["space"]
+        state.generator.set_state(tensors["generator"])
+        state.model.load_state_dict(part("model."))
+        state.optimizer.load_state_dict(part("optimizer."))
+        if state.regulariser is not None:
+            state.regulariser.load_state_dict(part("regulariser."))
+        for callback in self.callbacks:
+            if kept := part(f"callback.{callback.name}/"):
+                callback.load_state_dict(kept)
+        columns = json.loads(about["columns"])
+        state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
+        state.epoch, state.space, state.stop = int(about["epoch"]), about["space"], json.loads(about["stop"])
+
+
+def _identity(state: TrainState) -> dict[str, str]:
+    """Return what must agree for a checkpoint to be resumed from."""
+    return {
+        "settings": json.dumps(state.settings.as_dict(), sort_keys=True),
+        "seed": str(state.seed),
+        "graph": graph_fingerprint(state.graph),
+    }
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata and the tensors of a file."""
+    with safe_open(path, framework="pt") as file:
+        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -1,7 +1,7 @@
-"""How much memory this process has used at most, with a mark from which on to count.
+"""The peak memory of this process, and a baseline to measure from.
 
-Where the system tells (Linux), its peak of this very program is read: the one that ``getrusage`` gives counts
-the parent's memory too, because a child starts as a copy of it.
+Linux reports the peak of the program itself. The one of ``getrusage`` includes the memory of the parent,
+because a child starts as a copy of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def reset_peak() -> bool:
-    """Let the peak start anew from what is in use now; False where the system cannot (only Linux can).
+    """Reset the peak to the current memory; return False if the system cannot (only Linux can).
 
-    Without it a peak while the graph was read would hide a lower one of the training that follows.
+    Otherwise a peak from reading the graph would hide a lower one from training.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -28,13 +28,13 @@ def reset_peak() -> bool:
 
 
 def peak_mb() -> float:
-    """Return the peak since :func:`reset_peak`, or of the whole life of the process, in MiB."""
+    """Return the peak since :func:`reset_peak`, or since the process started, in MiB."""
     found = _status("VmHWM:")
     return _peak_with_parent() if found is None else found
 
 
 def current_mb() -> float:
-    """Return what is in use now (the peak so far where the system does not tell), in MiB."""
+    """Return the memory in use (the peak so far where the system does not report it), in MiB."""
     found = _status("VmRSS:")
     return _peak_with_parent() if found is None else found
 

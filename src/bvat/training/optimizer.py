@@ -1,20 +1,22 @@
-"""Adam with an L2 penalty per group of parameters."""
+"""Adam with one L2 penalty per group of parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bvat.kernels.adam import adam_step_
+from bvat.training.settings import Settings
 
 
 class Adam:
-    """Adam (Kingma and Ba, 2015) for groups of parameters with an L2 penalty each.
+    """Adam (Kingma and Ba, 2015) for groups of parameters, each with its own L2 penalty.
 
     Args:
-        groups: pairs of parameters and the weight of their penalty ``w/2 |W|²``.
+        groups: pairs of parameters and the weight w of their penalty ``w/2 |W|²``.
         lr: learning rate.
     """
 
@@ -31,14 +33,14 @@ class Adam:
         ]
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for parameters, _ in self.groups:
             for parameter in parameters:
                 parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Make one step down the gradients that ``backward`` left."""
+        """Update the parameters from their gradients; parameters without one stay as they are."""
         for (parameters, weight), state in zip(self.groups, self.state, strict=True):
             used = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
             gradients = [g for i in used if (g := parameters[i].grad) is not None]
@@ -58,6 +60,13 @@ class Adam:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take up what :meth:`state_dict` returned."""
+        """Restore the state that :meth:`state_dict` returned."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
+
+
+def make_optimizer(model: Any, settings: Settings) -> Adam:
+    """Return Adam with L2 on the first layer only, as in the reference code of GCN."""
+    first = model.projection()
+    rest = [p for p in model.parameters() if p is not first]
+    return Adam([([first], settings.weight_decay), (rest, 0.0)], lr=settings.lr)

@@ -1,4 +1,4 @@
-"""Tasks side by side, one process each, with one thread a process unless asked otherwise."""
+"""Tasks in parallel processes, with one thread per process unless asked otherwise."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from bvat.errors import BvatError, TrainingError
 
 Task = TypeVar("Task")
 
-Report = Callable[[float], None]
-"""Called by a task with how much of it is done, in units of its own."""
-Work = Callable[[Task, Report], None]
-"""Does one task. It and the tasks travel to other processes: functions of a module, plain dataclasses."""
+ReportProgress = Callable[[float], None]
+"""Called by a task with how much of it is done, in a unit of its own."""
+TaskFunction = Callable[[Task, ReportProgress], Any]
+"""Does one task. It and the tasks are pickled: use functions of a module, methods and plain dataclasses."""
 
 
 def run_tasks(
-    work: Work[Task],
+    function: TaskFunction[Task],
     tasks: Sequence[Task],
     jobs: int,
     progress: Callable[[Task, float], None],
     *,
     threads: int = 1,
-    advice: str = "run it again with fewer --jobs: what is finished is kept",
+    advice: str = "run again with fewer --jobs, finished runs are kept",
 ) -> None:
-    """Do all tasks, at most ``jobs`` at a time; tasks leave their results behind themselves, in files.
+    """Do all tasks, at most ``jobs`` in parallel; tasks write their results to files.
 
     Args:
-        work: called with a task and a function to report its progress with.
+        function: called with a task and a function that reports its progress.
         tasks: in the order in which they are started.
-        jobs: number of processes; with 1 the tasks are done in this one.
+        jobs: number of processes; with 1, the tasks run in the current process.
         progress: called with a task and how much of it is done.
-        threads: of each process.
-        advice: what the user can do when a process dies.
+        threads: number of threads per process.
+        advice: what the user can do if a process dies.
     """
     if jobs <= 1 or len(tasks) <= 1:
         with thread_count(threads):
             for task in tasks:
-                work(task, lambda done, task=task: progress(task, done))  # type: ignore[misc]
+                function(task, lambda done, task=task: progress(task, done))  # type: ignore[misc]
     elif tasks:
-        _run_in_processes(work, tasks, min(jobs, len(tasks)), progress, threads, advice)
+        _run_in_processes(function, tasks, min(jobs, len(tasks)), progress, threads, advice)
 
 
 def _run_in_processes(
-    work: Work[Task],
+    function: TaskFunction[Task],
     tasks: Sequence[Task],
     jobs: int,
     progress: Callable[[Task, float], None],
@@ -65,7 +65,7 @@ def _run_in_processes(
     for _ in range(jobs):
         waiting.put(None)
     workers = [
-        context.Process(target=_work, args=(work, threads, waiting, events, os.getpid()), daemon=True)
+        context.Process(target=_worker, args=(function, threads, waiting, events, os.getpid()), daemon=True)
         for _ in range(jobs)
     ]
     for worker in workers:
@@ -97,10 +97,10 @@ def _run_in_processes(
             worker.terminate()
 
 
-def _work(work: Any, threads: int, waiting: Any, events: Any, parent: int) -> None:
-    """Do tasks from the queue until it says None; end when the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    signal.signal(signal.SIGTERM, _interrupt)  # save a checkpoint before ending
+def _worker(function: Any, threads: int, waiting: Any, events: Any, parent: int) -> None:
+    """Do tasks from the queue until it returns None; exit if the parent has died."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    signal.signal(signal.SIGTERM, _interrupt)  # finish the epoch and save a checkpoint
     torch.set_num_threads(threads)
 
     def report(number: int, done: float) -> None:
@@ -112,7 +112,7 @@ def _work(work: Any, threads: int, waiting: Any, events: Any, parent: int) -> No
         while (numbered := waiting.get()) is not None:
             number, task = numbered
             try:
-                work(task, lambda done, number=number: report(number, done))
+                function(task, lambda done, number=number: report(number, done))
                 events.put(("done", number, None))
             except BvatError as error:
                 events.put(("user error", number, str(error)))
@@ -121,7 +121,7 @@ def _work(work: Any, threads: int, waiting: Any, events: Any, parent: int) -> No
     except KeyboardInterrupt:
         pass
     finally:
-        # nothing is left to save: ended while it shuts down, the process shall not leave a traceback
+        # nothing is left to save: a process killed during shutdown must not print a traceback
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -132,7 +132,7 @@ def _interrupt(*_: Any) -> None:
 
 @contextlib.contextmanager
 def thread_count(threads: int) -> Iterator[None]:
-    """Compute with so many threads inside the block."""
+    """Set the number of threads of PyTorch inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

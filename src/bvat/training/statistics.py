@@ -1,4 +1,4 @@
-"""Means, standard deviations and intervals over seeds."""
+"""Means, standard deviations and confidence intervals over seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Sample:
-    """What n seeds say: mean, sample standard deviation, and the 95 % interval of the mean."""
+    """Statistics of n seeds: mean, sample standard deviation, and the 95 % interval of the mean."""
 
     n: int
     mean: float
@@ -23,14 +23,24 @@ class Sample:
         return asdict(self)
 
 
+def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and the sample standard deviation, which is 0 for a single value."""
+    mean = math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
+
+
+def summarize(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return mean, standard deviation and the values as plain data; mean and std are None without values."""
+    known = [value for value in values if value is not None]
+    mean, std = mean_and_std(known) if known else (None, None)
+    return {"mean": mean, "std": std, "values": list(values)}
+
+
 def sample(values: Sequence[float], confidence: float = 0.95) -> Sample:
-    """Describe values by Student's t distribution; one value alone gets an interval of no width."""
+    """Describe values by Student's t distribution; the interval of a single value has no width."""
     from scipy.stats import t
 
-    n = len(values)
-    mean = math.fsum(values) / n
-    if n == 1:
-        return Sample(1, mean, 0.0, mean, mean)
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    half = float(t.ppf((1 + confidence) / 2, n - 1)) * std / math.sqrt(n)
+    n, (mean, std) = len(values), mean_and_std(values)
+    half = float(t.ppf((1 + confidence) / 2, n - 1)) * std / math.sqrt(n) if n > 1 else 0.0
     return Sample(n, mean, std, mean - half, mean + half)

@@ -1,1 +1,1 @@
-"""The search for settings, and the automatic choice of a method."""
+"""The search for settings."""

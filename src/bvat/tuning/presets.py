@@ -1,7 +1,7 @@
-"""Presets made from the results of searches, so that nobody types them.
+"""Presets written from the results of ``bvat tune``.
 
-python -m bvat.tuning.presets results/tune            # print the preset file with the chosen values
-python -m bvat.tuning.presets results/tune --write    # put it into the package
+python -m bvat.tuning.presets results/tune            # print the new preset file
+python -m bvat.tuning.presets results/tune --write    # write it into the package
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _COMMENT_AT_END = re.compile(r"(?m)(?:^#[^\n]*\n)+\s*\Z")
 PRESETS = Path(training_settings.__file__).with_name("presets.toml")
 
 
-def read_results(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the settings that the searches in a folder chose, by data set and method."""
+def read_tuning_results(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the chosen settings of all results in a folder, by data set and method."""
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
@@ -37,10 +37,10 @@ def read_results(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def with_results(text: str, results: dict[tuple[str, str], dict[str, Any]]) -> str:
-    """Return a preset file with one table ``[dataset.D.M]`` a result, other tables and comments as they are.
+    """Return a preset file with one table ``[dataset.D.M]`` per result; other tables and comments stay.
 
-    The table of a result replaces one of that name, of which it keeps what the search did not choose: what
-    it took as fixed, and what only another way to search reads. New ones follow the data set's own.
+    A result updates an existing table, which keeps the settings that the search did not choose: those that
+    were fixed, and those that apply to another search only. A new table follows the last one of its data set.
     """
     blocks = re.split(r"(?m)^(?=\[)", text)
     heads = [_head(block) for block in blocks]
@@ -52,7 +52,7 @@ def with_results(text: str, results: dict[tuple[str, str], dict[str, Any]]) -> s
         )
         if head in heads:
             at = heads.index(head)
-            comment = _COMMENT_AT_END.search(blocks[at])  # of the table after it
+            comment = _COMMENT_AT_END.search(blocks[at])  # belongs to the next table
             blocks[at] = block + "\n" + (comment[0] if comment else "")
             continue
         family = [i for i, h in enumerate(heads) if f"{h}.".startswith(f"dataset.{dataset}.")]
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> None:
     rest = [argument for argument in arguments if argument != "--write"]
     if len(rest) != 1:
         raise SystemExit("usage: python -m bvat.tuning.presets FOLDER [--write]")
-    text = with_results(PRESETS.read_text("utf-8"), read_results(Path(rest[0])))
+    text = with_results(PRESETS.read_text("utf-8"), read_tuning_results(Path(rest[0])))
     if write:
         write_atomic(PRESETS, text)
     else:

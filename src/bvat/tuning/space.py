@@ -1,35 +1,30 @@
-"""The search space of ``bvat tune``, read from ``space.toml``."""
+"""The search space of ``bvat tune``: spans from the table of methods, and the points that it tries first."""
 
 from __future__ import annotations
 
 import math
-import tomllib
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from bvat.errors import SettingsError
+from bvat.perturb.methods import METHODS
 
-
-@cache
-def _spaces() -> dict[str, Any]:
-    return tomllib.loads(resources.files("bvat.tuning").joinpath("space.toml").read_text("utf-8"))
+STARTS: list[dict[str, Any]] = [
+    {"alpha": 0.7, "beta": 1.2, "epsilon": 0.01, "masks": "fresh"},  # as in the authors' code
+    {"alpha": 0.2, "beta": 1.0},  # then from weak to strong
+    {"alpha": 0.7, "beta": 0.4},
+    {"alpha": 0.7, "beta": 1.2},
+    {"alpha": 0.4, "beta": 3.6},
+    {"alpha": 1.2, "beta": 3.6},
+]
+"""The settings that every search tries first, after the preset: few random trials are mostly useless."""
 
 
 def search_space(method: str) -> dict[str, Any]:
-    """Return what is searched for a method: a range or choices for each setting, maybe with conditions."""
-    spaces = _spaces()
-    known = [name for name in spaces if name != "starts"]
+    """Return the search space of a method: a range or choices per setting, possibly with conditions."""
+    known = [name for name, row in METHODS.items() if row.space]
     if method not in known:
         raise SettingsError(f"there is nothing to tune in {method!r}: use one of {', '.join(known)}")
-    space: dict[str, Any] = spaces[method]
-    return space
-
-
-def starting_points() -> list[dict[str, Any]]:
-    """Return the settings that every search tries first, after the preset."""
-    points: list[dict[str, Any]] = _spaces()["starts"]
-    return points
+    return dict(METHODS[method].space)
 
 
 def tuned_settings(space: dict[str, Any]) -> set[str]:
@@ -42,12 +37,12 @@ def tuned_settings(space: dict[str, Any]) -> set[str]:
 
 
 def suggest(trial: Any, space: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """Ask an Optuna trial for values of all settings that apply; ``base`` has those that are not searched."""
+    """Sample all settings that apply from an Optuna trial; ``base`` has those that are not searched."""
     values = {name: _suggest(trial, name, span) for name, span in space.items() if name != "when"}
     for setting, parts in space.get("when", {}).items():
         value = values.get(setting, base[setting])
         part = parts.get(value, {})
-        # a name of its own for each condition: the ranges of one name must not differ between trials
+        # one name per condition: Optuna requires the range of a name to be the same in all trials
         values |= {name: _suggest(trial, f"{name}.{value}", span) for name, span in part.items()}
     return values
 
@@ -61,7 +56,7 @@ def _suggest(trial: Any, name: str, span: dict[str, Any]) -> Any:
 
 
 def parameters(settings: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings as parameters of a trial, as far as they lie in the space."""
+    """Return the settings as parameters of a trial, without those outside the space."""
     found = {
         name: settings[name]
         for name, span in space.items()

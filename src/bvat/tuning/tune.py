@@ -1,18 +1,16 @@
-"""The search for presets: settings with the best *validation* accuracy.
+"""The search for settings with the best *validation* accuracy.
 
 A trial trains one choice of settings with a few seeds; its value is the mean validation accuracy of the last
-epoch. The best few trials, and the preset of today, are then trained again with other seeds, and the one
-that is best *there* is chosen: the best of many noisy numbers is too good by luck, a second look is not.
+epoch. The best few trials and the current preset are then trained again with other seeds, and the one that
+is best with those is chosen: the maximum of many noisy values is biased upwards, a second evaluation is not.
 
-The graph that a search works on has no test nodes, and no labels but those of its training and validation
-nodes, so that no result of a search can depend on a test label.
+The search works on a graph without test nodes, and without labels other than those of training and validation
+nodes, so that no result can depend on a test label.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 import platform
 from collections.abc import Sequence
@@ -25,23 +23,23 @@ import torch
 from bvat.data.files import write_json
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
-from bvat.paper.request import about_graph
-from bvat.training.perform import perform, progress_bar
-from bvat.training.pool import Report, run_tasks
-from bvat.training.runs import Run, Workshop, versions
+from bvat.training.pool import ReportProgress, run_tasks
+from bvat.training.progress import ProgressDisplay
+from bvat.training.provenance import about_graph, digest, versions
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
-from bvat.tuning.space import parameters, search_space, starting_points, suggest, tuned_settings
+from bvat.training.store import RunSpec, RunStore
+from bvat.tuning.space import STARTS, parameters, search_space, suggest, tuned_settings
 
 if TYPE_CHECKING:
     import optuna
 
 CHECK_SEEDS_FROM = 1000
-"""The first seed that finalists are trained with: apart from those of the trials and of Table 2."""
+"""The first seed of the finalists: distinct from the seeds of trials and of Table 2."""
 
 
 def blind(graph: Graph) -> Graph:
-    """Return the graph without test nodes and without any label that is not of a train or val node."""
+    """Return the graph without test nodes, and with the labels of train and val nodes only."""
     labels = torch.full_like(graph.labels, UNKNOWN)
     for nodes in (graph.train, graph.val):
         labels[nodes] = graph.labels[nodes]
@@ -49,19 +47,19 @@ def blind(graph: Graph) -> Graph:
 
 
 @dataclass(frozen=True)
-class Search:
-    """One search: a data set, a method, and how thorough it is.
+class TuningPlan:
+    """What to tune, and how thoroughly.
 
     Args:
         dataset: name or path.
-        method: what is tuned.
-        trials: number of trials in all, those of earlier calls included.
-        seeds: seeds of each trial, from 0.
-        finalists: how many of the best trials are trained again.
-        check_seeds: with how many other seeds.
+        method: the method to tune.
+        trials: total number of trials, including those of earlier calls.
+        seeds: number of seeds per trial, starting at 0.
+        finalists: number of best trials that are trained again.
+        check_seeds: number of other seeds to train them with.
         overrides: settings that replace those of the preset and are not searched.
-        sampler_seed: of Optuna's sampler.
-        command: the command line, repeated in the result.
+        sampler_seed: seed of Optuna's sampler.
+        command: the command line, stored with the result.
     """
 
     dataset: str
@@ -76,73 +74,84 @@ class Search:
 
     @property
     def name(self) -> str:
-        """The name of result file and study."""
+        """The name of the result file and the study."""
         return f"{short_name(self.dataset)}-{self.method}"
 
     @property
     def space(self) -> dict[str, Any]:
-        """What is searched, without what the overrides fix."""
+        """The search space, without the settings that the overrides fix."""
         return {name: span for name, span in search_space(self.method).items() if name not in self.overrides}
 
     def base(self) -> Settings:
-        """Return the preset of today."""
+        """Return the current preset."""
         return preset(preset_key(self.dataset), self.method, **self.overrides)
 
+    def fixed(self) -> dict[str, Any]:
+        """Return the settings that are not searched."""
+        return {k: v for k, v in self.base().as_dict().items() if k not in tuned_settings(self.space)}
+
+    def searched(self) -> dict[str, Any]:
+        """Return the settings of the current preset that its branch of the space searches."""
+        base = self.base().as_dict()
+        names = set(self.space) - {"when"}
+        for setting, parts in self.space.get("when", {}).items():
+            names |= set(parts.get(base[setting], {}))
+        return {name: value for name, value in base.items() if name in names}
+
     def study_name(self, fingerprint: str) -> str:
-        """Return a name that changes with all that the value of a trial depends on."""
-        fixed = {k: v for k, v in self.base().as_dict().items() if k not in tuned_settings(self.space)}
-        content = json.dumps([self.space, fixed, self.seeds, fingerprint], sort_keys=True)
-        return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
+        """Return a name that changes with everything the value of a trial depends on."""
+        return f"{self.name}-{digest([self.space, self.fixed(), self.seeds, fingerprint], 10)}"
 
 
 @dataclass(frozen=True)
-class _Trial:
-    """What a process does for one trial."""
+class _TrialRunner:
+    """Runs trials. It is sent to worker processes."""
 
-    search: Search
-    workshop: Workshop
+    plan: TuningPlan
+    store: RunStore
     study: str
     storage: str
 
-    def __call__(self, number: int, report: Report) -> None:
+    def run(self, number: int, report: ReportProgress) -> None:
+        """Run one trial, unless other processes have finished the search."""
         require_optuna()
         import optuna
 
-        search = self.search
-        sampler = optuna.samplers.TPESampler(seed=search.sampler_seed + number)
+        plan = self.plan
+        sampler = optuna.samplers.TPESampler(seed=plan.sampler_seed + number)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=1)
         study = optuna.load_study(
             study_name=self.study, storage=open_storage(self.storage), sampler=sampler, pruner=pruner
         )
-        if len(finished(study)) < search.trials:  # other processes may have been faster
+        if len(finished(study)) < plan.trials:
             study.optimize(lambda trial: self.value(trial, report), n_trials=1)
-        report(search.seeds * search.base().epochs)
+        report(plan.seeds * plan.base().epochs)
 
-    def value(self, trial: optuna.Trial, report: Report) -> float:
-        """Return the mean validation accuracy; give up early what is worse than most trials."""
+    def value(self, trial: optuna.Trial, report: ReportProgress) -> float:
+        """Return the mean validation accuracy of a trial; prune it if it is worse than most."""
         import optuna
 
-        search, graph = self.search, self.workshop.graphs[self.search.dataset]
+        plan, graph = self.plan, self.store.graphs[self.plan.dataset]
         if graph.test.numel():
             raise AssertionError("a search must not see test nodes")
-        values = suggest(trial, search.space, search.base().as_dict())
-        settings = dataclasses.replace(search.base(), **values)
+        values = suggest(trial, plan.space, plan.base().as_dict())
+        settings = dataclasses.replace(plan.base(), **values)
         trial.set_user_attr("settings", values)
         trial.set_user_attr("worker", [platform.node(), os.getpid()])
         accuracies: list[float] = []
-        for seed in range(search.seeds):
+        for seed in range(plan.seeds):
             before = seed * settings.epochs
             try:
-                result = self.workshop.do(
-                    Run(search.dataset, settings, seed),
+                result = self.store.run(
+                    RunSpec(plan.dataset, settings, seed),
                     lambda done, before=before: report(before + done),  # type: ignore[misc]
                 )
-            except TrainingError as error:  # a loss that is not finite
+            except TrainingError as error:  # the loss is not finite
                 raise optuna.TrialPruned(str(error)) from None
             accuracies.append(result["last"]["val"])
             trial.set_user_attr("val", accuracies)
             trial.report(sample(accuracies).mean, seed)
-            if seed + 1 < search.seeds and trial.should_prune():
+            if seed + 1 < plan.seeds and trial.should_prune():
                 raise optuna.TrialPruned
         return sample(accuracies).mean
 
@@ -160,14 +169,14 @@ def open_storage(storage: str) -> Any:
 
 
 def finished(study: optuna.Study) -> list[Any]:
-    """Return the trials that have a value, given up early or not."""
+    """Return the trials that are complete or pruned."""
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
 
 
-def take_up_abandoned(study: optuna.Study) -> None:
-    """Queue again the trials that processes of this machine were working on when they were killed."""
+def requeue_abandoned(study: optuna.Study) -> None:
+    """Queue the trials again whose processes on this machine were killed."""
     from optuna.trial import TrialState
 
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -178,19 +187,19 @@ def take_up_abandoned(study: optuna.Study) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # signal 0 is not a question everywhere
+    if os.name != "posix":  # elsewhere signal 0 does not just test for existence
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is there, and somebody else's
+    except PermissionError:  # it exists but belongs to another user
         pass
     return True
 
 
 def require_optuna() -> None:
-    """Raise SettingsError unless Optuna is there; keep it quiet if it is."""
+    """Raise SettingsError unless Optuna is installed; silence its log messages."""
     try:
         import optuna
     except ImportError:
@@ -199,61 +208,56 @@ def require_optuna() -> None:
 
 
 def tune(
-    search: Search, graph: Graph, out: Path, jobs: int, storage: str | None = None, console: Any = None
+    plan: TuningPlan, graph: Graph, out: Path, jobs: int, storage: str | None = None, console: Any = None
 ) -> dict[str, Any]:
-    """Search until there are ``search.trials`` trials, check the best ones, write the result file.
+    """Search until there are ``plan.trials`` trials, check the best ones, and write the result file.
 
     Args:
-        search: what to search.
-        graph: of the data set; test nodes and their labels are taken away here.
-        out: folder for ``DATASET-METHOD.json``, and for ``work/`` (journal and runs), which makes the
-            search go on where it was.
-        jobs: processes side by side.
-        storage: an Optuna storage URL, for several machines, or a journal file; default in ``out``.
+        plan: what to tune.
+        graph: the graph of the data set; its test nodes and their labels are removed here.
+        out: folder for ``DATASET-METHOD.json``, and for ``work/`` (journal and runs), from which an
+            interrupted search continues.
+        jobs: number of parallel processes.
+        storage: an Optuna storage URL, for several machines, or a journal file (default: in ``out``).
         console: where progress is shown.
     """
     require_optuna()
     import optuna
 
     if not graph.val.numel():
-        raise SettingsError(f"{search.dataset} has no validation nodes: a search needs some")
-    workshop = Workshop.open(out / "work", {search.dataset: blind(graph)})
-    place = storage or str(out / "work" / f"{search.name}.journal")
-    study_name = search.study_name(workshop.fingerprints[search.dataset])
+        raise SettingsError(f"{plan.dataset} has no validation nodes: add some, a search needs them")
+    store = RunStore.open(out / "work", {plan.dataset: blind(graph)})
+    place = storage or str(out / "work" / f"{plan.name}.journal")
+    study_name = plan.study_name(store.fingerprints[plan.dataset])
     study = optuna.create_study(
         study_name=study_name, storage=open_storage(place), direction="maximize", load_if_exists=True
     )
     if not study.get_trials(deepcopy=False):
-        base = search.base().as_dict()
-        for point in ({}, *starting_points()):
-            study.enqueue_trial(parameters({**base, **point}, search.space), skip_if_exists=True)
-    take_up_abandoned(study)
+        base = plan.base().as_dict()
+        for point in ({}, *STARTS):
+            study.enqueue_trial(parameters({**base, **point}, plan.space), skip_if_exists=True)
+    requeue_abandoned(study)
     done = len(finished(study))
-    tasks = list(range(done, search.trials))
-    size = search.seeds * search.base().epochs
-    with progress_bar(console) as bar:
-        whole = bar.add_task(f"{len(tasks)} trials, {done} found finished", total=size * len(tasks) or 1)
-        reached = dict.fromkeys(tasks, 0.0)
+    tasks = list(range(done, plan.trials))
+    size = plan.seeds * plan.base().epochs
+    title = f"{len(tasks)} trials to do, {done} already finished"
+    with ProgressDisplay(title, dict.fromkeys(tasks, size), console) as display:
 
         def advance(number: int, epochs: float) -> None:
-            reached[number] = epochs
-            ready = done + sum(value >= size for value in reached.values())
-            bar.update(
-                whole,
-                completed=sum(reached.values()),
-                description=f"trial {ready} of {search.trials}: {search.method} on {search.dataset}",
-            )
+            display.update(number, epochs)
+            ready = done + display.finished
+            display.set_title(f"trial {ready} of {plan.trials}: {plan.method} on {plan.dataset}")
 
-        run_tasks(_Trial(search, workshop, study_name, place), tasks, jobs, advance)
-    result = _result(search, graph, workshop, finished(study), jobs, console)
-    write_json(out / f"{search.name}.json", result)
+        run_tasks(_TrialRunner(plan, store, study_name, place).run, tasks, jobs, advance)
+    result = _result(plan, graph, store, finished(study), jobs, console)
+    write_json(out / f"{plan.name}.json", result)
     return result
 
 
 def _result(
-    search: Search, graph: Graph, workshop: Workshop, trials: Sequence[Any], jobs: int, console: Any
+    plan: TuningPlan, graph: Graph, store: RunStore, trials: Sequence[Any], jobs: int, console: Any
 ) -> dict[str, Any]:
-    """Train the finalists again, choose, and put everything together."""
+    """Train the finalists again, choose the best one, and return the content of the result file."""
     rows = [
         {
             "number": trial.number,
@@ -264,50 +268,40 @@ def _result(
         for trial in sorted(trials, key=lambda trial: trial.number)
     ]
     complete = [row for row in rows if row["state"] == "complete"]
-    best = sorted(complete, key=lambda row: (-row["val"]["mean"], row["number"]))[: search.finalists]
-    today = {k: v for k, v in search.base().as_dict().items() if k in applicable(search)}
-    finalists: list[dict[str, Any]] = [{"from": "preset", "settings": today}]
+    best = sorted(complete, key=lambda row: (-row["val"]["mean"], row["number"]))[: plan.finalists]
+    finalists: list[dict[str, Any]] = [{"from": "preset", "settings": plan.searched()}]
     for row in best:
         if all(row["settings"] != entry["settings"] for entry in finalists):
             finalists.append({"from": f"trial {row['number']}", "settings": row["settings"]})
-    seeds = range(CHECK_SEEDS_FROM, CHECK_SEEDS_FROM + search.check_seeds)
+    seeds = range(CHECK_SEEDS_FROM, CHECK_SEEDS_FROM + plan.check_seeds)
     runs = [
-        [Run(search.dataset, dataclasses.replace(search.base(), **entry["settings"]), seed) for seed in seeds]
+        [RunSpec(plan.dataset, dataclasses.replace(plan.base(), **entry["settings"]), seed) for seed in seeds]
         for entry in finalists
     ]
-    perform(workshop, [run for part in runs for run in part], jobs, console)
+    store.run_all([run for part in runs for run in part], jobs, console)
     for entry, part in zip(finalists, runs, strict=True):
-        vals = [result["last"]["val"] for run in part if (result := workshop.result(run)) is not None]
-        entry["val"] = sample(vals).as_dict()
-    chosen = max(finalists, key=lambda entry: entry["val"]["mean"])  # of equals the first: the preset
+        entry["val"] = sample([result["last"]["val"] for result in store.results(part)]).as_dict()
+    chosen = max(finalists, key=lambda entry: entry["val"]["mean"])  # among equals the first: the preset
     return {
-        "dataset": short_name(search.dataset),
-        "method": search.method,
-        "objective": "mean validation accuracy (%) of the last epoch; chosen among the finalists on other "
-        "seeds than those of the trials; no test label was known to the search",
+        "dataset": short_name(plan.dataset),
+        "method": plan.method,
+        "objective": "mean validation accuracy (%) of the last epoch; the finalists are compared with other "
+        "seeds than those of the trials; the search sees no test labels",
         "graph": {**about_graph(graph), "test": 0},
         "chosen": chosen["settings"],
         "chosen_from": chosen["from"],
         "val": chosen["val"],
         "finalists": finalists,
         "check_seeds": list(seeds),
-        "trial_seeds": list(range(search.seeds)),
-        "space": search.space,
-        "fixed": {k: v for k, v in search.base().as_dict().items() if k not in tuned_settings(search.space)},
-        "starts": ["preset", *starting_points()],
-        "sampler": f"TPE, seed {search.sampler_seed}; median pruning",
+        "trial_seeds": list(range(plan.seeds)),
+        "space": plan.space,
+        "fixed": plan.fixed(),
+        "starts": ["preset", *STARTS],
+        "sampler": f"TPE, seed {plan.sampler_seed}; median pruning",
         "trials": rows,
         "versions": {**versions(), "optuna": _optuna_version()},
-        "command": search.command,
+        "command": plan.command,
     }
-
-
-def applicable(search: Search) -> set[str]:
-    """Return the settings of the preset that the search could have changed: those of its branch."""
-    names = set(search.space) - {"when"}
-    for setting, parts in search.space.get("when", {}).items():
-        names |= set(parts.get(getattr(search.base(), setting), {}))
-    return names
 
 
 def _optuna_version() -> str:

@@ -1,0 +1,72 @@
+"""The progress display of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class ProgressDisplay(Generic[Key]):
+    """One bar for all tasks together with the time left and, if asked for, one per running task.
+
+    Args:
+        title: text before the bar.
+        sizes: the size of each task, in any unit.
+        console: a rich console; None shows nothing.
+        labels: text before the bar of each task; None for no such bars.
+        unit: name of the unit, which is then counted; otherwise the display shows percent.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        sizes: Mapping[Key, float],
+        console: Any = None,
+        *,
+        labels: Mapping[Key, str] | None = None,
+        unit: str = "",
+    ) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        amount = [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
+        self._rich = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            *(amount if unit else [progress.TaskProgressColumn()]),
+            progress.TimeRemainingColumn(),
+            console=console or Console(quiet=True),
+            transient=True,
+            speed_estimate_period=600,  # tasks differ in speed: average over a long time
+        )
+        self._sizes, self._done = dict(sizes), dict.fromkeys(sizes, 0.0)
+        self._bars = {
+            key: self._rich.add_task(label, total=sizes[key], visible=False)
+            for key, label in (labels or {}).items()
+        }
+        self._whole = self._rich.add_task(title, total=sum(sizes.values()) or 1)
+
+    def __enter__(self) -> ProgressDisplay[Key]:
+        self._rich.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._rich.stop()
+
+    @property
+    def finished(self) -> int:
+        """The number of tasks that are done."""
+        return sum(self._done[key] >= size for key, size in self._sizes.items())
+
+    def update(self, key: Key, done: float) -> None:
+        """Note how much of a task is done."""
+        self._done[key] = min(done, self._sizes[key])
+        if key in self._bars:
+            self._rich.update(self._bars[key], completed=done, visible=0 < done < self._sizes[key])
+        self._rich.update(self._whole, completed=sum(self._done.values()))
+
+    def set_title(self, title: str) -> None:
+        """Change the text before the bar."""
+        self._rich.update(self._whole, description=title)

@@ -1,0 +1,68 @@
+"""The state of a training run, and the one function that starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bvat.graph import Graph
+from bvat.training.build import build_model, build_regulariser
+from bvat.training.optimizer import Adam, make_optimizer
+from bvat.training.settings import Settings
+
+
+@dataclass
+class TrainState:
+    """What training works on (graph, settings, seed) and everything that changes while it runs.
+
+    ``alpha`` and ``beta`` are the weights of Eq. 6; they start as in the settings, and a callback may change
+    them between epochs. Setting ``stop`` ends training after the current epoch.
+    """
+
+    graph: Graph
+    settings: Settings
+    seed: int
+    model: Any
+    optimizer: Adam
+    regulariser: Any
+    generator: torch.Generator
+    alpha: float
+    beta: float
+    epoch: int = 0
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    space: str = "none"
+    stop: bool = False
+    interrupted: bool = False
+    """Whether Ctrl-C was pressed: training ends after the current epoch and raises KeyboardInterrupt."""
+
+
+def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
+    """Return the state before the first epoch. The graph must be on the device to train on."""
+    # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
+    generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
+    weights = torch.Generator().manual_seed(seed)
+    model = build_model(settings, graph.num_features, graph.num_classes, weights).to(graph.device)
+    return TrainState(
+        graph=graph,
+        settings=settings,
+        seed=seed,
+        model=model,
+        optimizer=make_optimizer(model, settings),
+        regulariser=build_regulariser(settings, generator),
+        generator=generator,
+        alpha=settings.alpha,
+        beta=settings.beta,
+    )
+
+
+def restore_model(
+    settings: Settings, num_features: int, num_classes: int, weights: Mapping[str, Tensor]
+) -> nn.Module:
+    """Return a trained model in evaluation mode; RuntimeError if the weights do not fit the settings."""
+    model = build_model(settings, num_features, num_classes)
+    model.load_state_dict(weights)
+    return model.eval()

@@ -1,0 +1,207 @@
+"""Training runs and keeping their results, so that nothing is computed twice.
+
+Every run has a :class:`RunFolder`. In ``bvat train`` the user names it. ``bvat reproduce`` and ``bvat tune``
+do many runs in a :class:`RunStore`, which finds a folder by a key made from everything the result depends on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bvat.graph import Graph
+from bvat.perturb.methods import METHODS
+from bvat.training.callbacks import EpochReporter
+from bvat.training.loop import TrainedModel, train
+from bvat.training.memory import peak_mb
+from bvat.training.pool import ReportProgress, run_tasks
+from bvat.training.progress import ProgressDisplay
+from bvat.training.provenance import digest, graph_fingerprint
+from bvat.training.run_folder import RunFolder, seed_result
+from bvat.training.settings import Settings
+
+RUN_FORMAT = 2
+"""Version of what a run computes and keeps; a new version invalidates the runs of all stores."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a run measures on the trained model, besides the accuracies that every result has.
+
+    Args:
+        name: part of the name of the run folder.
+        measure: returns plain values to add to the result.
+        parameters: returns what else the result depends on; part of the key.
+        effort: its time, in epochs of a GCN.
+    """
+
+    name: str
+    measure: Callable[[Graph, Settings, TrainedModel], dict[str, Any]]
+    parameters: Callable[[], Any]
+    effort: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One seed of one run: data set, settings (which name the method), seed, and what to measure."""
+
+    dataset: str
+    settings: Settings
+    seed: int
+    measurement: Measurement | None = None
+
+
+@dataclass(frozen=True)
+class SeedTrainer:
+    """Trains seeds of one run into its folder. It is sent to worker processes.
+
+    Args:
+        folder: of the run.
+        graph: to train on.
+        settings: of the run.
+        keep: "all", or "result" for neither weights, metrics nor checkpoints.
+        resume: continue from checkpoints.
+        device: to train on.
+        measurement: what to measure on the trained model.
+        key: identifies the run in a store.
+    """
+
+    folder: RunFolder
+    graph: Graph
+    settings: Settings
+    keep: str = "all"
+    resume: bool = False
+    device: str = "cpu"
+    measurement: Measurement | None = None
+    key: str = ""
+
+    def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
+        """Train a seed unless it is finished; report epochs and return the result."""
+        result = self.folder.result(seed, self.key)
+        if result is None:
+            started = time.perf_counter()
+            graph = self.graph.to(self.device)
+            trained = train(
+                graph,
+                self.settings,
+                seed,
+                callbacks=[EpochReporter(report)],
+                checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
+                resume=self.resume,
+            )
+            result = seed_result(trained, peak_mb())
+            if self.measurement is not None:
+                result |= self.measurement.measure(graph, self.settings, trained)
+            result["seconds"] = round(time.perf_counter() - started, 3)
+            if self.key:
+                result["key"] = self.key
+            if self.keep == "all":
+                self.folder.write_model(trained)
+            self.folder.finish(seed, result)
+        report(self.settings.epochs)
+        return result
+
+
+def train_seeds(
+    trainer: SeedTrainer,
+    seeds: Sequence[int],
+    jobs: int,
+    progress: Callable[[int, float], None] = lambda seed, epochs: None,
+    *,
+    threads: int = 1,
+) -> list[dict[str, Any]]:
+    """Train all seeds, at most ``jobs`` in parallel; return their results in the order of ``seeds``.
+
+    The numbers of a seed do not depend on how many seeds run in parallel.
+    """
+    waiting = [seed for seed in seeds if trainer.folder.result(seed) is None]
+    for seed in set(seeds) - set(waiting):
+        progress(seed, trainer.settings.epochs)
+    advice = "run again with --resume and fewer --jobs"
+    run_tasks(trainer.run, waiting, jobs, progress, threads=threads, advice=advice)
+    return [result for seed in seeds if (result := trainer.folder.result(seed)) is not None]
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """A folder of runs, found by key, and the graphs they are trained on. It is sent to worker processes."""
+
+    path: Path
+    graphs: Mapping[str, Graph]
+    fingerprints: Mapping[str, str]
+
+    @classmethod
+    def open(cls, path: Path, graphs: Mapping[str, Graph]) -> RunStore:
+        """Return the store in a folder, which need not exist yet."""
+        return cls(path, dict(graphs), {name: graph_fingerprint(graph) for name, graph in graphs.items()})
+
+    def key(self, spec: RunSpec) -> str:
+        """Return the digest of everything the result depends on except the seed."""
+        measured = spec.measurement
+        return digest(
+            {
+                "format": RUN_FORMAT,
+                "measurement": None if measured is None else [measured.name, measured.parameters()],
+                "graph": self.fingerprints[spec.dataset],
+                "settings": spec.settings.as_dict(),
+            }
+        )
+
+    def folder(self, spec: RunSpec) -> RunFolder:
+        """Return the run folder, which the seeds of the same run share."""
+        dataset = re.sub(r"[^A-Za-z0-9_.-]+", "_", spec.dataset)
+        measured = "accuracy" if spec.measurement is None else spec.measurement.name
+        name = f"{spec.settings.method}-{measured}-{self.key(spec)}"
+        return RunFolder(self.path / "runs" / dataset / name)
+
+    def result(self, spec: RunSpec) -> dict[str, Any] | None:
+        """Return the result of a finished seed, else None."""
+        return self.folder(spec).result(spec.seed, self.key(spec))
+
+    def results(self, specs: Iterable[RunSpec]) -> list[dict[str, Any]]:
+        """Return the results of those seeds that are finished."""
+        return [result for spec in specs if (result := self.result(spec)) is not None]
+
+    def run(self, spec: RunSpec, report: ReportProgress = lambda epochs: None) -> dict[str, Any]:
+        """Train one seed unless it is finished; return its result."""
+        folder, graph = self.folder(spec), self.graphs[spec.dataset]
+        if not folder.exists:
+            folder.write_settings(graph, spec.settings, keep="result", key=self.key(spec))
+        trainer = SeedTrainer(
+            folder, graph, spec.settings, keep="result", measurement=spec.measurement, key=self.key(spec)
+        )
+        return trainer.run(spec.seed, report)
+
+    def run_all(self, specs: Iterable[RunSpec], jobs: int, console: Any = None) -> int:
+        """Do all runs that are missing, at most ``jobs`` in parallel; return how many those were.
+
+        Args:
+            specs: in the order in which they are started; repeated ones are done once.
+            jobs: number of processes with one thread each.
+            console: where progress is shown; None shows nothing.
+        """
+        unique = list({(self.key(spec), spec.seed): spec for spec in specs}.values())
+        missing = [spec for spec in unique if self.result(spec) is None]
+        efforts = {spec: self._effort(spec) for spec in missing}
+        title = f"{len(missing)} runs to do, {len(unique) - len(missing)} already finished"
+        with ProgressDisplay(title, efforts, console) as display:
+
+            def advance(spec: RunSpec, epochs: float) -> None:
+                display.update(spec, efforts[spec] * min(1.0, epochs / spec.settings.epochs))
+                number = min(display.finished + 1, len(missing))
+                display.set_title(f"run {number} of {len(missing)}: {spec.settings.method} on {spec.dataset}")
+
+            run_tasks(self.run, missing, jobs, advance)
+        return len(missing)
+
+    def _effort(self, spec: RunSpec) -> float:
+        """Return roughly how long a run takes, in arbitrary units."""
+        graph, settings = self.graphs[spec.dataset], spec.settings
+        size = graph.features.nnz + 2 * graph.num_edges
+        size += graph.num_nodes * (settings.hidden + graph.num_classes)
+        measured = 0.0 if spec.measurement is None else spec.measurement.effort
+        return (settings.epochs * METHODS[settings.method].effort + measured) * (1e4 + size)

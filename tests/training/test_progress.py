@@ -1,0 +1,35 @@
+"""The progress display counts tasks and shows what it is told."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from bvat.training.progress import ProgressDisplay
+
+
+def test_tasks_are_counted_and_shown() -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=120)
+    labels = {"a": "seed a", "b": "seed b"}
+    with ProgressDisplay("two seeds", {"a": 10, "b": 30}, console, labels=labels, unit="epochs") as display:
+        display.update("a", 10)
+        assert display.finished == 1
+        display.update("b", 5)
+        display.set_title("seed b of two")
+        display._rich.refresh()
+        assert display.finished == 1
+        display.update("b", 45)  # a task may report more than its size
+        assert display.finished == 2
+    shown = text.getvalue()
+    assert "seed b of two" in shown
+    assert "15/40" in shown
+    assert "epochs" in shown
+
+
+def test_without_a_console_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay("nothing to do", dict[int, float]()) as display:
+        assert display.finished == 0
+    assert capfd.readouterr() == ("", "")
