@@ -126,6 +126,19 @@ _ROWS = [
             },
         },
     ),
+    Method(
+        "flag",
+        "GCN + FLAG",
+        "all nodes, signed steps up the supervised loss, averaged over the steps (Kong et al., 2020)",
+        build="bvat.perturb.flag:build",
+        colour=6,
+        effort=3.5,
+        space={
+            "alpha": {"low": 0.0, "high": 1.0, "step": 0.1},
+            "step_size": {"low": 1e-4, "high": 3e-2, "log": True},
+            "steps": {"choices": [1, 2, 3, 5]},
+        },
+    ),
 ]
 
 METHODS: dict[str, Method] = {method.name: method for method in _ROWS}

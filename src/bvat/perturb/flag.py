@@ -1,0 +1,121 @@
+"""FLAG: free large-scale adversarial augmentation of the features (Kong et al., 2020).
+
+https://arxiv.org/abs/2010.09891
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bvat.errors import SettingsError
+from bvat.models.base import ProjectedModel, required
+from bvat.models.wrap import adapt
+from bvat.perturb.divergence import Divergence
+from bvat.perturb.passes import DropoutPolicy, make_passes
+from bvat.perturb.regulariser import Outcome
+from bvat.perturb.spaces import SpaceName, make_space
+
+
+class _KnownGradients(torch.autograd.Function):
+    """A scalar whose gradients with respect to the parameters have been computed before."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor, ...], *parameters: Tensor) -> Tensor:
+        ctx.save_for_backward(*gradients)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *(gradient * grads[0] for gradient in ctx.saved_tensors)
+
+
+@dataclass
+class FLAG:
+    """M steps of signed gradient ascent on the supervised loss, whose gradients are averaged over the steps.
+
+    ``R_0`` is uniform in ``[-a, a]``, ``R_{m+1} = R_m + a sign(grad_R L0(X + R_m))`` for all nodes at once,
+    and the returned loss is ``1/M sum_m L0(X + R_m) - L0(X)``: added to the supervised loss L0 with weight 1
+    it gives FLAG's objective. One backward pass per step serves both R and the parameters, hence "free".
+
+    The sign is taken in the coordinates of the space: entries of R itself in the dense space (as in the
+    paper), the H coordinates of each row in the factored one.
+
+    Args:
+        steps: M, at least 1.
+        step_size: a, in the units of the features.
+        space, dropout, generator: as for :class:`bvat.perturb.Regulariser`.
+        divergence: not used, the loss is the cross-entropy with the labels.
+    """
+
+    steps: int = 3
+    step_size: float = 1e-3
+    space: SpaceName = "auto"
+    dropout: DropoutPolicy = "fresh"
+    divergence: Divergence | None = None
+    generator: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not 0 < self.step_size < float("inf"):
+            raise SettingsError(
+                f"FLAG needs steps >= 1 and a positive step_size, not {self.steps} and {self.step_size}"
+            )
+
+    def __call__(
+        self,
+        model: ProjectedModel | torch.nn.Module,
+        graph: Any,
+        logits: Tensor,
+        masks: Any = None,
+        projected: Tensor | None = None,
+    ) -> Outcome:
+        """Return the loss to add to the supervised one; see :class:`bvat.perturb.Regulariser`.
+
+        Shapes: logits (N, C) of the clean pass, with their gradient; projected (N, H) of the clean pass.
+        """
+        train, labels = graph.train, graph.labels[graph.train]
+        module: Any = getattr(model, "module", model)  # of a wrapped one
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        model, inputs = adapt(model, graph)
+        passes = make_passes(self.dropout, model, inputs, self.generator, masks, projected)
+        space, generator = make_space(self.space, model, inputs), required(self.generator)
+        r = logits.new_empty(space.shape).uniform_(-self.step_size, self.step_size, generator=generator)
+        value = logits.new_zeros(())
+        totals = [torch.zeros_like(parameter) for parameter in parameters]
+        for step in range(self.steps):
+            with torch.enable_grad():
+                step_masks, base = passes.last()
+                point = base + space.trained_effect(r)
+                perturbed = model.propagate(inputs, point, step_masks)
+                loss = F.cross_entropy(perturbed.index_select(0, train), labels) / self.steps
+            keep = step + 1 < self.steps and self.dropout != "fresh"  # these passes share their projection
+            slope, *gradients = torch.autograd.grad(
+                loss, [point, *parameters], retain_graph=keep, allow_unused=True
+            )
+            value += loss.detach()
+            for total, gradient in zip(totals, gradients, strict=True):
+                total.add_(0 if gradient is None else gradient)
+            if step + 1 < self.steps:
+                r = r + self.step_size * space.pull(slope).sign()
+        adversarial: Tensor = _KnownGradients.apply(value, tuple(totals), *parameters)  # type: ignore[no-untyped-call]
+        clean = F.cross_entropy(logits.index_select(0, train), labels)
+        norms = space.row_squares(r).sqrt()
+        return Outcome(adversarial - clean, train.numel(), norms.mean(), norms.max(), space.name)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return nothing: FLAG keeps nothing between calls."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore nothing."""
+
+
+def build(settings: Any, options: dict[str, Any]) -> FLAG:
+    """Return FLAG with the steps and the step size of some settings."""
+    return FLAG(settings.steps, settings.step_size, **options)
