@@ -139,21 +139,35 @@ class Graph:
         ).to(self.device)
         return SymmetricMatrix(normal.crow, normal.col, normal.values, normal.shape)
 
+    def with_features(self, features: FeatureMatrix) -> Graph:
+        """Return the graph with other features (N, D') that are known to be valid."""
+        changed = self._copy({f.name: getattr(self, f.name) for f in fields(self)} | {"features": features})
+        changed.__dict__["propagation"] = self.propagation  # depends on the edges only
+        return changed
+
+    @staticmethod
+    def _copy(content: Mapping[str, Any]) -> Graph:
+        """Return a graph of contents that were validated already."""
+        graph = object.__new__(Graph)
+        for name, value in content.items():
+            object.__setattr__(graph, name, value)
+        return graph
+
     def induced(self, nodes: Tensor) -> Subgraph:
         """Return the part on ``nodes`` (int64, ascending); Â keeps the weights it has in the whole graph."""
         return Subgraph(nodes, self)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Graph:
         """Return the graph on another device or with features in another precision."""
-        moved = object.__new__(Graph)  # the contents were validated already
+        moved: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
             if isinstance(value, FeatureMatrix):
                 value = value.to(device, dtype)
             elif isinstance(value, Tensor):
                 value = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
-            object.__setattr__(moved, f.name, value)
-        return moved
+            moved[f.name] = value
+        return self._copy(moved)
 
     def __repr__(self) -> str:
         return (

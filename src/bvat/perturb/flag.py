@@ -16,7 +16,6 @@ from torch.autograd.function import once_differentiable
 from bvat.errors import SettingsError
 from bvat.models.base import ProjectedModel, required
 from bvat.models.wrap import adapt
-from bvat.perturb.divergence import Divergence
 from bvat.perturb.passes import DropoutPolicy, make_passes
 from bvat.perturb.regulariser import Outcome
 from bvat.perturb.spaces import SpaceName, make_space
@@ -51,14 +50,12 @@ class FLAG:
         steps: M, at least 1.
         step_size: a, in the units of the features.
         space, dropout, generator: as for :class:`bvat.perturb.Regulariser`.
-        divergence: not used, the loss is the cross-entropy with the labels.
     """
 
     steps: int = 3
     step_size: float = 1e-3
     space: SpaceName = "auto"
     dropout: DropoutPolicy = "fresh"
-    divergence: Divergence | None = None
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
@@ -118,4 +115,5 @@ class FLAG:
 
 def build(settings: Any, options: dict[str, Any]) -> FLAG:
     """Return FLAG with the steps and the step size of some settings."""
-    return FLAG(settings.steps, settings.step_size, **options)
+    taken = {name: options[name] for name in ("space", "dropout", "generator")}
+    return FLAG(settings.steps, settings.step_size, **taken)

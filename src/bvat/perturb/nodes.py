@@ -26,6 +26,14 @@ class Selection:
     chosen: Tensor | None = None
     owner: Tensor | None = None
 
+    def only(self, kept: Tensor) -> Selection:
+        """Return the selection without the chosen nodes that are not ``kept``, bool (b), and their fields."""
+        if self.chosen is None or self.owner is None:
+            raise SettingsError("only a selection of some nodes can be made smaller")
+        place = torch.where(kept, torch.cumsum(kept, 0) - 1, -1)
+        owner = torch.where(self.owner >= 0, place[self.owner.clamp_min(0)], -1)
+        return Selection(self.chosen[kept], owner)
+
     def field_nodes(self) -> Tensor | None:
         """Return the union of the receptive fields, ascending; None when it is the whole graph."""
         return None if self.owner is None else torch.nonzero(self.owner >= 0).flatten()

@@ -49,6 +49,8 @@ class Problem:
     """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
     same_passes: bool
     """Whether all perturbed passes have the same masks."""
+    weights: Tensor | None = None
+    """Weight of each chosen node, (b); None for 1."""
 
     @cached_property
     def clean(self) -> CleanPrediction:
@@ -76,11 +78,12 @@ class Problem:
         if r is not None:
             projected = self.space.add_effect(projected, r)
         logits, pullback = linearize(self.model, self.inputs, projected, masks)
-        if self.rows is None:
-            grad = self.divergence.gradient(self.clean, logits)
-        else:
-            at = self.divergence.gradient(self.clean, logits.index_select(0, self.rows))
-            grad = torch.zeros_like(logits).index_copy_(0, self.rows, at)
+        at = logits if self.rows is None else logits.index_select(0, self.rows)
+        grad = self.divergence.gradient(self.clean, at)
+        if self.weights is not None:
+            grad = grad.mul_(self.weights[:, None])
+        if self.rows is not None:
+            grad = torch.zeros_like(logits).index_copy_(0, self.rows, grad)
         return self.space.pull(pullback(grad))
 
     def scaled(self, found: Found, length: float, norm: Norm) -> Found:

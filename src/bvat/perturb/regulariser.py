@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -14,6 +14,7 @@ from bvat.graph import Graph
 from bvat.graph.fields import ReceptiveFields
 from bvat.graph.inputs import GraphInputs
 from bvat.kernels import backend
+from bvat.kernels.layout import softmax
 from bvat.models.base import ProjectedModel
 from bvat.models.wrap import adapt
 from bvat.perturb.divergence import KL, Divergence, with_gradient
@@ -65,6 +66,8 @@ class Regulariser:
             them, which saves all products with X; "shared" uses the masks of the clean pass everywhere
             (pass them as ``masks``). Without dropout, or in eval mode, all four are the same.
         generator: source of all randomness, or a seed for one.
+        confidence: nodes whose clean prediction has a smaller largest probability count as zero: a prediction
+            that is a guess should not be enforced.
 
     It never calls ``backward`` and never steps an optimiser.
 
@@ -83,10 +86,13 @@ class Regulariser:
     divergence: Divergence = field(default_factory=KL)
     dropout: DropoutPolicy = "fresh"
     generator: torch.Generator | int | None = None
+    confidence: float = 0.0
 
     def __post_init__(self) -> None:
         if self.dropout not in POLICIES:
             raise SettingsError(f"dropout must be {', '.join(POLICIES[:-1])} or shared, not {self.dropout!r}")
+        if not 0 <= self.confidence < 1:
+            raise SettingsError(f"confidence must be at least 0 and below 1, not {self.confidence}")
         if isinstance(self.generator, int):
             self.generator = torch.Generator().manual_seed(self.generator)
 
@@ -110,9 +116,19 @@ class Regulariser:
         model, graph = adapt(model, graph)
         generator = cast("torch.Generator | None", self.generator)
         selection = self.nodes.choose(graph, model.depth, generator)
+        clean, weights, share = logits.detach(), None, 1.0
+        if self.confidence:
+            sure = softmax(clean).amax(1) >= self.confidence
+            if selection.chosen is None:
+                weights = sure.to(clean.dtype)
+            else:  # nodes that count as zero need no search
+                kept = sure.index_select(0, selection.chosen)
+                selection, share = selection.only(kept), float(kept.float().mean())
+            if not bool(sure.any()) or not share:
+                return Outcome(0.0 * logits.sum(), 0, clean.new_zeros(()), clean.new_zeros(()), "none")
         inputs, rows, owner = _cut(model, graph, selection)
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
-        space, clean = make_space(self.space, model, inputs), logits.detach()
+        space = make_space(self.space, model, inputs)
         problem = Problem(
             model=model,
             inputs=inputs,
@@ -124,10 +140,11 @@ class Regulariser:
             next_pass=passes.search,
             same_masks=passes.same_masks,
             same_passes=passes.same_passes,
+            weights=weights,
         )
         outcome = _compiled_step(problem, self.search, passes.last)
         if outcome is not None:
-            return outcome
+            return outcome if share == 1 else replace(outcome, loss=share * outcome.loss)
         with torch.no_grad():
             found = self.search.find(problem, generator)
 
@@ -138,12 +155,15 @@ class Regulariser:
         if rows is not None:
             perturbed = perturbed.index_select(0, rows)
         value, gradient = self.divergence.value_and_gradient(problem.clean, perturbed)
-        loss = with_gradient(perturbed, value.mean(), gradient, 1 / value.numel())
+        if weights is not None:
+            value, gradient = value * weights, gradient * weights[:, None]
+        loss = with_gradient(perturbed, share * value.mean(), gradient, share / value.numel())
 
         norms = logits.new_zeros(1) if found is None else found.row_squares.sqrt()
         if found is not None and owner is not None:
             norms = norms[owner >= 0]
-        return Outcome(loss, value.numel(), norms.mean(), norms.max(), space.name)
+        counted = value.numel() if weights is None else int(weights.sum())
+        return Outcome(loss, counted, norms.mean(), norms.max(), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what has to be kept to continue later with the same numbers."""

@@ -30,5 +30,6 @@ def build_regulariser(settings: Settings, generator: torch.Generator | None = No
         "dropout": settings.masks,
         "divergence": DIVERGENCES[settings.divergence](),
         "generator": generator,
+        "confidence": settings.confidence,
     }
     return build(settings, options)

@@ -58,43 +58,68 @@ class Callback:
 
 
 class BestEpoch(Callback):
-    """Keep the weights of the epoch with the best value of a metric; among equals the first.
+    """Keep the weights of the best epoch on the validation nodes; among equals the first.
 
     Args:
-        metric: a column of the metrics. Epochs where it is NaN are skipped.
-        minimize: whether smaller is better, as for a loss.
+        rule: "best" compares validation accuracy, "accuracy" breaks its ties by the validation loss, "loss"
+            compares the loss alone. Epochs without a value (no validation nodes) are skipped.
+        with_optimizer: whether to keep the state of the optimiser too, so that training can continue there.
 
     ``epoch`` is the best epoch so far, 0 before the first one.
     """
 
-    def __init__(self, metric: str = "val_accuracy", *, minimize: bool = False) -> None:
-        self.metric, self.minimize = metric, minimize
-        self.epoch, self.value = 0, math.nan
+    def __init__(self, rule: str = "best", *, with_optimizer: bool = False) -> None:
+        self.rule, self.with_optimizer = rule, with_optimizer
+        self.epoch = 0
+        self.value: tuple[float, float] = (-math.inf, -math.inf)
+        self.bar = -math.inf
         self.weights: dict[str, Tensor] = {}
-
-    @property
-    def name(self) -> str:
-        """The class and the metric."""
-        return f"BestEpoch.{self.metric}"
+        self.optimizer: dict[str, Tensor] = {}
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Keep a copy of the weights if this epoch is the best so far."""
-        value = row[self.metric]
-        first = not self.epoch and not math.isnan(value)
-        if first or (value < self.value if self.minimize else value > self.value):
-            self.epoch, self.value = state.epoch, value
-            self.weights = {name: tensor.clone() for name, tensor in state.model.state_dict().items()}
+        value = {
+            "best": (row["val_accuracy"], 0.0),
+            "accuracy": (row["val_accuracy"], -row["val_loss"]),
+            "loss": (-row["val_loss"], 0.0),
+        }[self.rule]
+        if value > self.value and row["val_accuracy"] >= self.bar:  # NaN is not greater than anything
+            self.epoch, self.value, self.bar = state.epoch, value, -math.inf
+            self.weights = _copies(state.model.state_dict())
+            self.optimizer = _copies(state.optimizer.state_dict()) if self.with_optimizer else {}
+
+    def restore(self, state: TrainState) -> None:
+        """Go back to the weights (and the optimiser) of the best epoch, if there is one."""
+        if self.epoch:
+            state.model.load_state_dict(self.weights)
+            if self.optimizer:
+                state.optimizer.load_state_dict(self.optimizer)
+
+    def raise_bar(self, margin: float) -> None:
+        """Ask ``margin`` points more validation accuracy of the next best epoch than the present one has."""
+        accuracy = self.value[0]
+        self.bar = (
+            accuracy + margin if margin and self.rule != "loss" and math.isfinite(accuracy) else -math.inf
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return epoch, value and weights."""
-        best = {"epoch": torch.tensor(self.epoch), "value": torch.tensor(self.value, dtype=torch.float64)}
-        return best | {f"weights.{name}": tensor for name, tensor in self.weights.items()}
+        numbers = torch.tensor([self.epoch, *self.value, self.bar], dtype=torch.float64)
+        kept = {f"weights.{name}": tensor for name, tensor in self.weights.items()}
+        return {"numbers": numbers, **kept, **{f"optimizer.{k}": v for k, v in self.optimizer.items()}}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore epoch, value and weights."""
-        self.epoch, self.value = int(state["epoch"]), float(state["value"])
-        prefix = "weights."
-        self.weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        epoch, first, second, self.bar = state["numbers"].tolist()
+        self.epoch, self.value = int(epoch), (first, second)
+        self.weights, self.optimizer = (
+            {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            for prefix in ("weights.", "optimizer.")
+        )
+
+
+def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
 class EarlyStopping(Callback):

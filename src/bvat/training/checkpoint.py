@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,10 +15,11 @@ from torch import Tensor
 from bvat.data.files import write_atomic
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
-from bvat.training.provenance import graph_fingerprint
+from bvat.training.phases import first_phase
+from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.state import TrainState
 
-CHECKPOINT_FORMAT = "bvat checkpoint 3"
+CHECKPOINT_FORMAT = "bvat checkpoint 4"
 
 
 class Checkpoint(Callback):
@@ -40,6 +42,14 @@ class Checkpoint(Callback):
         if state.epoch % self.every == 0 or state.interrupted:
             self.save(state)
 
+    def identity(self, state: TrainState) -> dict[str, str]:
+        """Return what must agree for a checkpoint to be resumed from."""
+        return {
+            "settings": json.dumps(state.settings.as_dict(), sort_keys=True),
+            "seed": str(state.seed),
+            "graph": graph_fingerprint(state.graph),
+        }
+
     def save(self, state: TrainState) -> None:
         """Write everything that training needs to continue."""
         tensors: dict[str, Tensor] = {"generator": state.generator.get_state()}
@@ -58,11 +68,12 @@ class Checkpoint(Callback):
         )
         about = {
             "format": CHECKPOINT_FORMAT,
-            **_identity(state),
+            **self.identity(state),
             "columns": json.dumps(columns),
             "epoch": str(state.epoch),
             "space": state.space,
             "stop": json.dumps(state.stop),
+            "events": json.dumps(state.events),
         }
         content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         write_atomic(self.path, save(content, about))
@@ -79,8 +90,8 @@ class Checkpoint(Callback):
             raise TrainingError(
                 f"{self.path} is not a checkpoint of this version of bvat: delete it and start again"
             )
-        for what, value in _identity(state).items():
-            if about[what] != value:
+        for what, value in self.identity(state).items():
+            if about.get(what) != value:
                 other = "different settings" if what == "settings" else f"a different {what}"
                 raise TrainingError(
                     f"{self.path} belongs to a run with {other}: delete it, or use another folder"
@@ -101,15 +112,32 @@ class Checkpoint(Callback):
         columns = json.loads(about["columns"])
         state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
         state.epoch, state.space, state.stop = int(about["epoch"]), about["space"], json.loads(about["stop"])
+        state.events = json.loads(about["events"])
 
 
-def _identity(state: TrainState) -> dict[str, str]:
-    """Return what must agree for a checkpoint to be resumed from."""
-    return {
-        "settings": json.dumps(state.settings.as_dict(), sort_keys=True),
-        "seed": str(state.seed),
-        "graph": graph_fingerprint(state.graph),
-    }
+class PretrainedState(Checkpoint):
+    """The end of the first of two phases, kept in a folder for all methods that share that phase.
+
+    Methods on the same graph with the same seed, model and optimiser go through the same first phase, bit for
+    bit; a comparison of many methods trains it once.
+    """
+
+    def __init__(self, folder: Path, callbacks: Sequence[Callback], state: TrainState) -> None:
+        super().__init__(folder / f"{digest(self.identity(state))}.safetensors", callbacks)
+
+    def identity(self, state: TrainState) -> dict[str, str]:
+        """Return what the first phase depends on."""
+        about = {"seed": str(state.seed), "graph": graph_fingerprint(state.graph)}
+        return {**about, "settings": json.dumps(first_phase(state.settings), sort_keys=True)}
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        """Write nothing: it is saved when the first phase ends."""
+
+    def load_if_there(self, state: TrainState) -> None:
+        """Restore the end of the first phase; a file that cannot be used counts as missing."""
+        if self.path.exists():
+            with suppress(TrainingError):
+                self.load(state)
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

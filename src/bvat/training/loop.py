@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,17 @@ from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.perturb.divergence import entropy
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
-from bvat.training.checkpoint import Checkpoint
+from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
+from bvat.training.phases import CollapseGuard, TwoPhases
 from bvat.training.settings import Settings
 from bvat.training.state import TrainState, start_training
 
 METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
-           "val_accuracy", "test_accuracy", "ms")  # fmt: skip
-"""The metrics of an epoch; accuracies in percent, ``ms`` the time of the training step."""
+           "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
+"""The metrics of an epoch; accuracies in percent, ``ms`` the time of the training step, ``val_loss`` the
+cross-entropy on the validation nodes, ``largest_class`` the share of nodes predicted as the commonest class.
+The last two are NaN where no setting needs them."""
 
 
 @dataclass
@@ -47,6 +50,8 @@ class TrainedModel:
     metrics: list[dict[str, float]]
     space: str
     epoch_ms: float
+    events: list[str] = field(default_factory=list)
+    """What happened during training that the user should know, one sentence each."""
 
 
 def train(
@@ -58,6 +63,7 @@ def train(
     checkpoint: Path | None = None,
     checkpoint_every: int = 50,
     resume: bool = False,
+    pretrained: Path | None = None,
 ) -> TrainedModel:
     """Train one model. The same graph, settings and seed give the same result, bit for bit, on a CPU.
 
@@ -70,15 +76,26 @@ def train(
         callbacks: hooks, see :mod:`bvat.training.callbacks`; called in this order.
         checkpoint: file for the state of training, written every ``checkpoint_every`` epochs and at Ctrl-C.
         resume: continue from ``checkpoint`` if it exists.
+        pretrained: folder where the first of two phases is kept for the methods that share it.
     """
-    if (settings.select == "best" or settings.patience) and not graph.val.numel():
+    if (settings.select != "last" or settings.patience) and not graph.val.numel() and not settings.pretrain:
         raise SettingsError(
             "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
         )
     state = start_training(graph, settings, seed)
-    best = BestEpoch()
-    stopping = [EarlyStopping(best, settings.patience)] if settings.patience else []
-    hooks: list[Callback] = [best, *stopping, *callbacks]
+    rule = settings.select if settings.select in ("accuracy", "loss") else "best"
+    best = BestEpoch(rule, with_optimizer=bool(settings.pretrain))
+    hooks: list[Callback] = [best]
+    if settings.pretrain:
+        phases = TwoPhases(best)
+        hooks += [phases, CollapseGuard(best, phases)] if settings.guard else [phases]
+        if pretrained is not None:
+            kept = PretrainedState(pretrained, tuple(hooks), state)
+            phases.when_pretrained = kept.save
+            kept.load_if_there(state)
+    elif settings.patience:
+        hooks.append(EarlyStopping(best, settings.patience))
+    hooks += callbacks
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, hooks, checkpoint_every)
         if resume and checkpoint.exists():
@@ -107,7 +124,8 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
             f"the loss is not a finite number in epoch {state.epoch}: lower lr, beta or the perturbation"
         )
     graph = state.graph
-    predicted = predict(state.model, graph).argmax(1)
+    logits = predict(state.model, graph)
+    predicted = logits.argmax(1)
     row = {
         "epoch": state.epoch,
         **measured,
@@ -115,7 +133,13 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         "val_accuracy": accuracy(predicted, graph, graph.val),
         "test_accuracy": accuracy(predicted, graph, graph.test),
         "ms": 1000 * elapsed,
+        "val_loss": math.nan,
+        "largest_class": math.nan,
     }
+    if state.settings.pretrain or state.settings.select in ("accuracy", "loss"):
+        if graph.val.numel():
+            row["val_loss"] = float(F.cross_entropy(logits[graph.val], graph.labels[graph.val]))
+        row["largest_class"] = int(torch.bincount(predicted).max()) / graph.num_nodes
     state.metrics.append(row)
     return row
 
@@ -176,15 +200,25 @@ def _result(state: TrainState, best: BestEpoch) -> TrainedModel:
     last_row = state.metrics[-1]
     last = summary(last_row)
     best_or_last = summary(state.metrics[best.epoch - 1] if best.epoch else last_row)
-    select_best = state.settings.select == "best"
+    select_best = state.settings.select != "last" and bool(best.epoch)
     times = sorted(row["ms"] for row in state.metrics)
     return TrainedModel(
         seed=state.seed,
-        weights=best.weights if select_best else dict(state.model.state_dict()),
+        weights=_unscaled(state, best.weights if select_best else dict(state.model.state_dict())),
         last=last,
         best=best_or_last,
         selected=best_or_last if select_best else last,
         metrics=state.metrics,
         space=state.space,
         epoch_ms=times[len(times) // 2],
+        events=state.events,
     )
+
+
+def _unscaled(state: TrainState, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights for the features as they are in the graph: ``(c X) W0 = X (c W0)``."""
+    if state.scaling == 1:
+        return weights
+    first = state.model.projection()
+    name = next(name for name, parameter in state.model.named_parameters() if parameter is first)
+    return {**weights, name: weights[name] * state.scaling}

@@ -65,7 +65,7 @@ class RunFolder:
             if not resume:
                 raise SettingsError(f"{self.path} already holds a run: use --resume, or another --out")
             before, now = self.read("settings.json"), _describe(graph, settings)
-            for what in ("dataset", "nodes", "validation", "settings"):
+            for what in ("dataset", "nodes", "validation", "settings", "graph"):
                 if before.get(what) != now[what]:
                     change = _difference(what, before.get(what), now[what])
                     raise SettingsError(
@@ -168,6 +168,7 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
         "space": trained.space,
         "epochs": len(trained.metrics),
         "epoch_ms": trained.epoch_ms,
+        "events": trained.events,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
     }
@@ -187,6 +188,9 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         "val_accuracy": summarize([result["selected"]["val"] for result in results]),
         "test_accuracy": summarize([result["selected"]["test"] for result in results]),
         "epoch_ms": times[len(times) // 2],
+        "events": [
+            f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
+        ],
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
     }

@@ -53,14 +53,29 @@ class Settings:
     epochs: int = _setting(200, "number of epochs", at_least=1)
     lr: float = _setting(0.01, "Adam's learning rate", above=0)
     weight_decay: float = _setting(5e-4, "L2 penalty on the first layer", at_least=0)
-    select: str = _setting("last", "which epoch's weights are kept", choices=("last", "best"))
+    scale: str = _setting("none", "features as they are, or times one factor that makes the root mean square "
+                          "length of their rows 1; epsilon is then a share of that length",
+                          choices=("none", "unit"))  # fmt: skip
+    select: str = _setting("last", "epoch whose weights are kept: the last, the first with the best "
+                           "validation accuracy, the best by accuracy with ties decided by the validation "
+                           "loss, or the one with the lowest validation loss",
+                           choices=("last", "best", "accuracy", "loss"))  # fmt: skip
     patience: int = _setting(0, "stop after this many epochs without better validation; 0: never", at_least=0)
+    pretrain: int = _setting(0, "epochs at most without regulariser; the best of them is where regularised "
+                             "training starts, and what is kept if that brings nothing; 0: no such phase",
+                             at_least=0)  # fmt: skip
+    margin: float = _setting(0.0, "points of validation accuracy that regularised training must gain over "
+                             "the phase before to be kept", at_least=0)  # fmt: skip
+    ramp: int = _setting(0, "epochs over which alpha and beta grow to their values", at_least=0)
+    guard: bool = _setting(False, "weaken the regulariser when predictions collapse")
     alpha: float = _setting(0.7, "weight of the entropy of the predictions", at_least=0)
     beta: float = _setting(1.2, "weight of the regulariser R_vadv", at_least=0)
     space: str = _setting("auto", "perturbation space", choices=("auto", "dense", "sparse", "factored"))
     masks: str = _setting("fresh", "masks of perturbed passes: drawn for each, once for all, once but the "
                           "features' as in the clean pass, or all as there",
                           choices=("fresh", "pair", "reuse", "shared"))  # fmt: skip
+    confidence: float = _setting(0.0, "regularise only nodes whose clean prediction has at least this "
+                                 "probability", at_least=0, below=1)  # fmt: skip
     divergence: str = _setting("kl", "how predictions are compared", choices=("kl", "squared"))
     epsilon: float = _setting(
         0.03, "length of a perturbation (random, vat, sbvat, obvat with fast search)", at_least=0
@@ -89,6 +104,11 @@ class Settings:
             _check(f.name, value, type(f.default), f.metadata)
         if self.norm == "field" and self.method != "sbvat":
             raise SettingsError("norm 'field' needs the disjoint receptive fields of sbvat: use norm 'row'")
+        if self.pretrain >= self.epochs and self.pretrain:
+            raise SettingsError(
+                f"pretrain must be below epochs, which counts both phases, not {self.pretrain} of "
+                f"{self.epochs}"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -133,28 +153,44 @@ def _presets() -> dict[str, Any]:
 def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     """Return the settings for a data set and a method, with ``overrides`` on top.
 
-    Later wins: what all methods share, the method, the data set, then for a GCN the pair of data set and
-    method, which was chosen with a GCN, and for any other model what suits that model; last the overrides.
-    A data set without a preset gets what the method has.
+    The data sets of the paper have presets of their own, searched on their validation labels and meant to
+    reproduce the paper. Every other graph, also ``""``, gets defaults that do not depend on its name:
+    features scaled to unit length, a plain phase that the regularised one has to beat, and early stopping.
     """
     if method not in METHODS:
         raise SettingsError(f"there is no method {method!r}: use one of {', '.join(METHODS)}")
-    presets = _presets()
-    of_dataset = presets["dataset"].get(dataset, {})
-    values: dict[str, Any] = {}
-    layers = [presets["all"], presets["method"].get(method, {}), of_dataset]
     model = overrides.get("model", "gcn")
-    if model == "gcn":
-        layers.append(of_dataset.get(method, {}))
-    else:
-        of_model = presets["model"].get(model, {})
-        layers += [of_model, of_model.get("regularised", {}) if method != "gcn" else {}]
-    for layer in layers:
+    values: dict[str, Any] = {}
+    for layer in _paper_layers(dataset, method, model) if has_preset(dataset) else _any_layers(method, model):
         values.update({key: value for key, value in layer.items() if not isinstance(value, dict)})
     unknown = set(overrides) - {f.name for f in fields(Settings)}
     if unknown:
         raise SettingsError(f"there is no setting {sorted(unknown)[0]!r}: see the fields of bvat.Settings")
-    return Settings(**{**values, **overrides, "method": method})
+    merged = {**values, **overrides, "method": method}
+    if "epochs" in overrides and "pretrain" not in overrides:  # as many regularised epochs as they leave
+        merged["pretrain"] = min(merged.get("pretrain", 0), max(0, overrides["epochs"] * 3 // 4))
+    return Settings(**merged)
+
+
+def _paper_layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:
+    """Return what applies to a data set of the paper; later tables win.
+
+    Shared by all methods, the method, the data set; then for a GCN the pair of data set and method, which was
+    searched with a GCN, and for any other model what suits that model.
+    """
+    presets = _presets()
+    of_dataset = presets["dataset"][dataset]
+    layers = [presets["all"], presets["method"].get(method, {}), of_dataset]
+    if model == "gcn":
+        return [*layers, of_dataset.get(method, {})]
+    of_model = presets["model"].get(model, {})
+    return [*layers, of_model, of_model.get("regularised", {}) if method != "gcn" else {}]
+
+
+def _any_layers(method: str, model: str) -> list[dict[str, Any]]:
+    """Return what applies to any graph; later tables win."""
+    anyone = _presets()["any"]
+    return [anyone, anyone["method"].get(method, {}), anyone["model"].get(model, {})]
 
 
 def has_preset(dataset: str) -> bool:

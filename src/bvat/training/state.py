@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,16 +33,33 @@ class TrainState:
     generator: torch.Generator
     alpha: float
     beta: float
+    scaling: float = 1.0
     epoch: int = 0
     metrics: list[dict[str, float]] = field(default_factory=list)
     space: str = "none"
     stop: bool = False
+    events: list[str] = field(default_factory=list)
+    """What happened during training that the user should know, one sentence each."""
     interrupted: bool = False
     """Whether Ctrl-C was pressed: training ends after the current epoch and raises KeyboardInterrupt."""
 
 
+def feature_factor(graph: Graph, settings: Settings) -> float:
+    """Return what features are multiplied with: 1, or what makes the root mean square row length 1."""
+    if settings.scale == "none":
+        return 1.0
+    length = float(graph.features.row_squares().mean().sqrt())
+    return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
+
+
 def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
-    """Return the state before the first epoch. The graph must be on the device to train on."""
+    """Return the state before the first epoch. The graph must be on the device to train on.
+
+    ``state.graph`` has the features scaled as the settings say; ``state.scaling`` is their factor.
+    """
+    scaling = feature_factor(graph, settings)
+    if scaling != 1:
+        graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
@@ -56,6 +74,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         generator=generator,
         alpha=settings.alpha,
         beta=settings.beta,
+        scaling=scaling,
     )
 
 

@@ -68,6 +68,7 @@ class SeedTrainer:
         device: to train on.
         measurement: what to measure on the trained model.
         key: identifies the run in a store.
+        pretrained: folder for first phases that several runs share.
     """
 
     folder: RunFolder
@@ -78,6 +79,7 @@ class SeedTrainer:
     device: str = "cpu"
     measurement: Measurement | None = None
     key: str = ""
+    pretrained: Path | None = None
 
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
         """Train a seed unless it is finished; report epochs and return the result."""
@@ -92,6 +94,7 @@ class SeedTrainer:
                 callbacks=[EpochReporter(report)],
                 checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
                 resume=self.resume,
+                pretrained=self.pretrained,
             )
             result = seed_result(trained, peak_mb())
             if self.measurement is not None:
@@ -172,7 +175,13 @@ class RunStore:
         if not folder.exists:
             folder.write_settings(graph, spec.settings, keep="result", key=self.key(spec))
         trainer = SeedTrainer(
-            folder, graph, spec.settings, keep="result", measurement=spec.measurement, key=self.key(spec)
+            folder,
+            graph,
+            spec.settings,
+            keep="result",
+            measurement=spec.measurement,
+            key=self.key(spec),
+            pretrained=self.path / "pretrained",
         )
         return trainer.run(spec.seed, report)
 

@@ -1,0 +1,166 @@
+"""Training in two phases, and the guard against collapse.
+
+A regulariser that acts on predictions which mean nothing yet can pull them all to one class. So the first
+phase trains without it, until validation shows that nothing more is gained; the second starts from the best
+epoch of the first, with the regulariser growing over a few epochs. Both phases are judged by the same
+validation nodes, and the second one is kept only where it is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bvat.training.callbacks import BestEpoch, Callback
+from bvat.training.state import TrainState
+
+FIRST_PHASE = ("model", "hidden", "layers", "dropout", "heads", "power_steps", "teleport", "lr",
+               "weight_decay", "scale", "select", "patience", "pretrain")  # fmt: skip
+"""The settings that the first phase depends on: methods that agree in them share it."""
+
+COLLAPSED = 0.95
+"""Share of the nodes in one predicted class from which on predictions count as collapsed."""
+FALL = 10.0
+"""Points of validation accuracy below the best epoch at which training counts as collapsed."""
+MOST_RESTARTS = 3
+"""Number of times that the guard weakens a regulariser before it ends training."""
+
+
+class TwoPhases(Callback):
+    """First without, then with the regulariser.
+
+    The first phase has at most ``settings.pretrain`` epochs, the second what ``settings.epochs`` leaves.
+
+    Patience counts epochs in which neither validation accuracy nor validation loss got better, in each phase
+    by itself. Without validation nodes both phases run to their end.
+
+    Args:
+        best: selects the epoch that is kept; it comes before this callback.
+        when_pretrained: called at the end of the first phase.
+    """
+
+    def __init__(self, best: BestEpoch, when_pretrained: Callable[[TrainState], None] | None = None) -> None:
+        self.best, self.when_pretrained = best, when_pretrained
+        self.pretrained, self.began, self.started, self.progress = False, 0, 0, 0
+        self.lowest = math.inf
+        self.strength = 1.0
+
+    def on_start(self, state: TrainState) -> None:
+        """Begin or resume the phase that is due."""
+        if self.started:
+            self._set_weights(state)
+        elif self.pretrained:
+            self._begin(state)
+        else:
+            state.alpha = state.beta = 0.0
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        """Count patience, change phases, and let the regulariser grow."""
+        if self.best.epoch == state.epoch:
+            self.progress = state.epoch
+        if row["val_loss"] < self.lowest:
+            self.lowest, self.progress = row["val_loss"], state.epoch
+        patience = state.settings.patience
+        patient = not patience or math.isnan(row["val_loss"]) or state.epoch - self.progress < patience
+        if self.started:
+            left = state.settings.epochs - state.settings.pretrain - (state.epoch - self.began)
+            state.stop = state.stop or not patient or left <= 0
+            self._set_weights(state)
+        elif not patient or state.epoch >= state.settings.pretrain:
+            self.pretrained = True
+            if self.when_pretrained is not None:
+                self.when_pretrained(state)
+            self._begin(state)
+
+    def _begin(self, state: TrainState) -> None:
+        """Start the second phase from the best epoch; a method without a regulariser has none."""
+        settings = state.settings
+        if not settings.alpha and (state.regulariser is None or not settings.beta):
+            state.stop = True
+            return
+        self.best.restore(state)
+        self.best.raise_bar(settings.margin)
+        self.began = self.started = self.progress = state.epoch
+        self.lowest = math.inf
+        self._set_weights(state)
+
+    def restart(self, state: TrainState) -> None:
+        """Let the regulariser grow again from here, with its present strength."""
+        self.started = self.progress = state.epoch
+        self._set_weights(state)
+
+    def _set_weights(self, state: TrainState) -> None:
+        """Set alpha and beta of the next epoch."""
+        ramp = state.settings.ramp
+        grown = min(1.0, (state.epoch - self.started + 1) / ramp) if ramp else 1.0
+        state.alpha = self.strength * grown * state.settings.alpha
+        state.beta = self.strength * grown * state.settings.beta
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return where training is."""
+        numbers = (self.pretrained, self.began, self.started, self.progress, self.lowest, self.strength)
+        return {"numbers": torch.tensor([float(number) for number in numbers], dtype=torch.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore where training was."""
+        pretrained, *epochs, self.lowest, self.strength = state["numbers"].tolist()
+        self.pretrained, (self.began, self.started, self.progress) = bool(pretrained), map(int, epochs)
+
+
+class CollapseGuard(Callback):
+    """Notice that the regulariser ruins the predictions, go back to the best epoch, and weaken it.
+
+    Predictions collapse when nearly all nodes are predicted as one class although they were not before, or
+    when validation accuracy falls far below that of the best epoch. Each time alpha and beta are halved and
+    the best weights restored; after a few times training ends. ``state.events`` tells what happened.
+    """
+
+    def __init__(self, best: BestEpoch, phases: TwoPhases) -> None:
+        self.best, self.phases = best, phases
+        self.restarts = 0
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        """Look at the epoch."""
+        if not self.phases.started or state.epoch == self.phases.started or state.stop:
+            return
+        before = (
+            state.metrics[self.best.epoch - 1] if self.best.epoch else state.metrics[self.phases.started - 1]
+        )
+        one_class = row["largest_class"] >= COLLAPSED > before["largest_class"] + 0.05
+        fallen = before["val_accuracy"] - row["val_accuracy"] > FALL  # False without validation nodes
+        if not one_class and not fallen:
+            return
+        self.restarts += 1
+        self.phases.strength /= 2
+        what = (
+            f"{100 * row['largest_class']:.0f} % of the nodes were predicted as one class"
+            if one_class
+            else f"validation accuracy fell from {before['val_accuracy']:.1f} to {row['val_accuracy']:.1f}"
+        )
+        if self.restarts > MOST_RESTARTS:
+            state.stop = True
+            state.events.append(f"epoch {state.epoch}: {what}; training ended and the best epoch is kept")
+            return
+        self.best.restore(state)
+        self.phases.restart(state)
+        state.events.append(
+            f"epoch {state.epoch}: {what}; the regulariser was weakened to {self.phases.strength:g} of its "
+            "weight and training continued from the best epoch"
+        )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the number of restarts."""
+        return {"restarts": torch.tensor(self.restarts)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the number of restarts."""
+        self.restarts = int(state["restarts"])
+
+
+def first_phase(settings: Any) -> dict[str, Any]:
+    """Return the settings that the first phase depends on."""
+    return {name: getattr(settings, name) for name in FIRST_PHASE}
