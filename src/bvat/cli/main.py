@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import audit, bench, data, predict, reproduce, train, tune
+from bvat.cli import audit, bench, compare, data, predict, reproduce, train, tune
 from bvat.errors import BvatError
 
 # The base of all complaints about arguments; typer exports only this child of it.
@@ -24,6 +24,7 @@ app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("audit")(audit.audit)
 app.command("reproduce")(reproduce.reproduce)
+app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

@@ -38,6 +38,11 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
     return decorate
 
 
+def comma_separated(values: list[str] | None) -> list[str] | None:
+    """Return the values of an option that may be repeated or separated by commas."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()] if values else None
+
+
 def _option(f: Any) -> inspect.Parameter:
     flag = "--" + f.name.replace("_", "-")
     kind = type(f.default)

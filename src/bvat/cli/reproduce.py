@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bvat.cli.options import comma_separated
 from bvat.perturb.methods import METHODS
 
 
@@ -51,7 +52,7 @@ def reproduce(
     from bvat.paper.targets import reproduce as run_reproduction
     from bvat.report.paper_files import PAGE, write_paper_files
 
-    chosen_datasets, chosen_methods = split(datasets), split(methods)
+    chosen_datasets, chosen_methods = comma_separated(datasets), comma_separated(methods)
     request = Request(
         datasets=chosen_datasets,
         methods=chosen_methods,
@@ -66,11 +67,6 @@ def reproduce(
         typer.echo(json.dumps(found))
     else:
         show(found, out / PAGE)
-
-
-def split(values: list[str] | None) -> list[str] | None:
-    """Return the values of an option that may be repeated or separated by commas."""
-    return [part.strip() for value in values for part in value.split(",") if part.strip()] if values else None
 
 
 def command_line(

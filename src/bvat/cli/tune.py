@@ -54,7 +54,8 @@ def tune(
     """
     from rich.console import Console
 
-    from bvat.tuning.tune import TuningPlan, require_optuna
+    from bvat.tuning.storage import require_optuna
+    from bvat.tuning.tune import TuningPlan
     from bvat.tuning.tune import tune as run_search
 
     require_optuna()

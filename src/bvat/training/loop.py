@@ -52,6 +52,8 @@ class TrainedModel:
     epoch_ms: float
     events: list[str] = field(default_factory=list)
     """What happened during training that the user should know, one sentence each."""
+    phases: dict[str, int] = field(default_factory=dict)
+    """Epochs of the selected weights without (``first``) and with the regulariser (``second``)."""
 
 
 def train(
@@ -110,7 +112,7 @@ def train(
                 hook.on_epoch(state, row)
     for hook in hooks:
         hook.on_end(state)
-    return _result(state, best)
+    return _result(state, best, phases if settings.pretrain else None)
 
 
 def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
@@ -192,7 +194,7 @@ def accuracy(predicted: Tensor, graph: Graph, nodes: Tensor) -> float:
     return 100 * int(right.sum()) / nodes.numel()
 
 
-def _result(state: TrainState, best: BestEpoch) -> TrainedModel:
+def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> TrainedModel:
     def summary(row: dict[str, float]) -> dict[str, Any]:
         part = {"epoch": int(row["epoch"]), "val": row["val_accuracy"], "test": row["test_accuracy"]}
         return {name: None if math.isnan(value) else value for name, value in part.items()}
@@ -201,17 +203,19 @@ def _result(state: TrainState, best: BestEpoch) -> TrainedModel:
     last = summary(last_row)
     best_or_last = summary(state.metrics[best.epoch - 1] if best.epoch else last_row)
     select_best = state.settings.select != "last" and bool(best.epoch)
+    selected = best_or_last if select_best else last
     times = sorted(row["ms"] for row in state.metrics)
     return TrainedModel(
         seed=state.seed,
         weights=_unscaled(state, best.weights if select_best else dict(state.model.state_dict())),
         last=last,
         best=best_or_last,
-        selected=best_or_last if select_best else last,
+        selected=selected,
         metrics=state.metrics,
         space=state.space,
         epoch_ms=times[len(times) // 2],
         events=state.events,
+        phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
     )
 
 

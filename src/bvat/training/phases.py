@@ -45,7 +45,7 @@ class TwoPhases(Callback):
 
     def __init__(self, best: BestEpoch, when_pretrained: Callable[[TrainState], None] | None = None) -> None:
         self.best, self.when_pretrained = best, when_pretrained
-        self.pretrained, self.began, self.started, self.progress = False, 0, 0, 0
+        self.pretrained, self.origin, self.began, self.started, self.progress = False, 0, 0, 0, 0
         self.lowest = math.inf
         self.strength = 1.0
 
@@ -82,11 +82,18 @@ class TwoPhases(Callback):
         if not settings.alpha and (state.regulariser is None or not settings.beta):
             state.stop = True
             return
+        self.origin = self.best.epoch or state.epoch
         self.best.restore(state)
         self.best.raise_bar(settings.margin)
         self.began = self.started = self.progress = state.epoch
         self.lowest = math.inf
         self._set_weights(state)
+
+    def lengths(self, epoch: int) -> dict[str, int]:
+        """Return how many epochs of each phase the weights of ``epoch`` went through."""
+        if not self.began or epoch <= self.began:
+            return {"first": epoch, "second": 0}
+        return {"first": self.origin, "second": epoch - self.began}
 
     def restart(self, state: TrainState) -> None:
         """Let the regulariser grow again from here, with its present strength."""
@@ -102,13 +109,15 @@ class TwoPhases(Callback):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return where training is."""
-        numbers = (self.pretrained, self.began, self.started, self.progress, self.lowest, self.strength)
+        epochs = (self.origin, self.began, self.started, self.progress)
+        numbers = (self.pretrained, *epochs, self.lowest, self.strength)
         return {"numbers": torch.tensor([float(number) for number in numbers], dtype=torch.float64)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore where training was."""
         pretrained, *epochs, self.lowest, self.strength = state["numbers"].tolist()
-        self.pretrained, (self.began, self.started, self.progress) = bool(pretrained), map(int, epochs)
+        self.pretrained = bool(pretrained)
+        self.origin, self.began, self.started, self.progress = map(int, epochs)
 
 
 class CollapseGuard(Callback):

@@ -169,6 +169,7 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
         "epochs": len(trained.metrics),
         "epoch_ms": trained.epoch_ms,
         "events": trained.events,
+        "phases": trained.phases,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
     }

@@ -18,32 +18,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from bvat.data.files import write_json
 from bvat.errors import SettingsError, TrainingError
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph
 from bvat.training.pool import ReportProgress, run_tasks
 from bvat.training.progress import ProgressDisplay
 from bvat.training.provenance import about_graph, digest, versions
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
 from bvat.training.store import RunSpec, RunStore
+from bvat.tuning.blind import blind
 from bvat.tuning.space import STARTS, parameters, search_space, suggest, tuned_settings
+from bvat.tuning.storage import finished, open_storage, requeue_abandoned, require_optuna
 
 if TYPE_CHECKING:
     import optuna
 
 CHECK_SEEDS_FROM = 1000
 """The first seed of the finalists: distinct from the seeds of trials and of Table 2."""
-
-
-def blind(graph: Graph) -> Graph:
-    """Return the graph without test nodes, and with the labels of train and val nodes only."""
-    labels = torch.full_like(graph.labels, UNKNOWN)
-    for nodes in (graph.train, graph.val):
-        labels[nodes] = graph.labels[nodes]
-    return dataclasses.replace(graph, labels=labels, test=graph.test[:0])
 
 
 @dataclass(frozen=True)
@@ -148,63 +140,12 @@ class _TrialRunner:
                 )
             except TrainingError as error:  # the loss is not finite
                 raise optuna.TrialPruned(str(error)) from None
-            accuracies.append(result["last"]["val"])
+            accuracies.append(result["selected"]["val"])
             trial.set_user_attr("val", accuracies)
             trial.report(sample(accuracies).mean, seed)
             if seed + 1 < plan.seeds and trial.should_prune():
                 raise optuna.TrialPruned
         return sample(accuracies).mean
-
-
-def open_storage(storage: str) -> Any:
-    """Return the Optuna storage of a URL (``sqlite:///study.db``, ``postgresql://...``) or journal file."""
-    import optuna
-
-    if "://" in storage:
-        return optuna.storages.get_storage(storage)
-    from optuna.storages.journal import JournalFileBackend
-
-    Path(storage).parent.mkdir(parents=True, exist_ok=True)
-    return optuna.storages.JournalStorage(JournalFileBackend(storage))
-
-
-def finished(study: optuna.Study) -> list[Any]:
-    """Return the trials that are complete or pruned."""
-    from optuna.trial import TrialState
-
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-
-
-def requeue_abandoned(study: optuna.Study) -> None:
-    """Queue the trials again whose processes on this machine were killed."""
-    from optuna.trial import TrialState
-
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        host, process = trial.user_attrs.get("worker", ("", 0))
-        if host == platform.node() and not _is_alive(process):
-            study.tell(trial.number, state=TrialState.FAIL)
-            study.enqueue_trial(trial.params)
-
-
-def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # elsewhere signal 0 does not just test for existence
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it exists but belongs to another user
-        pass
-    return True
-
-
-def require_optuna() -> None:
-    """Raise SettingsError unless Optuna is installed; silence its log messages."""
-    try:
-        import optuna
-    except ImportError:
-        raise SettingsError("bvat tune needs Optuna: pip install 'bvat[tune]'") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def tune(
@@ -280,7 +221,7 @@ def _result(
     ]
     store.run_all([run for part in runs for run in part], jobs, console)
     for entry, part in zip(finalists, runs, strict=True):
-        entry["val"] = sample([result["last"]["val"] for result in store.results(part)]).as_dict()
+        entry["val"] = sample([result["selected"]["val"] for result in store.results(part)]).as_dict()
     chosen = max(finalists, key=lambda entry: entry["val"]["mean"])  # among equals the first: the preset
     return {
         "dataset": short_name(plan.dataset),

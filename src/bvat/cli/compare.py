@@ -1,0 +1,117 @@
+"""``bvat compare``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bvat.cli.options import comma_separated
+
+
+def compare(
+    graphs: Annotated[list[str], typer.Argument(help="names or paths of graphs with labels")],
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="methods, models (such as appnp) and MODEL/METHOD, separated by commas "
+            "(default: gcn,consistency,random,vat,sbvat,obvat,appnp,appnp/vat,auto)"
+        ),
+    ] = None,
+    labels: Annotated[str, typer.Option(help="training nodes per class, separated by commas")] = "5,20",
+    splits: Annotated[int, typer.Option(help="random splits per graph", min=1)] = 10,
+    val: Annotated[int, typer.Option(help="validation nodes per split", min=1)] = 500,
+    first_split: Annotated[int, typer.Option(help="seed of the first split", min=0)] = 0,
+    epochs: Annotated[int | None, typer.Option(help="epochs (default: up to 400)", min=4)] = None,
+    out: Annotated[Path, typer.Option(help="folder for compare.json, the page and the figures")] = Path(
+        "compare"
+    ),
+    jobs: Annotated[
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+) -> None:
+    """Compare methods on random splits of your graphs, with paired differences to a plain GCN.
+
+    Every method is trained on the same splits. The table shows the mean test accuracy, the mean difference to
+    the GCN with its 95 % interval, and on how many splits it won and lost. Run the same command again to
+    continue a comparison that was stopped.
+
+    Examples:
+
+      bvat compare my-graph/ --methods gcn,vat,appnp --labels 2,5,20 --splits 10
+
+      bvat compare cora citeseer a.npz b.npz --out results/compare
+    """
+    from rich.console import Console
+
+    from bvat.report.compare_page import write_compare_files
+    from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan
+    from bvat.tuning.compare import compare as run_comparison
+
+    chosen = (comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
+    parts = ["bvat", "compare", *[graph if "/" not in graph else Path(graph).name for graph in graphs]]
+    parts += ["--methods", ",".join(chosen), "--labels", labels, "--splits", str(splits), "--val", str(val)]
+    parts += ["--first-split", str(first_split)] + (["--epochs", str(epochs)] if epochs else [])
+    plan = ComparisonPlan(
+        graphs=tuple(graphs),
+        variants=tuple(chosen),
+        labels=tuple(numbers(labels)),
+        splits=splits,
+        val=val,
+        first_split=first_split,
+        overrides={} if epochs is None else {"epochs": epochs},
+        command=shlex.join(parts),
+    )
+    result = run_comparison(plan, out, jobs or os.cpu_count() or 1, Console(stderr=True))
+    page = write_compare_files(out)
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        show(result, page)
+
+
+def numbers(text: str) -> list[int]:
+    """Read whole numbers separated by commas."""
+    from bvat.errors import SettingsError
+
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise SettingsError(f"--labels takes whole numbers separated by commas, such as 2,5,20, not {text!r}")
+    return list(dict.fromkeys(int(part) for part in parts))
+
+
+def show(result: dict[str, Any], page: Path) -> None:
+    """Print a table per number of labels."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for labels in result["labels"]:
+        rows = [row for row in result["rows"] if row["labels"] == labels]
+        if not rows:
+            continue
+        title = f"{labels} labels per class: test accuracy (%), and points against a GCN"
+        table = Table(title=title, title_justify="left")
+        table.add_column("")
+        for row in rows:
+            table.add_column(row["graph"], justify="right")
+        table.add_column("all graphs", justify="right")
+        for name, about in result["variants"].items():
+            cells = [cell_text(row["variants"][name], plain=name == result["base"]) for row in rows]
+            whole = result["overall"][str(labels)][name]
+            table.add_row(about["title"], *cells, "" if name == result["base"] else f"{whole['mean']:+.1f}")
+        console.print(table)
+    console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+def cell_text(entry: dict[str, Any], *, plain: bool) -> str:
+    """Return the accuracy, and for all but the base the difference with half the width of its interval."""
+    if plain:
+        return f"{entry['mean']:.1f}"
+    gain = entry["gain"]
+    return f"{entry['mean']:.1f} ({gain['mean']:+.1f} ± {(gain['high'] - gain['low']) / 2:.1f})"

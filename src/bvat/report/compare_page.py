@@ -1,0 +1,209 @@
+"""The page of ``bvat compare``, its figures as files, and a table for a README."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bvat.data.files import write_atomic
+from bvat.errors import DataError
+from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone
+from bvat.report.html import Markup, claim_list, page, provenance, section, settings_table, table, tag
+
+COMPARE_PAGE = "report.html"
+
+
+def write_compare_files(folder: Path) -> Path:
+    """Write the page, ``compare.md`` and the figures from ``compare.json``; return the path of the page."""
+    path = folder / "compare.json"
+    try:
+        result = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}): run bvat compare again") from None
+    files = {
+        COMPARE_PAGE: compare_page(result),
+        "compare.md": compare_markdown(result),
+        "accuracy.svg": standalone("Test accuracy against labels per class", accuracy_charts(result)),
+        "gains.svg": standalone("Gain over a plain GCN, paired over random splits", gain_charts(result)),
+    }
+    for name, content in files.items():
+        write_atomic(folder / name, content)
+    return folder / COMPARE_PAGE
+
+
+def compare_page(result: dict[str, Any]) -> str:
+    """Return the whole page."""
+    graphs, splits = len(result["graphs"]), result["splits"]
+    intro = (
+        f"{graphs} graph{'s' if graphs > 1 else ''}, up to {splits} random splits each, {result['val']} "
+        "validation nodes per split. All methods see the same splits; differences to the plain GCN are "
+        "paired, with 95 % intervals (Student's t). Settings are the defaults for any graph; nothing was "
+        "chosen by test labels."
+    )
+    parts: list[Any] = [tag("p", intro), claim_list(findings(result))]
+    for labels in result["labels"]:
+        rows = [row for row in result["rows"] if row["labels"] == labels]
+        if rows:
+            parts.append(_tables(result, labels, rows))
+    charts = [drawing.figure() for drawing in accuracy_charts(result)]
+    parts.append(section("Accuracy against labels per class", tag("div", *charts, cls="charts")))
+    charts = [drawing.figure() for drawing in gain_charts(result)]
+    parts.append(section("Gain over a plain GCN", tag("div", *charts, cls="charts")))
+    counts = ("nodes", "edges", "features", "classes")
+    facts = [[name, *[f"{about[key]:,}" for key in counts]] for name, about in result["graphs"].items()]
+    parts.append(section("Graphs", table(["graph", *counts], facts)))
+    how = tag("details", tag("summary", "Settings"), settings_table(result["settings"]))
+    parts.append(section("How to get these numbers", provenance(result["command"], result["versions"]), how))
+    return page("Methods compared", *parts)
+
+
+def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> Markup:
+    """Return accuracies with paired differences, then wins, losses, the worst split and time."""
+    base, overall = result["base"], result["overall"][str(labels)]
+    accuracy, details = [], []
+    for name, about in result["variants"].items():
+        cells: list[Any] = [_cell(row["variants"][name], plain=name == base) for row in rows]
+        whole = overall[name]
+        mean = tag("td", "" if name == base else f"{signed(whole['mean'])}", cls="n")
+        accuracy.append([about["title"], *cells, mean])
+        if name != base:
+            entries = [row["variants"][name] for row in rows]
+            seconds = [entry["seconds"] for entry in entries if entry["seconds"] is not None]
+            details.append(
+                [
+                    about["title"],
+                    sum(entry["wins"] for entry in entries),
+                    sum(entry["losses"] for entry in entries),
+                    signed(whole["worst_split"]),
+                    f"{whole['better']} / {whole['worse']}",
+                    f"{sum(seconds) / len(seconds):.1f}" if seconds else "",
+                ]
+            )
+    header = ["", *[row["graph"] for row in rows], "mean gain"]
+    heads = [
+        "",
+        "splits won",
+        "splits lost",
+        "worst split",
+        "graphs clearly better / worse",
+        "seconds per run",
+    ]
+    return section(
+        f"{labels} labels per class",
+        table(header, accuracy, cls="results"),
+        tag("h3", "Splits"),
+        table(heads, details),
+        name=f"labels-{labels}",
+    )
+
+
+def _cell(entry: dict[str, Any], *, plain: bool) -> Markup:
+    parts: list[Any] = [tag("b", f"{entry['mean']:.1f}")]
+    if plain:
+        return tag("td", *parts, tag("small", f"± {entry['std']:.1f}"), cls="n")
+    gain = entry["gain"]
+    word = "above" if gain["low"] > 0 else "below" if gain["high"] < 0 else "within"
+    parts.append(tag("small", f"{signed(gain['mean'])} [{signed(gain['low'])}, {signed(gain['high'])}]"))
+    return tag("td", *parts, cls=f"n {word}")
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign, one decimal."""
+    shown = f"{value:+.1f}"
+    return shown.replace("-", "−") if float(shown) else "0.0"
+
+
+def findings(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Say in words, made from the numbers, which methods help, where, and by how much."""
+    found = []
+    for labels in result["labels"]:
+        rows = [row for row in result["rows"] if row["labels"] == labels]
+        for name, about in result["variants"].items():
+            if name == result["base"] or not rows:
+                continue
+            whole = result["overall"][str(labels)][name]
+            better = [row["graph"] for row in rows if row["variants"][name]["gain"]["low"] > 0]
+            worse = [row["graph"] for row in rows if row["variants"][name]["gain"]["high"] < 0]
+            text = (
+                f"{labels} labels per class, {about['title']}: {signed(whole['mean'])} points against the GCN"
+            )
+            text += f" on average over {whole['graphs']} graphs; clearly better on "
+            text += f"{', '.join(better) if better else 'none'}, clearly worse on "
+            text += (
+                f"{', '.join(worse) if worse else 'none'}; worst single split {signed(whole['worst_split'])}."
+            )
+            found.append({"holds": None if not better and not worse else not worse, "text": text})
+    return found
+
+
+def accuracy_charts(result: dict[str, Any]) -> list[Drawing]:
+    """Draw accuracy against labels per class, one panel per graph; bands are 95 % intervals."""
+    drawings = []
+    for graph in result["graphs"]:
+        rows = [row for row in result["rows"] if row["graph"] == graph]
+        x = [row["labels"] for row in rows]
+        lines = []
+        for name, about in result["variants"].items():
+            entries = [row["variants"][name] for row in rows]
+            half = [(entry["high"] - entry["low"]) / 2 for entry in entries]
+            means = [entry["mean"] for entry in entries]
+            shown = half if name in (result["base"], "auto") else None
+            dashed = "/" in name or name == "auto"
+            lines.append(Line(about["title"], x, means, shown, about["colour"], dashed, True))
+        drawings.append(
+            line_chart(
+                lines, "labels per class", "test accuracy (%)", title=graph, log_x=len(x) > 1, x_ticks=x
+            )
+        )
+    return drawings
+
+
+def gain_charts(result: dict[str, Any]) -> list[Drawing]:
+    """Draw the mean paired gain of every method by graph, one panel per number of labels."""
+    names = [name for name in result["variants"] if name != result["base"]]
+    looks = {name: (result["variants"][name]["title"], k) for k, name in enumerate(names)}
+    drawings = []
+    for labels in result["labels"]:
+        rows = [row for row in result["rows"] if row["labels"] == labels]
+        groups = {row["graph"]: {n: row["variants"][n]["gain"]["mean"] for n in names} for row in rows}
+        if groups:
+            title = f"{labels} labels per class"
+            width = max(440, 110 * len(groups))
+            drawings.append(
+                bar_chart(
+                    groups, "points against a GCN", title=title, looks=looks, reference=0.0, width=width
+                )
+            )
+    return drawings
+
+
+def compare_markdown(result: dict[str, Any]) -> str:
+    """Return one table per number of labels: accuracy of the GCN, gains of the others with intervals."""
+    lines = []
+    for labels in result["labels"]:
+        rows = [row for row in result["rows"] if row["labels"] == labels]
+        if not rows:
+            continue
+        head = " | ".join(row["graph"] for row in rows)
+        lines += [f"| {labels} labels per class | {head} | mean |", "|---|" + "---:|" * (len(rows) + 1)]
+        for name, about in result["variants"].items():
+            entries = [row["variants"][name] for row in rows]
+            if name == result["base"]:
+                cells, last = [f"{entry['mean']:.1f}" for entry in entries], ""
+            else:
+                cells = [_gain(entry["gain"]) for entry in entries]
+                last = signed(result["overall"][str(labels)][name]["mean"])
+            lines.append(f"| {about['title']} | {' | '.join(cells)} | {last} |")
+        lines.append("")
+    said = (
+        "First row: mean test accuracy of the plain GCN (%). Others: mean difference to it in points, paired "
+        f"over {result['splits']} random splits, ± half the width of its 95 % interval; bold where the "
+        "interval excludes zero."
+    )
+    return "\n".join([*lines, said]) + "\n"
+
+
+def _gain(gain: dict[str, float]) -> str:
+    text = f"{signed(gain['mean'])} ± {(gain['high'] - gain['low']) / 2:.1f}"
+    return f"**{text}**" if gain["low"] > 0 or gain["high"] < 0 else text

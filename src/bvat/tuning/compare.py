@@ -1,0 +1,259 @@
+"""``bvat compare``: methods side by side on random splits of any graphs, with paired differences.
+
+A cell is one random split of one graph with some number of labels per class. Every variant is trained on the
+same cells, so that differences are paired: what a split makes easy or hard, it makes so for all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from bvat.data import load
+from bvat.data.files import write_json
+from bvat.data.resplit import resplit
+from bvat.errors import BvatError, SettingsError
+from bvat.graph import Graph
+from bvat.training.pool import ReportProgress, run_tasks
+from bvat.training.progress import ProgressDisplay
+from bvat.training.provenance import about_graph, digest, graph_fingerprint, versions
+from bvat.training.settings import short_name
+from bvat.training.statistics import sample
+from bvat.training.store import RunSpec, RunStore
+from bvat.tuning.variants import AUTO, CANDIDATES, Variant
+
+COMPARE_FORMAT = 1
+BASE = "gcn"
+"""What all others are compared with."""
+DEFAULT_VARIANTS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "appnp", "appnp/vat", AUTO)
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What to compare.
+
+    Args:
+        graphs: names or paths.
+        variants: see :class:`Variant`; ``auto`` is the choice by validation accuracy among its candidates.
+        labels: numbers of training nodes per class.
+        splits: number of random splits; split k has seed ``first_split + k``.
+        val: validation nodes per split.
+        first_split: seed of the first split.
+        overrides: settings that replace the defaults of every variant.
+        command: the command line, repeated in the result.
+    """
+
+    graphs: tuple[str, ...]
+    variants: tuple[str, ...] = DEFAULT_VARIANTS
+    labels: tuple[int, ...] = (5, 20)
+    splits: int = 10
+    val: int = 500
+    first_split: int = 0
+    overrides: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        names = [short_name(graph) for graph in self.graphs]
+        if len(set(names)) < len(names):
+            raise SettingsError("two graphs have the same name: rename one of the files")
+        if BASE not in self.variants:
+            raise SettingsError(f"{BASE} must be among the methods: all others are compared with it")
+        if not self.graphs or min(self.labels, default=0) < 1 or self.splits < 1 or self.val < 1:
+            raise SettingsError("a comparison needs graphs, and labels, splits and val of at least 1")
+        for name in self.trained():
+            Variant.parse(name).settings(**self.overrides)
+
+    def trained(self) -> tuple[str, ...]:
+        """Return the variants that are trained: those asked for, and what ``auto`` chooses among."""
+        asked = [Variant.parse(name).name for name in self.variants if name != AUTO]
+        return tuple(dict.fromkeys([*asked, *(CANDIDATES if AUTO in self.variants else ())]))
+
+    def cells(self) -> list[Cell]:
+        """Return all cells, split by split, so that a comparison that is stopped has whole splits."""
+        return [
+            Cell(graph, labels, split)
+            for split in range(self.first_split, self.first_split + self.splits)
+            for labels in self.labels
+            for graph in self.graphs
+        ]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One random split of one graph."""
+
+    graph: str
+    labels: int
+    split: int
+
+    @property
+    def name(self) -> str:
+        """Its name in messages and files."""
+        return f"{short_name(self.graph)}-{self.labels}-{self.split}"
+
+
+@dataclass(frozen=True)
+class _CellRunner:
+    """Trains all variants on a cell. It is sent to worker processes, which load the graphs themselves."""
+
+    plan: ComparisonPlan
+    folder: Path
+
+    def run(self, cell: Cell, report: ReportProgress) -> None:
+        """Train what is missing, and write the file of the cell."""
+        names = self.plan.trained()
+        whole, fingerprint = _graph(cell.graph)
+        settings = {name: Variant.parse(name).settings(**self.plan.overrides) for name in names}
+        about = {name: chosen.as_dict() for name, chosen in settings.items()}
+        key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
+        path = self.folder / "cells" / f"{cell.name}.json"
+        if (found := read_cell(path)) is None or found["key"] != key:
+            graph = resplit(whole, cell.labels, self.plan.val, cell.split)
+            store = RunStore.open(self.folder, {cell.name: graph})
+            results = {}
+            for number, name in enumerate(names):
+                spec = RunSpec(cell.name, settings[name], 0)
+                results[name] = _kept(
+                    store.run(spec, lambda done, n=number, s=spec: report(n + done / s.settings.epochs))  # type: ignore[misc]
+                )
+            content = {"key": key, "cell": asdict(cell), "graph": about_graph(graph), "results": results}
+            write_json(path, content)
+        report(len(names))
+
+
+@lru_cache(maxsize=2)
+def _graph(source: str) -> tuple[Graph, str]:
+    graph = load(source)
+    return graph, graph_fingerprint(graph)
+
+
+def _kept(result: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: result[name] for name in ("seconds", "epochs", "events", "phases")}
+    return {"val": result["selected"]["val"], "test": result["selected"]["test"], **kept}
+
+
+def read_cell(path: Path) -> dict[str, Any] | None:
+    """Return the content of a cell's file; None if there is no such file or it cannot be read."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return content if {"key", "cell", "results"} <= content.keys() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> dict[str, Any]:
+    """Run what is missing, and write ``compare.json``.
+
+    Args:
+        plan: what to compare.
+        out: folder for the result, and for ``work/``, from which an interrupted comparison continues.
+        jobs: number of parallel processes.
+        console: where progress is shown.
+    """
+    for source in plan.graphs:  # before hours are spent
+        graph = load(source)
+        for labels in plan.labels:
+            resplit(graph, labels, plan.val, plan.first_split)
+    cells, size = plan.cells(), len(plan.trained())
+    with ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display:
+
+        def advance(cell: Cell, done: float) -> None:
+            display.update(cell, done)
+            display.set_title(f"split {display.finished} of {len(cells)}: {cell.name}")
+
+        run_tasks(_CellRunner(plan, out / "work").run, cells, jobs, advance)
+    result = collect(plan, out)
+    write_json(out / "compare.json", result)
+    return result
+
+
+def collect(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
+    """Return the comparison from the files of its cells, those that are there."""
+    found = [read_cell(out / "work" / "cells" / f"{cell.name}.json") for cell in plan.cells()]
+    cells = [cell for cell in found if cell is not None]
+    if not cells:
+        raise BvatError("no split has been compared yet")
+    variants = list(plan.trained()) + ([AUTO] if AUTO in plan.variants else [])
+    rows = []
+    for graph in plan.graphs:
+        for labels in plan.labels:
+            here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
+            if here:
+                rows.append(_row(short_name(graph), labels, here, variants))
+    settings = {name: Variant.parse(name).settings(**plan.overrides).as_dict() for name in plan.trained()}
+    return {
+        "format": COMPARE_FORMAT,
+        "variants": {name: _title(name) for name in variants},
+        "base": BASE,
+        "labels": list(plan.labels),
+        "graphs": {short_name(g): _about(cells, g) for g in plan.graphs if _about(cells, g)},
+        "rows": rows,
+        "overall": {str(n): _overall([r for r in rows if r["labels"] == n], variants) for n in plan.labels},
+        "splits": plan.splits,
+        "val": plan.val,
+        "settings": settings,
+        "command": plan.command,
+        "versions": versions(),
+    }
+
+
+def _title(name: str) -> dict[str, Any]:
+    if name == AUTO:
+        return {"title": "auto", "colour": 3}
+    variant = Variant.parse(name)
+    return {"title": variant.title, "colour": variant.colour}
+
+
+def _about(cells: Sequence[dict[str, Any]], graph: str) -> dict[str, Any]:
+    return next((c["graph"] for c in cells if c["cell"]["graph"] == graph), {})
+
+
+def _row(graph: str, labels: int, cells: Sequence[dict[str, Any]], variants: Sequence[str]) -> dict[str, Any]:
+    """Return one graph with one number of labels: every variant against the base, paired over the splits."""
+    tests: dict[str, list[float]] = {name: [] for name in variants}
+    chosen = []
+    for cell in cells:
+        results = cell["results"]
+        for name in variants:
+            if name == AUTO:
+                pick = max(CANDIDATES, key=lambda c, results=results: results[c]["val"])  # type: ignore[misc]
+                chosen.append(pick)
+            tests[name].append(results[chosen[-1] if name == AUTO else name]["test"])
+    entries = {}
+    for name in variants:
+        gains = [ours - base for ours, base in zip(tests[name], tests[BASE], strict=True)]
+        of = [cell["results"].get(name) for cell in cells]
+        seconds = [each["seconds"] for each in of if each is not None]
+        entries[name] = {
+            **sample(tests[name]).as_dict(),
+            "values": tests[name],
+            "gain": sample(gains).as_dict(),
+            "worst": min(gains),
+            "wins": sum(gain > 0 for gain in gains),
+            "losses": sum(gain < 0 for gain in gains),
+            "seconds": sum(seconds) / len(seconds) if seconds else None,
+            "kept": sum(bool(each["phases"]["second"]) for each in of if each is not None),
+            "weakened": sum(bool(each["events"]) for each in of if each is not None),
+        }
+    splits = [cell["cell"]["split"] for cell in cells]
+    return {"graph": graph, "labels": labels, "splits": splits, "chosen": chosen, "variants": entries}
+
+
+def _overall(rows: Sequence[dict[str, Any]], variants: Sequence[str]) -> dict[str, Any]:
+    """Return the gains over the base averaged over graphs, each graph counting once."""
+    summary = {}
+    for name in variants:
+        gains = [row["variants"][name]["gain"]["mean"] for row in rows]
+        if gains:
+            summary[name] = {
+                **sample(gains).as_dict(),
+                "worst_split": min(row["variants"][name]["worst"] for row in rows),
+                "better": sum(row["variants"][name]["gain"]["low"] > 0 for row in rows),
+                "worse": sum(row["variants"][name]["gain"]["high"] < 0 for row in rows),
+                "graphs": len(rows),
+            }
+    return summary

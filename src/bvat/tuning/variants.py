@@ -1,0 +1,63 @@
+"""Variants to compare: a model and a method, written ``METHOD``, ``MODEL`` or ``MODEL/METHOD``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bvat.errors import SettingsError
+from bvat.models.table import MODELS
+from bvat.perturb.methods import METHODS
+from bvat.training.settings import Settings, preset
+
+AUTO = "auto"
+"""The automatic choice among the candidates."""
+CANDIDATES = ("gcn", "appnp", "appnp/vat", "vat", "consistency", "appnp/consistency", "sbvat")
+"""What ``--method auto`` chooses among, in the order in which it tries them."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model trained by a method, with the defaults for any graph."""
+
+    model: str
+    method: str
+
+    @classmethod
+    def parse(cls, text: str) -> Variant:
+        """Read ``vat`` (a method on a GCN), ``appnp`` (a plain model) or ``appnp/vat``."""
+        model, separator, method = text.strip().lower().partition("/")
+        if not separator:
+            model, method = ("gcn", model) if model in METHODS else (model, "gcn")
+        if model not in MODELS or method not in METHODS:
+            raise SettingsError(
+                f"there is no method {text!r}: use one of {', '.join(METHODS)}, a model "
+                f"({', '.join(MODELS)}), MODEL/METHOD, or {AUTO}"
+            )
+        return cls(model, method)
+
+    @property
+    def name(self) -> str:
+        """The shortest way to write it."""
+        if self.model == "gcn":
+            return self.method
+        return self.model if self.method == "gcn" else f"{self.model}/{self.method}"
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        if self.model == "gcn":
+            return METHODS[self.method].title
+        plain = MODELS[self.model].title
+        return plain if self.method == "gcn" else f"{plain} + {METHODS[self.method].short}"
+
+    @property
+    def colour(self) -> int:
+        """Its place in the palette: that of the method, and for other models one of their own."""
+        if self.model == "gcn":
+            return METHODS[self.method].colour
+        return (METHODS[self.method].colour + 3) % 8
+
+    def settings(self, **overrides: Any) -> Settings:
+        """Return the defaults for any graph."""
+        return preset("", self.method, **{"model": self.model, **overrides})
