@@ -107,9 +107,8 @@ class SmallestFlip(Stateless):
             gradient = pullback(select)  # with respect to the effect, (N, H)
             g = space.pull(gradient)
             squares = fields.sums(space.row_squares(g))
-            inner = fields.sums(
-                torch.einsum("nh,nh->n", gradient, effect)
-            )  # <g, R>: pull is adjoint to effect
+            # <g, R> in any coordinates, because pull is the adjoint of effect
+            inner = fields.sums(torch.einsum("nh,nh->n", gradient, effect))
             margin = (select * logits).sum(1) + fields.lead
             factor = (inner - margin) / squares.clamp_min(torch.finfo(squares.dtype).tiny)
             factor = torch.where(squares > 0, fields.within(factor, squares.sqrt()), 0)
