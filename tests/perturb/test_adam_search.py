@@ -13,10 +13,9 @@ from bvat.models import GCN
 from bvat.perturb import (
     AdamAscent,
     NoSearch,
-    Regulariser,
 )
 from bvat.perturb.problem import Problem
-from core_helpers import Recorder, coordinates, lds, make_gcn, seeded
+from core_helpers import coordinates, lds, make_gcn
 from search_helpers import run, start_of
 
 
@@ -167,40 +166,6 @@ def test_mean_reduction_divides_by_the_number_of_nodes(graph64: Graph) -> None:
         run(graph64, model, search, "factored", start=start_of(graph64))
         seen[reduction] = search.state_dict()["first"]
     assert torch.allclose(seen["sum"], graph64.num_nodes * seen["mean"])
-
-
-@pytest.mark.parametrize("name", ["dense", "sparse", "factored"])
-def test_kept_moments_survive_a_round_trip(graph: Graph, name: Any) -> None:
-    """Five calls in one go, or three, state_dict, two more: the same bits."""
-    model = make_gcn(graph, dropout=0.5)
-
-    def calls(search: AdamAscent, generator: torch.Generator, times: int) -> list[Tensor]:
-        masks = model.draw_masks(graph, seeded())
-        recorder = Recorder(search)
-        regulariser = Regulariser(search=recorder, space=name, generator=generator)
-        found = []
-        for _ in range(times):
-            regulariser(model, graph, model(graph, masks))
-            assert recorder.found is not None
-            found.append(recorder.found.r.clone())
-        return found
-
-    whole = calls(AdamAscent(3, keep_moments=True), seeded(5), 5)
-    generator, search = seeded(5), AdamAscent(3, keep_moments=True)
-    first = calls(search, generator, 3)
-    state = search.state_dict()
-    kept = {key: tensor.clone() for key, tensor in state.items()}
-    calls(search, seeded(9), 1)  # going on must not change the state that was taken
-    assert all(torch.equal(state[key], kept[key]) for key in kept)
-    fresh = AdamAscent(3, keep_moments=True)
-    fresh.load_state_dict(state)
-    second = calls(fresh, generator, 2)
-    assert all(torch.equal(a, b) for a, b in zip(whole, first + second, strict=True))
-    without = calls(AdamAscent(3, keep_moments=True), seeded(5), 4)[3]
-    assert torch.equal(without, whole[3])
-    reset = calls(AdamAscent(3), seeded(5), 4)[3]
-    assert not torch.equal(reset, whole[3])
-    assert AdamAscent().state_dict() == {}
 
 
 def test_kept_moments_take_the_precision_of_the_model(graph: Graph, graph64: Graph) -> None:

@@ -21,6 +21,7 @@ from bvat.perturb import (
     VAT,
     Consistency,
     DisjointFields,
+    FastAscent,
     Outcome,
     PowerIteration,
     Random,
@@ -36,6 +37,7 @@ ALL: dict[str, Make] = {
     "vat": VAT,
     "sbvat": lambda **options: SBVAT(count=4, **options),
     "obvat": lambda **options: OBVAT(steps=4, **options),
+    "fast obvat": lambda **options: Regulariser(search=FastAscent(), **options),
 }
 SPACES = ["dense", "sparse", "factored"]
 EPSILON = {"random": Random, "vat": VAT, "sbvat": SBVAT}

@@ -1,4 +1,4 @@
-"""Searches: the same path in every space, precision, lengths."""
+"""Searches: the same path in every space, precision, settings; the rest is in ``test_search_contract.py``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from bvat.perturb import (
     AdamAscent,
     AllNodes,
     DisjointFields,
-    NoSearch,
+    FastAscent,
     PowerIteration,
     RandomDirection,
     SquaredError,
 )
+from bvat.perturb.searches import SmallestFlip
 from bvat.perturb.spaces import DenseSpace
 from core_helpers import coordinates, cosine, gradients, lds, make_gcn, seeded
 from search_helpers import rows_of, run, start_of
@@ -129,32 +130,6 @@ def test_single_precision_finds_the_direction_of_double_precision(
     assert cosine(*found) > 0.99
 
 
-@pytest.mark.parametrize("search", [RandomDirection(0.3), PowerIteration(0.3, 0), PowerIteration(0.3, 2)])
-@pytest.mark.parametrize("name", ["dense", "sparse", "factored"])
-def test_rows_have_length_epsilon(graph: Graph, search: Any, name: Any) -> None:
-    recorder, _ = run(graph, make_gcn(graph, dropout=0.5), search, name)
-    assert recorder.found is not None
-    lengths = recorder.found.row_squares.sqrt()
-    assert bool((lengths <= 0.3 * (1 + 1e-5)).all())
-    assert float(lengths.max()) == pytest.approx(0.3, rel=1e-4)
-    assert bool((recorder.dense.norm(dim=1) <= 0.3 * (1 + 1e-4)).all())
-
-
-@pytest.mark.parametrize("search", [RandomDirection(0.3, "field"), PowerIteration(0.3, 2, norm="field")])
-@pytest.mark.parametrize("name", ["dense", "sparse", "factored"])
-def test_fields_have_length_epsilon(graph64: Graph, search: Any, name: Any) -> None:
-    recorder, _ = run(graph64, make_gcn(graph64, dropout=0.5), search, name, nodes=DisjointFields(3))
-    problem, found = recorder.problem, recorder.found
-    assert problem is not None
-    assert problem.owner is not None
-    assert found is not None
-    for chosen in range(int(problem.owner.max()) + 1):
-        inside = problem.owner == chosen
-        length = float(found.row_squares[inside].sum().sqrt())
-        assert length == pytest.approx(0.3, rel=1e-5)
-        assert float(recorder.dense[inside].norm()) <= 0.3 * (1 + 1e-6)
-
-
 def test_rows_without_gradient_stay_zero(graph64: Graph) -> None:
     """A row that no chosen node can see gets no perturbation instead of 0 / 0."""
     recorder, loss = run(graph64, make_gcn(graph64), PowerIteration(0.3), "factored", nodes=DisjointFields(1))
@@ -207,12 +182,6 @@ def test_power_iteration_raises_the_divergence(graph64: Graph) -> None:
         assert losses[2] > 0.9 * losses[1]
 
 
-def test_no_search(graph: Graph) -> None:
-    recorder, loss = run(graph, make_gcn(graph), NoSearch(), "auto")
-    assert recorder.found is None
-    assert float(loss.detach()) == 0
-
-
 BAD = [
     (RandomDirection, {"epsilon": -0.1}, "epsilon must be finite and not negative, not -0.1"),
     (RandomDirection, {"epsilon": math.nan}, "not nan"),
@@ -230,6 +199,14 @@ BAD = [
     (AdamAscent, {"start": -1.0}, "start must be finite and not negative"),
     (AdamAscent, {"second_moment": "column"}, "second_moment must be entry or row, not 'column'"),
     (AdamAscent, {"reduction": "max"}, "reduction must be sum or mean, not 'max'"),
+    (FastAscent, {"epsilon": math.nan}, "epsilon must be finite"),
+    (FastAscent, {"steps": 0}, "steps must be at least 1, not 0"),
+    (FastAscent, {"norm": "rows"}, "norm must be row or field"),
+    (SmallestFlip, {"reach": -1.0}, "reach must not be negative, not -1.0"),
+    (SmallestFlip, {"reach": math.nan}, "reach must not be negative, not nan"),
+    (SmallestFlip, {"targets": 0}, "targets must be at least 1, not 0"),
+    (SmallestFlip, {"steps": 0}, "steps must be at least 1, not 0"),
+    (SmallestFlip, {"halvings": -1}, "halvings must not be negative, not -1"),
 ]
 
 
@@ -237,8 +214,3 @@ BAD = [
 def test_bad_settings(search: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         search(**settings)
-
-
-def test_field_norm_needs_fields(graph: Graph) -> None:
-    with pytest.raises(SettingsError, match="needs disjoint receptive fields"):
-        run(graph, make_gcn(graph), PowerIteration(norm="field"), "factored")

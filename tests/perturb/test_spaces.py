@@ -1,4 +1,4 @@
-"""The three spaces of perturbations against each other: the dense one is the reference."""
+"""What is particular to each space; what they share is in ``test_space_contract.py``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from bvat.perturb.spaces import DenseSpace, FactoredSpace, SparseSpace, make_spa
 from core_helpers import coordinates, make_gcn, seeded
 
 D, H, ROWS = 9, 4, 20_000
-SHAPES = [(9, 4), (4, 4), (5, 4), (60, 4), (2, 1)]
 
 
 def weight(features: int = D, hidden: int = H, seed: int = 0) -> Tensor:
@@ -25,27 +24,6 @@ def weight(features: int = D, hidden: int = H, seed: int = 0) -> Tensor:
 
 def pair(w: Tensor, rows: int = 12) -> tuple[DenseSpace, FactoredSpace]:
     return DenseSpace(w, (rows, w.shape[0]), w.detach()), FactoredSpace(w, rows)
-
-
-@pytest.mark.parametrize(("features", "hidden"), SHAPES)
-def test_factored_equals_dense(features: int, hidden: int) -> None:
-    """Gradient, row norms, effect, scaling and training gradient, for any D >= H."""
-    w = weight(features, hidden)
-    dense, factored = pair(w)
-    g = torch.randn(12, hidden, dtype=torch.float64)
-    z, r = factored.pull(g), dense.pull(g)
-    assert torch.allclose(factored.to_dense(z), r, atol=1e-9)
-    assert torch.allclose(factored.row_squares(z), dense.row_squares(r), atol=1e-9)
-    assert torch.allclose(factored.effect(z), dense.effect(r), atol=1e-9)
-    factor = torch.rand(12, dtype=torch.float64)
-    assert torch.allclose(
-        factored.to_dense(factored.scale_rows(z, factor)), dense.scale_rows(r, factor), atol=1e-9
-    )
-    ours, theirs = factored.trained_effect(z), dense.trained_effect(r)
-    assert torch.allclose(ours, theirs, atol=1e-9)
-    back = torch.randn(12, hidden, dtype=torch.float64)
-    one, other = (torch.autograd.grad((effect * back).sum(), w)[0] for effect in (ours, theirs))
-    assert torch.allclose(one, other, atol=1e-8)
 
 
 def test_the_part_outside_the_span_has_no_effect_and_only_costs_length() -> None:
@@ -138,29 +116,6 @@ def test_weights_without_full_rank(columns: str, dtype: torch.dtype) -> None:
     assert stats.kstest(squares.double(), stats.chi2(30).cdf).pvalue > 1e-3
 
 
-def test_sparse_equals_dense_restricted_to_the_pattern(graph64: Graph) -> None:
-    model = make_gcn(graph64)
-    w = model.projection()
-    dense, sparse = (make_space(name, model, graph64) for name in ("dense", "sparse"))  # type: ignore[arg-type]
-    assert isinstance(sparse, SparseSpace)
-    pattern = (graph64.features.to_dense() != 0).double()  # type: ignore[union-attr]
-    g = torch.randn(graph64.num_nodes, w.shape[1], dtype=torch.float64)
-    r, restricted = sparse.pull(g), dense.pull(g) * pattern
-    assert torch.allclose(sparse.to_dense(r), restricted)
-    assert torch.allclose(sparse.row_squares(r), dense.row_squares(restricted))
-    assert torch.allclose(sparse.effect(r), dense.effect(restricted))
-    factor = torch.rand(graph64.num_nodes, dtype=torch.float64)
-    assert torch.allclose(sparse.to_dense(sparse.scale_rows(r, factor)), dense.scale_rows(restricted, factor))
-    one, other = (
-        torch.autograd.grad((space.trained_effect(x) * g).sum(), w)[0]
-        for space, x in ((sparse, r), (dense, restricted))
-    )
-    assert torch.allclose(one, other)
-    start, squares = sparse.gaussian(seeded())
-    assert torch.equal(sparse.to_dense(start) != 0, pattern != 0)
-    assert torch.allclose(squares, sparse.to_dense(start).pow(2).sum(1))
-
-
 def test_sparse_gradient_in_blocks(graph64: Graph) -> None:
     """Wide effects make several blocks; an entry must not be lost at their borders."""
     w = torch.randn(graph64.num_features, 1 << 17, dtype=torch.float64)
@@ -171,27 +126,6 @@ def test_sparse_gradient_in_blocks(graph64: Graph) -> None:
     expected = g[:, :3] @ w[:, :3].t()
     at = (graph64.features.rows, graph64.features.col.long())  # type: ignore[union-attr]
     assert torch.allclose(sparse.pull(g), expected[at])
-
-
-def test_dense_space_of_a_model_that_is_not_linear_in_x() -> None:
-    space = DenseSpace(None, (5, 3), torch.zeros(0, dtype=torch.float64))
-    r, squares = space.gaussian(seeded())
-    assert r.shape == (5, 3)
-    assert torch.equal(space.effect(r), r)
-    assert torch.equal(space.pull(r), r)
-    assert torch.equal(space.trained_effect(r), r)
-    assert torch.allclose(squares, r.pow(2).sum(1))
-
-
-@pytest.mark.parametrize("name", ["dense", "sparse", "factored"])
-def test_no_gradient_reaches_r(graph: Graph, name: Any) -> None:
-    model = make_gcn(graph)
-    space = make_space(name, model, graph)
-    r, _ = space.gaussian(seeded())
-    assert not space.effect(r).requires_grad
-    assert not space.pull(space.effect(r)).requires_grad
-    assert space.trained_effect(r).requires_grad
-    assert not r.requires_grad
 
 
 def test_auto(graph: Graph) -> None:

@@ -1,8 +1,8 @@
-"""``audit``: for every node, how far its prediction can be moved, and how little gives it another class."""
+"""``audit``: for each node, how far its prediction can be moved, and how little changes its class."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,25 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.audit.fields import Fields, receptive_fields
-from bvat.audit.fragility import Flip, Neighbourhoods, local_smoothness, smallest_flip
+from bvat.audit.copied_fields import CopiedFields, copied_fields
+from bvat.audit.worst_case import RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models.base import ProjectedModel
+from bvat.perturb.searches import SmallestFlip
+from bvat.perturb.searches.smallest_flip import Flip
 
 EPSILON = 0.03
 """Length of a row of the perturbation at which LDS is measured, the paper's for Cora."""
 REACH = 10.0
-"""The search for a smallest perturbation goes up to so many times the typical length of the features."""
+"""The longest perturbation tried, as a multiple of the typical length of the features."""
 
 
 @dataclass(frozen=True)
 class Audit:
     """What :func:`audit` found, one entry for each of n nodes.
 
-    Shapes: all (n). ``lds`` is at least 0; ``smallest`` is the Frobenius norm over the receptive field, in
-    the units of the features, infinite where nothing was found; ``relative`` is the same divided by the norm
-    of the features in that field; ``becomes`` is the class it changes to, -1 where nothing was found.
+    Shapes: all (n). ``lds`` is at least 0; ``smallest`` is the Frobenius norm of the smallest perturbation
+    found over the receptive field, in the units of the features, infinite where none was found; ``relative``
+    is the same divided by the norm of the features in that field; ``becomes`` is the class that the
+    prediction changes to, -1 where none was found.
     """
 
     epsilon: float
@@ -42,7 +45,7 @@ class Audit:
     becomes: Tensor
 
     def summary(self) -> dict[str, Any]:
-        """Return quantiles over the nodes as plain values; None where there is no finite one."""
+        """Return quantiles over the nodes as plain numbers; None where a quantile is not finite."""
 
         def quantile(values: Tensor, share: float) -> float | None:
             found = float(np.quantile(values.double().numpy(), share, method="lower"))
@@ -70,14 +73,14 @@ def audit(
 ) -> Audit:
     """Measure how fragile the predictions of a model are. The model is put into eval mode.
 
-    Each node gets a worst case of its own: its receptive field is copied, so that no perturbation is a
-    compromise between nodes.
+    Each node has its own worst case: its receptive field is copied, so that no perturbation is a compromise
+    between nodes.
 
     Args:
         model: a model of ``bvat.models``, or one of your own split into ``project`` and ``propagate``.
         graph: the graph.
         epsilon: length of each row of the perturbation for LDS.
-        nodes: which nodes, int64; all when left out.
+        nodes: the nodes to audit, int64; all by default.
         progress: called with the number of nodes done.
 
     Example:
@@ -88,15 +91,15 @@ def audit(
     chosen = torch.arange(graph.num_nodes) if nodes is None else nodes
     parts: list[tuple[Tensor, ...]] = []
     done = 0
-    for around, bound in _neighbourhoods(model, graph, chosen):
-        fields = around.fields
+    for problem, fields, flip_search in _problems(model, graph, chosen):
         with torch.no_grad():
-            lds = local_smoothness(around, epsilon)
-            flip = smallest_flip(around, bound)
-        probability = torch.softmax(around.logits, 1).amax(1)
+            lds = local_smoothness(problem, epsilon)
+            flip = flip_search.flips(problem)
+        predicted = problem.clean_logits.argmax(1)
+        probability = torch.softmax(problem.clean_logits, 1).amax(1)
         norm = fields.sums(graph.features.row_squares().index_select(0, fields.nodes)).sqrt()
         relative = flip.length / norm  # infinite where there are no features at all
-        found = (around.predicted, probability, fields.sizes, lds, flip.length, relative, flip.becomes)
+        found = (predicted, probability, fields.sizes, lds, flip.length, relative, flip.becomes)
         parts.append(tuple(part.cpu() for part in found))
         done += fields.centres.numel()
         if progress is not None:
@@ -111,44 +114,45 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def smallest_perturbation(model: ProjectedModel, graph: Graph, node: int) -> tuple[Tensor, Flip]:
-    """Return the shortest perturbation found that changes the class of one node, R itself.
+    """Return the shortest perturbation R found that changes the class of one node.
 
-    Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if nothing was found.
+    Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if none was found.
     """
-    around, flip = _flip_of(model, graph, node)
+    problem, fields, flip = _flip_of(model, graph, node)
     r = torch.zeros(graph.num_nodes, graph.num_features, dtype=flip.r.dtype, device=graph.device)
-    return r.index_copy_(0, around.fields.nodes, around.space.to_dense(flip.r)), flip
+    return r.index_copy_(0, fields.nodes, problem.space.to_dense(flip.r)), flip
 
 
 def perturbed_rows(model: ProjectedModel, graph: Graph, node: int) -> tuple[Tensor, Tensor]:
-    """Return the receptive field of a node, int64 (m), and how long each row of that perturbation is, (m)."""
-    around, flip = _flip_of(model, graph, node)
-    return around.fields.nodes.cpu(), around.space.row_squares(flip.r).sqrt().cpu()
+    """Return the receptive field of a node, int64 (m), and the row lengths of that perturbation, (m)."""
+    problem, fields, flip = _flip_of(model, graph, node)
+    return fields.nodes.cpu(), problem.space.row_squares(flip.r).sqrt().cpu()
 
 
-def _flip_of(model: ProjectedModel, graph: Graph, node: int) -> tuple[Neighbourhoods, Flip]:
-    (around, bound), *_ = _neighbourhoods(model, graph, torch.tensor([node]))
+def _flip_of(model: ProjectedModel, graph: Graph, node: int) -> tuple[RecordingProblem, CopiedFields, Flip]:
+    problem, fields, search = next(_problems(model, graph, torch.tensor([node])))
     with torch.no_grad():
-        return around, smallest_flip(around, bound)
+        return problem, fields, search.flips(problem)
 
 
 def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
-    """Return ``count`` different nodes (all if there are no more), drawn at random, ascending."""
+    """Return ``count`` distinct nodes drawn at random (all if the graph has fewer), ascending."""
     if count < 1:
         raise SettingsError(f"the number of nodes must be at least 1, not {count}")
     order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
     return order[:count].sort().values
 
 
-def _neighbourhoods(model: Any, graph: Graph, nodes: Tensor) -> Any:
-    """Yield the model on receptive fields, and the longest perturbation to try for each, (b)."""
+def _problems(
+    model: Any, graph: Graph, nodes: Tensor
+) -> Iterator[tuple[RecordingProblem, CopiedFields, SmallestFlip]]:
+    """Yield the problems on the copied fields of the nodes, and the search for smallest perturbations."""
     model.eval()
     with torch.no_grad():
         projected = model.project(graph)
         typical = graph.features.row_squares().mean().sqrt()
-        for fields in receptive_fields(graph, model.depth, nodes):
-            yield Neighbourhoods(model, fields, projected), _bound(fields, typical)
-
-
-def _bound(fields: Fields, typical: Tensor) -> Tensor:
-    return REACH * typical * fields.sizes.to(typical.dtype).sqrt()
+    search = SmallestFlip(reach=float(REACH * typical))
+    for fields in copied_fields(graph, model.depth, nodes):
+        with torch.no_grad():
+            problem = RecordingProblem.on(model, fields, projected)
+        yield problem, fields, search

@@ -6,5 +6,8 @@ from bvat.perturb.searches.fast_ascent import FastAscent
 from bvat.perturb.searches.none import NoSearch
 from bvat.perturb.searches.power_iteration import PowerIteration
 from bvat.perturb.searches.random_direction import RandomDirection
+from bvat.perturb.searches.smallest_flip import SmallestFlip
 
-__all__ = ["AdamAscent", "FastAscent", "NoSearch", "PowerIteration", "RandomDirection", "Search"]
+__all__ = [
+    "AdamAscent", "FastAscent", "NoSearch", "PowerIteration", "RandomDirection", "Search", "SmallestFlip",
+]  # fmt: skip

@@ -18,12 +18,12 @@ class FastAscent:
     LDS grows convexly in r around its minimum r = 0, so the full step of the conditional-gradient method, to
     the point of the sphere that the gradient points at, goes up without a step size to choose; one or two
     such steps do what ten of Adam do. With ``warm`` the first gradient is taken at the perturbation of the
-    call before, which the weights have moved from but little.
+    previous call, which the weights have hardly moved away from.
 
     Args:
         epsilon: length of every row.
         steps: number of gradients.
-        warm: whether to start from the perturbation of the call before.
+        warm: whether to start from the perturbation of the previous call.
     """
 
     epsilon: float = 0.02
@@ -45,14 +45,24 @@ class FastAscent:
             r = last.to(problem.clean_logits)
         else:
             r = problem.scaled(Found(*space.gaussian(generator)), self.epsilon, self.norm).r
-        for _ in range(self.steps):
-            gradient = problem.gradient(r)
-            gradient.div_(gradient.abs().amax().clamp_min_(torch.finfo(gradient.dtype).tiny))
-            found = problem.scaled(Found(gradient, space.row_squares(gradient)), self.epsilon, self.norm)
-            r = found.r
+        found = self.ascend(problem, r)
         if warm:
-            self._last = {"r": r}
+            self._last = {"r": found.r}
         return found
+
+    def ascend(self, problem: Problem, r: Tensor) -> Found:
+        """Return the perturbation after ``steps`` full steps from r; the search keeps nothing of it."""
+        for _ in range(self.steps):
+            found = self.full_step(problem, problem.gradient(r))
+            r = found.r
+        return found
+
+    def full_step(self, problem: Problem, gradient: Tensor) -> Found:
+        """Return ``epsilon g / |g|``, the point of the sphere that a gradient points at; g is overwritten."""
+        # unit length first: squares of tiny gradients would underflow
+        gradient.div_(gradient.abs().amax().clamp_min_(torch.finfo(gradient.dtype).tiny))
+        unscaled = Found(gradient, problem.space.row_squares(gradient))
+        return problem.scaled(unscaled, self.epsilon, self.norm)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the last perturbation."""

@@ -1,4 +1,4 @@
-"""Receptive fields side by side: each node with a copy of its K-hop ball, so that none disturbs another."""
+"""Copies of receptive fields: each node has its own copy of its K-hop ball, so that nodes do not interact."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from bvat.graph.sparse import SymmetricMatrix
 from bvat.kernels.compile import Compiled
 
 ROWS_AT_ONCE = 20_000
-"""Rows of receptive fields that are worked on at the same time; a larger single field is taken whole."""
+"""Rows of receptive fields that are processed together; a single larger field is processed as a whole."""
 
 
 @dataclass(frozen=True, eq=False)
-class Fields:
+class CopiedFields:
     """The receptive fields of b nodes as one graph of b parts without edges between them.
 
-    A model of depth K gives each node here the logits that it has in the whole graph, because all rows within
+    A model of depth K gives each node the same logits here as in the whole graph, because all rows within
     K - 1 hops are complete; and a perturbation of a part changes the prediction of its own node only. Nodes
-    that lie in several fields are copied, so any nodes can be worked on together.
+    that lie in several fields are copied, so any set of nodes can be processed together.
 
     Shapes:
-        centres int64 (b), the nodes; rows int64 (b), where they stand here; nodes int64 (m), which node of
-        the whole graph a row is; owner int64 (m), to whose field it belongs; propagation (m, m).
+        centres int64 (b), the nodes; rows int64 (b), their rows here; nodes int64 (m), the node of the whole
+        graph that each row copies; owner int64 (m), the field that each row belongs to; propagation (m, m).
     """
 
     whole: GraphInputs
@@ -41,23 +41,23 @@ class Fields:
 
     @cached_property
     def features(self) -> FeatureMatrix:
-        """Node features X, shape (m, D); cut out only for models that are not linear in them."""
+        """Node features X, shape (m, D); selected only for models that are not linear in X."""
         return self.whole.features.select(self.nodes)
 
     def sums(self, of_rows: Tensor) -> Tensor:
-        """Add up one number a row (m) over each receptive field, (b)."""
+        """Add up one number per row (m) over each receptive field, (b)."""
         return of_rows.new_zeros(self.centres.numel()).index_add_(0, self.owner, of_rows)
 
     @property
     def sizes(self) -> Tensor:
-        """How many nodes each field has, int64 (b)."""
+        """The number of nodes of each field, int64 (b)."""
         return torch.bincount(self.owner, minlength=self.centres.numel())
 
 
-def receptive_fields(
+def copied_fields(
     inputs: GraphInputs, depth: int, nodes: Tensor, rows_at_once: int = ROWS_AT_ONCE
-) -> Iterator[Fields]:
-    """Yield the receptive fields of ``nodes`` (int64) in their order, as many at a time as fit, or one."""
+) -> Iterator[CopiedFields]:
+    """Yield the receptive fields of ``nodes`` (int64) in order, as many at a time as fit, at least one."""
     matrix = inputs.propagation
     arrays = tuple(part.cpu().numpy() for part in (matrix.crow, matrix.col, matrix.values))
     numbers = nodes.cpu().numpy()
@@ -67,15 +67,15 @@ def receptive_fields(
         rows, ball, owner, crow, col, values = (torch.from_numpy(part).to(matrix.device) for part in copied)
         stop = start + rows.numel()
         parts = SymmetricMatrix(crow, col, values, (ball.numel(), ball.numel()))
-        yield Fields(inputs, nodes[start:stop].to(matrix.device), rows, ball, owner, parts)
+        yield CopiedFields(inputs, nodes[start:stop].to(matrix.device), rows, ball, owner, parts)
         start = stop
 
 
 @Compiled
 def _copy_fields(crow: Any, col: Any, values: Any, depth: int, centres: Any, limit: int) -> Any:
-    """Return rows (b), nodes (m), owners (m), and the CSR arrays (m, m) of the first fields that fit."""
+    """Return rows (b), nodes (m), owner (m), and the CSR arrays (m, m) of the first fields that fit."""
     size = crow.shape[0] - 1
-    seen = np.full(size, -1, dtype=np.int64)  # the last field that each node was found in
+    seen = np.full(size, -1, dtype=np.int64)  # the last field in which each node was seen
     nodes = np.empty(limit + size, dtype=np.int64)
     ends = np.empty(centres.shape[0], dtype=np.int64)
     fields, total, most = 0, 0, 0
@@ -96,7 +96,7 @@ def _copy_fields(crow: Any, col: Any, values: Any, depth: int, centres: Any, lim
                         stop += 1
         if i > 0 and stop > limit:
             break
-        nodes[start:stop] = np.sort(nodes[start:stop])  # columns have to ascend within a row
+        nodes[start:stop] = np.sort(nodes[start:stop])  # columns must ascend within a row
         for r in range(start, stop):
             most += crow[nodes[r] + 1] - crow[nodes[r]]
         total, ends[i], fields = stop, stop, i + 1
@@ -117,7 +117,7 @@ def _copy_fields(crow: Any, col: Any, values: Any, depth: int, centres: Any, lim
         for r in range(start, ends[i]):
             for k in range(crow[nodes[r]], crow[nodes[r] + 1]):
                 column = local[col[k]]
-                if column >= start:  # an older number is of a field before
+                if column >= start:  # smaller numbers belong to earlier fields
                     own_col[written] = column
                     own_values[written] = values[k]
                     written += 1

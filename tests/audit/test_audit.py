@@ -1,4 +1,4 @@
-"""Receptive fields side by side, the worst case of each node, and the shortest way to another class."""
+"""The worst case of each node, and the shortest way to another class."""
 
 from __future__ import annotations
 
@@ -9,71 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from audit_helpers import build, dense_features, logits_with
 
 from bvat.audit import audit, sample_nodes, smallest_perturbation
-from bvat.audit.fields import _copy_fields, receptive_fields
-from bvat.audit.fragility import Neighbourhoods, local_smoothness
+from bvat.audit.copied_fields import copied_fields
+from bvat.audit.worst_case import RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.models import APPNP, GAT, GCN, MLP, MODELS, SGC, GraphSAGE
-from bvat.perturb.divergence import KL, CleanPrediction
-
-
-def build(kind: Any, graph: Graph, **options: Any) -> Any:
-    """Return a model whose predictions differ from node to node."""
-    generator = torch.Generator().manual_seed(3)
-    model = kind(graph.num_features, graph.num_classes, generator=generator, **options).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(4)
-    return model
-
-
-def dense_features(graph: Graph) -> Tensor:
-    return graph.features.to_dense()
-
-
-def logits_with(model: Any, graph: Graph, r: Tensor) -> Tensor:
-    """Return the logits (N, C) of an ordinary pass over the features X + R, all N x D of them."""
-    with torch.no_grad():
-        return model(replace(graph, features=dense_features(graph) + r))
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_a_node_has_the_logits_of_the_whole_graph_in_its_field(name: str, graph: Graph) -> None:
-    model = build(MODELS[name].load(), graph)
-    with torch.no_grad():
-        whole, projected = model(graph), model.project(graph)
-        order = torch.randperm(graph.num_nodes)
-        seen = 0
-        for fields in receptive_fields(graph, model.depth, order, rows_at_once=50):
-            around = Neighbourhoods(model, fields, projected)
-            assert torch.equal(fields.nodes[fields.rows], fields.centres)
-            assert torch.equal(fields.centres, order[seen : seen + fields.centres.numel()])
-            assert fields.owner.numel() <= 50 or fields.centres.numel() == 1
-            torch.testing.assert_close(around.logits, whole[fields.centres], rtol=1e-4, atol=1e-5)
-            seen += fields.centres.numel()
-    assert seen == graph.num_nodes
-
-
-def test_the_fields_are_the_balls(graph: Graph) -> None:
-    reach = graph.propagation.to_dense() != 0
-    two_hops = (reach.float() @ reach.float()) != 0
-    for fields in receptive_fields(graph, 2, torch.arange(graph.num_nodes)):
-        for place, node in enumerate(fields.centres.tolist()):
-            ball = fields.nodes[fields.owner == place]
-            assert ball.tolist() == torch.nonzero(two_hops[node]).flatten().tolist()
-
-
-def test_the_compiled_walk_agrees_with_python(graph: Graph) -> None:
-    a = graph.propagation
-    arguments = [part.numpy() for part in (a.crow, a.col, a.values)]
-    centres = torch.arange(graph.num_nodes).numpy()
-    for one, two in zip(
-        _copy_fields(*arguments, 2, centres, 90), _copy_fields.python(*arguments, 2, centres, 90), strict=True
-    ):
-        assert one.tolist() == two.tolist()
+from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE
+from bvat.perturb import FastAscent
 
 
 @pytest.mark.parametrize("kind", [GCN, GAT, GraphSAGE, APPNP, SGC, MLP])
@@ -146,20 +90,15 @@ def test_no_random_perturbation_is_shorter_or_worse(graph: Graph) -> None:
 
 def test_many_random_starts_find_hardly_a_larger_lds(graph: Graph) -> None:
     model = build(GCN, graph)
-    (fields,) = receptive_fields(graph, 2, torch.arange(graph.num_nodes))
+    (fields,) = copied_fields(graph, 2, torch.arange(graph.num_nodes))
     with torch.no_grad():
-        around = Neighbourhoods(model, fields, model.project(graph))
-        found = local_smoothness(around, 0.05)
-        divergence, largest = KL(), torch.zeros_like(found)
-        target = CleanPrediction.of(around.logits)
+        one, other = (RecordingProblem.on(model, fields, model.project(graph)) for _ in range(2))
+        found = local_smoothness(one, 0.05)
+        search = FastAscent(0.05, steps=20, warm=False)
         for seed in range(30):
-            generator = torch.Generator().manual_seed(seed)
-            r = around.rows_of_length(torch.randn(around.zeros().shape, generator=generator), 0.05)
-            for _ in range(20):
-                logits, pull = around.linearised_at(r)
-                value, gradient = divergence.value_and_gradient(target, logits)
-                largest = torch.maximum(largest, value)
-                r = around.rows_of_length(pull(gradient), 0.05)
+            start = torch.randn(other.space.shape, generator=torch.Generator().manual_seed(seed))
+            search.ascend(other, search.full_step(other, start).r)
+        largest = other.largest
     assert float((found / largest).median()) > 0.99
     assert float((found / largest).quantile(0.05)) > 0.8
 
