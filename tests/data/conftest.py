@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def real_data() -> Path:
     """The folder of the real raw files."""
     if not _GIVEN:
-        pytest.skip("the raw files are not here: set BVAT_DATA to a folder that holds them")
+        pytest.skip("the raw files are missing: set BVAT_DATA to a folder that contains them")
     return Path(_GIVEN)
 
 
@@ -48,7 +48,7 @@ def cora_text(real_data: Path) -> tuple[bytes, bytes]:
             content, cites = (folders.read_from(folder, f"cora.{end}") for end in ("content", "cites"))
             if content is not None and cites is not None:
                 return content[1], cites[1]
-    pytest.skip("cora.content and cora.cites are not here: they come with `bvat data fetch cora`")
+    pytest.skip("cora.content and cora.cites are missing: get them with `bvat data fetch cora`")
 
 
 class Server:
