@@ -194,5 +194,5 @@ def test_ctrl_c_keeps_what_was_done(graph_file: Path) -> None:
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert b"Traceback" not in err
-    assert b"--resume goes on from there" in err
+    assert b"--resume continues from there" in err
     assert Path("run/seed-0/checkpoint.safetensors").exists()
