@@ -1,4 +1,4 @@
-"""Put the results into the README, between its markers: python docs/readme_results.py"""
+"""Write the results into the README, between its markers: python docs/readme_results.py"""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ METHODS = {"sbvat": "S-BVAT", "obvat": "O-BVAT, 10 steps", "obvat-fast": "O-BVAT
 
 
 def speed(bench: dict) -> str:
-    """Return epochs over a GCN's epoch, and torch_geometric's GCN over ours, as a table."""
+    """Return the ratios of epoch times, to our GCN and to the GCN of torch_geometric, as a table."""
     ratios, datasets = bench["ratios"], list(bench["epoch_ms"])
     rows = [
         (f"{title} / GCN", [ratios["method_over_gcn"][name].get(method) for name in datasets])
@@ -31,7 +31,7 @@ def _number(value: float | None) -> str:
 
 
 def sections() -> dict[str, str]:
-    """Return what belongs between each pair of markers."""
+    """Return the text for each pair of markers."""
     found = {}
     table, bench = ROOT / "results/paper/table2.md", ROOT / "results/bench/bench.json"
     if table.exists():
@@ -42,7 +42,7 @@ def sections() -> dict[str, str]:
 
 
 def with_results(text: str) -> str:
-    """Return the README with the results of today."""
+    """Return the README with the current results."""
     for name, content in sections().items():
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
         before, _, rest = text.partition(start)

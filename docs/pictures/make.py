@@ -17,13 +17,13 @@ COLOURS = ["#0072b2", "#c44e00", "#007a5a", "#a3407f", "#8a6d00", "#56b4e9", "#6
 
 
 def save(figure: plt.Figure, name: str) -> None:
-    """Write a picture that is the same whenever it is drawn."""
+    """Write a picture; the file is the same every time."""
     figure.savefig(HERE / name, bbox_inches="tight", metadata={"Date": None, "Creator": None})
     plt.close(figure)
 
 
 def draw_fields(width: int = 16, height: int = 8) -> None:
-    """Draw a grid, nodes that Algorithm 1 chooses in it, and their receptive fields for two layers."""
+    """Draw a grid, the nodes that Algorithm 1 chooses in it, and their receptive fields for two layers."""
     number = np.arange(width * height).reshape(height, width)
     pairs = np.concatenate([np.stack([number[:, :-1], number[:, 1:]], -1).reshape(-1, 2),
                             np.stack([number[:-1], number[1:]], -1).reshape(-1, 2)])  # fmt: skip
@@ -32,7 +32,7 @@ def draw_fields(width: int = 16, height: int = 8) -> None:
     chosen = DisjointFields(100).choose(graph, 2, torch.Generator().manual_seed(4))
     figure, axes = plt.subplots(figsize=(7.2, 3.4))
     y, x = np.divmod(np.arange(width * height), width)
-    gap = np.full(len(pairs), np.nan)  # one line with gaps is a smaller file than many lines
+    gap = np.full(len(pairs), np.nan)  # one line with gaps makes a smaller file than many lines
     across, up = (np.stack([part[pairs[:, 0]], part[pairs[:, 1]], gap], 1).ravel() for part in (x, y))
     axes.plot(across, up, color="#cccccc", lw=0.8, zorder=1)
     owner = chosen.owner.numpy()
@@ -46,7 +46,7 @@ def draw_fields(width: int = 16, height: int = 8) -> None:
 
 
 def draw_lds() -> None:
-    """Draw mean LDS against epsilon: random changes and the worst ones, without and with O-BVAT."""
+    """Draw the mean LDS against epsilon for random and worst-case changes, without and with O-BVAT."""
     graph = bvat.synthetic_graph(nodes=600, edges=1500, features=300, seed=0)
     lengths = [0.0, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03]
     figure, axes = plt.subplots(figsize=(5.6, 3.6))

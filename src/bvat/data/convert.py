@@ -59,7 +59,7 @@ def from_scipy(
 
     Example:
         >>> import scipy.sparse as sp
-        >>> ring = sp.diags_array([1, 1], offsets=[1, 5], shape=(6, 6))
+        >>> ring = sp.diags_array([1.0, 1.0], offsets=[1, 5], shape=(6, 6))
         >>> bvat.from_scipy(ring, labels=["a", "b"] * 3, train=[0, 1], test=[4, 5])
         Graph('graph', 6 nodes, 6 edges, 6 features, 2 classes, 2/0/2 train/val/test)
     """

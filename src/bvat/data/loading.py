@@ -60,7 +60,7 @@ def load(
         GraphError: a file has an error; the message names the file, line and column, and how to fix it.
 
     Example:
-        >>> load("cora")  # doctest: +SKIP
+        >>> bvat.load("cora")  # doctest: +SKIP
         Graph('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes, 140/500/1000 train/val/test)
     """
     options = readers.ReadOptions(text, train_per_class, val, split_seed)
