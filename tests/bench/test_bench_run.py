@@ -91,6 +91,7 @@ def test_quick_is_points_1_to_3_on_cora_and_pubmed() -> None:
     assert FULL.limit
 
 
+@pytest.mark.slow
 def test_a_cell_runs_in_a_process_of_its_own() -> None:
     source = {"nodes": 400, "edges": 4000, "features": 20_000, "classes": 4}
     settings = Settings(method="vat", space="dense", hidden=8).as_dict()
@@ -107,6 +108,7 @@ def test_a_cell_runs_in_a_process_of_its_own() -> None:
     assert result["sizes"]["features"] == 20_000
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_says_why() -> None:
     settings = Settings(method="gcn").as_dict()
     result = run_cell(Cell("no-such-graph", settings, Effort()))

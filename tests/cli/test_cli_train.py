@@ -40,6 +40,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = bvat(["train", str(graph_file), "--seeds", "2", "--json", *QUICK], capsys)
     result = json.loads(out)
@@ -166,6 +167,7 @@ def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
     seeds = 2
     run = ["train", str(graph_file), "--epochs", "400", "--hidden", "8", "--seeds", str(seeds), "--jobs", "2",
@@ -187,6 +189,7 @@ def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
         assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_done(graph_file: Path) -> None:
     process = start(["train", str(graph_file), "--epochs", "100000", "--hidden", "8", "--out", "run"])
     wait_for("run/seed-0/checkpoint.safetensors", process)

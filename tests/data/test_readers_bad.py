@@ -165,6 +165,7 @@ def test_options_for_a_graph_that_brings_its_own(tmp_path: Path) -> None:
         load("cora", val=3, split_seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quoted", [False, True])
 def test_one_bad_line_in_a_million(tmp_path: Path, quoted: bool) -> None:
     """The line is named exactly, also where quotation marks before it keep the fast path away."""

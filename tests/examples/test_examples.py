@@ -21,6 +21,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", CASES, ids=" ".join)
 def test_example_runs_and_learns(command: tuple[str, ...]) -> None:
     if "pyg" in command[0]:

@@ -73,6 +73,7 @@ def test_a_result_of_another_key_is_not_taken(small: Graph, tmp_path: Path) -> N
     assert shop.result(run(seed=1)) is None
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_numbers(small: Graph, tmp_path: Path) -> None:
     one, two = workshop(tmp_path / "one", small), workshop(tmp_path / "two", small)
     runs = [run(seed=k, method="obvat") for k in range(2)]
@@ -97,6 +98,7 @@ def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> No
     assert curves["off"]["obvat"][10] > curves["off"]["obvat"][0]
 
 
+@pytest.mark.slow
 def test_everything_can_be_asked_for(small_file: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(timing, "ROUNDS", 3)
     request = Request(datasets=[str(small_file)], seeds={"*": 2}, overrides={"epochs": 2})
@@ -128,6 +130,7 @@ def test_requests() -> None:
         reproduce(["fig9"], Request(), Path("nowhere"), 1)
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_repeats_nothing(small_file: Path, tmp_path: Path) -> None:
     command = ["reproduce", "table2", "--datasets", str(small_file), "--seeds", "4", "--epochs", "300"]
     command += ["--methods", "gcn,obvat", "--json"]
