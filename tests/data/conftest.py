@@ -19,7 +19,7 @@ _CACHE = folders.cache_folder()
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of its own for each test, no ``BVAT_DATA``, and no pip."""
+    """Give each test an empty cache, without ``BVAT_DATA`` and pip."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("BVAT_DATA", raising=False)
@@ -58,7 +58,7 @@ class Server:
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.cut: dict[str, int] = {}
-        """How many answers for a name break off in the middle."""
+        """How many answers for a name are cut off in the middle."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The real data sets, where their raw files are at hand."""
+"""The real data sets, if their raw files are available."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_a_wrong_file_in_the_cache_is_fetched_again(cache: Path, server: Any, us
     assert _contents(cache / "planetoid") == TINY
 
 
-# --- the canonical download
+# --- the official download
 
 
 def test_files_are_downloaded_once_and_kept(cache: Path, server: Any, use_registry: Any) -> None:

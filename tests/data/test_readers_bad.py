@@ -1,5 +1,5 @@
-"""The table of bad inputs and the sentence each gets."""
-# ruff: noqa: E501   the table has one row an input
+"""Bad inputs, and the error message for each."""
+# ruff: noqa: E501   the table has one row per input
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_options_for_a_graph_that_brings_its_own(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("quoted", [False, True])
 def test_one_bad_line_in_a_million(tmp_path: Path, quoted: bool) -> None:
-    """The line is named exactly, also where quotation marks before it keep the fast path away."""
+    """The line number is exact, even if quotation marks before it prevent the fast path."""
     lines = ["n1,n2"] * 1_000_000
     if quoted:
         lines[10] = '"n1",n2'

@@ -205,7 +205,7 @@ def test_ids_and_classes_are_any_strings(tmp_path: Path, ids: list[str], data: s
 
 @pytest.mark.parametrize("size", [16, 64])
 def test_pieces_and_blocks_of_any_size(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a piece of the file ends, and where the csv module takes over, makes no difference."""
+    """It does not matter where a chunk of the file ends, or where the csv module takes over."""
     rows = [f"node{k},{'xy'[k % 2]},{k * 0.25}" for k in range(300)]
     rows[200] = '"node200",x,50'
     folder = write(tmp_path / "mine", "id,label,a\n" + "\n".join(rows), "source,target\nnode1,node200\n")
