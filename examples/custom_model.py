@@ -1,4 +1,4 @@
-"""A model of your own: split it into ``project`` (linear in the features) and ``propagate`` (the rest).
+"""Your own model: split it into ``project`` (linear in the features) and ``propagate`` (the rest).
 
 python examples/custom_model.py
 """
@@ -12,7 +12,7 @@ from bvat.graph import GraphInputs
 
 
 class TwoHop(nn.Module):
-    """``logits = Â relu(Â X W0 + X W1) W2``: neighbours and the node itself have maps of their own."""
+    """``logits = Â relu(Â X W0 + X W1) W2``: separate maps for the neighbours and the node itself."""
 
     depth = 2  # a prediction depends on features up to two hops away
 
@@ -22,21 +22,21 @@ class TwoHop(nn.Module):
         self.last = nn.Linear(hidden, classes)
 
     def projection(self) -> Tensor:
-        """Return the map of the features, (D, 2 H): perturbations R act through R times it."""
+        """Return the linear map of the features, (D, 2 H); a perturbation R acts through R times this."""
         return self.first
 
     def draw_masks(self, inputs: GraphInputs, generator: torch.Generator | None = None, **_: bool) -> None:
         """Return the dropout masks of a pass: this model has none."""
 
     def restrict_masks(self, masks: None, inputs: GraphInputs, nodes: Tensor) -> None:
-        """Return the masks of a part of the graph."""
+        """Return the masks for a part of the graph."""
 
     def project(self, inputs: GraphInputs, masks: None = None) -> Tensor:
         """Return X [W0 | W1], (N, 2 H)."""
         return inputs.features @ self.first
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: None = None) -> Tensor:
-        """Turn that into logits (N, C)."""
+        """Return the logits, (N, C)."""
         around, own = projected.chunk(2, dim=1)
         return inputs.propagation @ self.last((inputs.propagation @ around.contiguous() + own).relu())
 

@@ -1,4 +1,4 @@
-"""The calls of scikit-learn: fit, predict, score, save and load, and a small search by hand.
+"""The scikit-learn interface: fit, predict, score, save and load, and a small search for alpha.
 
 python examples/estimator.py
 """
@@ -12,7 +12,7 @@ import bvat
 
 graph = bvat.synthetic_graph(nodes=600, edges=1500, features=300, seed=0)
 
-# which alpha? The labels for validation decide, not those for the test.
+# Choose alpha on the validation nodes, not on the test nodes.
 best = max(
     (bvat.NodeClassifier("sbvat", epochs=60, alpha=alpha, seed=0).fit(graph) for alpha in (0.1, 0.5)),
     key=lambda each: each.score(graph, graph.val),
@@ -21,9 +21,7 @@ print(best)
 
 probabilities = best.predict_proba(graph)  # (N, C)
 unsure = int(probabilities.max(axis=1).argmin())
-print(
-    f"least sure about node {unsure}: {probabilities[unsure].round(2).tolist()} for {best.classes_.tolist()}"
-)
+print(f"least certain: node {unsure}, {probabilities[unsure].round(2).tolist()} for {best.classes_.tolist()}")
 
 path = Path(tempfile.mkdtemp()) / "model.safetensors"
 best.save(path)

@@ -1,4 +1,4 @@
-"""Your own graph as CSV files: write them, train, predict and audit.
+"""Your own graph as CSV files: write the files, train, predict and audit.
 
 python examples/own_csv.py [FOLDER]
 
@@ -26,7 +26,7 @@ TOPICS = {
 
 
 def write_articles(folder: Path, count: int = 240) -> None:
-    """Make nodes.csv (a third of its labels are empty) and edges.csv; ids are titles."""
+    """Write nodes.csv (a third of its labels are empty) and edges.csv; the ids are titles."""
     rng = random.Random(0)
     names = [rng.choice(list(TOPICS)) for _ in range(count)]
     everything = [word for words in TOPICS.values() for word in words]
@@ -54,7 +54,7 @@ classifier = bvat.NodeClassifier("obvat", epochs=100).fit(graph)
 found = audit(classifier.classifier_.models[0], graph)
 weakest = int(found.smallest.argmin())
 print(
-    f"most fragile: {graph.node_names[weakest]}, which a change of {found.smallest[weakest]:.2g} takes from"
+    f"most fragile: {graph.node_names[weakest]}; a change of {found.smallest[weakest]:.2g} turns "
+    f"{classifier.classes_[found.predicted[weakest]]} into {classifier.classes_[found.becomes[weakest]]}"
 )
-print(f"  {classifier.classes_[found.predicted[weakest]]} to {classifier.classes_[found.becomes[weakest]]}")
 print(f"test accuracy {100 * classifier.score(graph):.1f} %")

@@ -1,12 +1,13 @@
 """Virtual adversarial training for graph neural networks.
 
 >>> import bvat
->>> graph = bvat.load("cora")
->>> trained = bvat.train(graph, bvat.preset("cora", "obvat"), seed=0)
->>> trained.selected
-{'epoch': 200, 'val': 81.0, 'test': 83.5}
+>>> graph = bvat.synthetic_graph(nodes=300, edges=900, features=100)  # or bvat.load("cora")
+>>> settings = bvat.Settings(method="obvat", epochs=20)  # or bvat.preset("cora", "obvat")
+>>> trained = bvat.train(graph, settings, seed=0)
+>>> sorted(trained.selected)
+['epoch', 'test', 'val']
 
-Names are imported when they are first used, so that ``import bvat`` and ``bvat --help`` stay fast.
+Names are imported on first use, so that ``import bvat`` and ``bvat --help`` stay fast.
 """
 
 from __future__ import annotations

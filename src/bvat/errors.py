@@ -1,18 +1,18 @@
 """Errors that a user can act on.
 
-Each carries one sentence that names what is wrong and the remedy; the command line prints that sentence
-and exits with code 2. Anything else that escapes is a defect of bvat and keeps its traceback.
+The message of each is one sentence that says what is wrong and how to fix it; the command line prints that
+sentence and exits with code 2. Any other exception is a bug in bvat and keeps its traceback.
 """
 
 from __future__ import annotations
 
 
 class BvatError(Exception):
-    """Base of all errors whose message is meant for the user."""
+    """Base class of all errors whose message is meant for the user."""
 
 
 class GraphError(BvatError, ValueError):
-    """A graph is inconsistent: the message names the fault and its remedy."""
+    """A graph is inconsistent: the message says what is wrong and how to fix it."""
 
 
 class DataError(BvatError):
@@ -20,8 +20,8 @@ class DataError(BvatError):
 
 
 class SettingsError(BvatError, ValueError):
-    """A setting has a value that makes no sense: the message names it and the allowed range."""
+    """A setting has an invalid value: the message names the setting and the allowed values."""
 
 
 class TrainingError(BvatError, RuntimeError):
-    """Training cannot go on (a loss that is not finite, a checkpoint of another run)."""
+    """Training cannot continue: the loss is not finite, or a checkpoint belongs to a different run."""

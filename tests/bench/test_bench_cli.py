@@ -26,6 +26,7 @@ def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
     return int(ended.value.code or 0), out, err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_tiny_plan")
 def test_json_on_stdout_and_progress_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = bvat(["bench", "--quick", "--json", "--out", str(tmp_path)], capsys)
@@ -37,6 +38,7 @@ def test_json_on_stdout_and_progress_on_stderr(tmp_path: Path, capsys: pytest.Ca
     assert "tiny: methods gcn" in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_tiny_plan")
 def test_tables_and_a_folder_of_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "new" / "bench"

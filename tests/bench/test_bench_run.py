@@ -131,6 +131,7 @@ def test_quick_is_cora_and_pubmed_without_growth_and_limit() -> None:
     assert FULL.limit
 
 
+@pytest.mark.slow
 def test_a_cell_runs_in_a_process_of_its_own() -> None:
     source = {"nodes": 400, "edges": 4000, "features": 20_000, "classes": 4}
     settings = Settings(method="vat", space="dense", hidden=8).as_dict()
@@ -147,6 +148,7 @@ def test_a_cell_runs_in_a_process_of_its_own() -> None:
     assert result["sizes"]["features"] == 20_000
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_says_why() -> None:
     settings = Settings(method="gcn").as_dict()
     result = run_cell(Cell("no-such-graph", settings, Budget()))

@@ -201,7 +201,7 @@ def test_ctrl_c_keeps_what_was_done(graph_file: Path, processes: int) -> None:
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert b"Traceback" not in err
-    assert b"--resume goes on from there" in err
+    assert b"--resume continues from there" in err
     stored = json.loads(Path("run/settings.json").read_text())
     state = start_training(load_graph(graph_file), Settings(**stored["settings"]), processes - 1)
     Checkpoint(Path(f"run/seed-{processes - 1}/checkpoint.safetensors")).load(state)

@@ -19,7 +19,7 @@ _CACHE = folders.cache_folder()
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of its own for each test, no ``BVAT_DATA``, and no pip."""
+    """Give each test an empty cache, without ``BVAT_DATA`` and pip."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("BVAT_DATA", raising=False)
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def real_data() -> Path:
     """The folder of the real raw files."""
     if not _GIVEN:
-        pytest.skip("the raw files are not here: set BVAT_DATA to a folder that holds them")
+        pytest.skip("the raw files are missing: set BVAT_DATA to a folder that contains them")
     return Path(_GIVEN)
 
 
@@ -48,7 +48,7 @@ def cora_text(real_data: Path) -> tuple[bytes, bytes]:
             content, cites = (folders.read_from(folder, f"cora.{end}") for end in ("content", "cites"))
             if content is not None and cites is not None:
                 return content[1], cites[1]
-    pytest.skip("cora.content and cora.cites are not here: they come with `bvat data fetch cora`")
+    pytest.skip("cora.content and cora.cites are missing: get them with `bvat data fetch cora`")
 
 
 class Server:
@@ -58,7 +58,7 @@ class Server:
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.cut: dict[str, int] = {}
-        """How many answers for a name break off in the middle."""
+        """How many answers for a name are cut off in the middle."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):

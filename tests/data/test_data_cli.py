@@ -38,19 +38,19 @@ def test_list() -> None:
     rows = _json("list")["datasets"]
     assert [(row["name"], row["nodes"], row["raw_files"]) for row in rows] == [
         ("tiny", 14, "BVAT_DATA"),
-        ("nell", 12, "to be fetched"),
+        ("nell", 12, "not fetched"),
     ]
     table = run.invoke(app, ["list"])
     assert table.exit_code == 0
     assert "tiny" in table.stdout
-    assert "to be fetched" in table.stdout
+    assert "not fetched" in table.stdout
 
 
 def test_list_goes_on_when_a_file_is_wrong(raw: Path) -> None:
     (raw / "ind.tiny.x").write_bytes(b"wrong")
     assert [row["raw_files"] for row in _json("list")["datasets"]] == [
         "wrong file in BVAT_DATA",
-        "to be fetched",
+        "not fetched",
     ]
 
 
@@ -69,9 +69,9 @@ def test_check_agrees() -> None:
     assert len(report["files"]) == 8
     counts = {row["what"]: row for row in report["counts"]}
     assert counts["edges as Table 1 counts"]["found"] == 16.5
-    assert counts["edges as Table 1 counts"]["note"] == "33 entries in the raw neighbour lists, halved"
-    assert counts["different edges"]["found"] == 15
-    assert counts["different edges"]["note"] == "what is left without 2 self-loop and 2 repeated entries"
+    assert counts["edges as Table 1 counts"]["note"] == "half of the 33 entries in the raw neighbour lists"
+    assert counts["distinct edges"]["found"] == 15
+    assert counts["distinct edges"]["note"] == "without 2 self-loop and 2 repeated entries"
     table = run.invoke(app, ["check", "tiny"])
     assert table.exit_code == 0
     assert "33 entries" in table.stdout
@@ -98,7 +98,7 @@ def test_check_of_a_wrong_file(raw: Path) -> None:
     table = run.invoke(app, ["check", "tiny"])
     assert table.exit_code == 1
     assert "WRONG" in table.stdout
-    assert "nothing was counted" in table.stdout
+    assert "the graph was not built" in table.stdout
 
 
 def test_check_of_nell_says_which_labels_validate(raw: Path) -> None:

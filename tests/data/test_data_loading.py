@@ -25,8 +25,8 @@ CHOICES = f"use cora, citeseer, pubmed, nell, or the path of {readers.ACCEPTED}"
         ("no/such/file.npz", "there is no data set or file 'no/such/file.npz': "),
         ("nul\0byte", "there is no data set or file 'nul\\x00byte': "),
         ("x" * 5000, "there is no data set or file 'xxx"),
-        (None, "a data set is given by its name or path, not by None: "),
-        (7, "a data set is given by its name or path, not by 7: "),
+        (None, "a data set must be a name or a path, not None: "),
+        (7, "a data set must be a name or a path, not 7: "),
     ],
 )
 def test_unknown_names(name: Any, message: str) -> None:

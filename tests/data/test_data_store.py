@@ -116,7 +116,7 @@ def test_contents_that_make_no_graph_are_refused(content: bytes, message: str) -
 def test_places_that_cannot_be_written_or_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"does not end in \.npz"):
         save_graph(GRAPH, tmp_path / "g.txt")
-    with pytest.raises(DataError, match="does not exist: make it first"):
+    with pytest.raises(DataError, match="does not exist: create it first"):
         save_graph(GRAPH, tmp_path / "no" / "g.npz")
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(DataError, match="cannot be written"):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -112,10 +112,13 @@ def test_words_show_the_class_and_rows_sum_to_one() -> None:
     assert (blind.col // 10 == graph.labels[blind.rows]).float().mean() < 0.3
 
 
-def test_a_large_graph_takes_seconds() -> None:
-    start = time.perf_counter()
+def test_a_large_graph_never_lists_all_pairs() -> None:
+    """The graph has 5e9 pairs of nodes; memory is for its nodes, words and edges only."""
+    tracemalloc.start()
     graph = synthetic_graph(100_000, 1_000_000, features=500)
-    assert time.perf_counter() - start < 6  # 0.5 s on an idle core
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200e6
     assert graph.num_edges == 1_000_000
 
 
@@ -138,7 +141,7 @@ def test_a_large_graph_takes_seconds() -> None:
         ({"val": 921}, "val is 921: use a whole number from 0 to 920"),
         ({"val": 900, "test": 21}, "test is 21: use a whole number from 0 to 20"),
         ({"seed": -1}, "seed is -1: use a whole number from 0 up"),
-        ({"edges": 125_000, "homophily": 1.0}, "only 124500 such pairs: ask for fewer edges"),
+        ({"edges": 125_000, "homophily": 1.0}, "only 124500 such pairs: use fewer edges"),
         ({"edges": 400_000, "homophily": 0.0}, "only 375000 such pairs"),
     ],
 )

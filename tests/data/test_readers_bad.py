@@ -1,5 +1,5 @@
-"""The table of bad inputs and the sentence each gets."""
-# ruff: noqa: E501   the table has one row an input
+"""Bad inputs, and the error message for each."""
+# ruff: noqa: E501   the table has one row per input
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _sparse(matrix: Any, kind: str = "csr") -> bytes:
 _X = np.eye(5)
 _NUMBER = "write one, remove the column, or use it with --text a"
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("no nodes file", {"nodes": None}, " has no nodes.csv: put it there, with the columns id and label"),
-    ("no edges file", {"edges": None}, " has no edges.csv: put it there, with the columns source and target"),
+    ("no nodes file", {"nodes": None}, " has no nodes.csv: add it, with the columns id and label"),
+    ("no edges file", {"edges": None}, " has no edges.csv: add it, with the columns source and target"),
     ("two nodes files", {"nodes__csv__gz": b""}, " has both nodes.csv and nodes.csv.gz: keep one of them"),
     ("empty file", {"nodes": ""}, "/nodes.csv: the file is empty: its first line must name the columns"),
     ("BOM only", {"nodes": b"\xef\xbb\xbf"}, "/nodes.csv: the file is empty: its first line must name the columns"),
@@ -45,48 +45,48 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("semicolons", {"nodes": "id;label\na;b\n"}, "/nodes.csv: there is no column 'id', only 'id;label' (are they separated by semicolons or tabs? save them with commas): add it to the first line"),
     ("column twice", {"nodes": "id,label,a,a\nn1,x,1,2\n"}, "/nodes.csv, column 'a': two columns have this name: rename or remove one"),
     ("column without name", {"nodes": ",id,label\n0,n1,x\n"}, "/nodes.csv: column 1 has no name: name it in the first line or remove it"),
-    ("too many cells", {"nodes": NODES.replace("n2,dog,2,0", "n2,dog,2,0,7")}, "/nodes.csv, line 3: 5 cells where the first line has 4: add or remove cells, and put cells with commas between quotation marks"),
-    ("too few cells", {"edges": EDGES.replace("n3,n4", "n3")}, "/edges.csv, line 4: 1 cells where the first line has 2: add or remove cells, and put cells with commas between quotation marks"),
+    ("too many cells", {"nodes": NODES.replace("n2,dog,2,0", "n2,dog,2,0,7")}, "/nodes.csv, line 3: 5 cells, but the first line has 4: add or remove cells, and put cells that contain commas in quotation marks"),
+    ("too few cells", {"edges": EDGES.replace("n3,n4", "n3")}, "/edges.csv, line 4: 1 cells, but the first line has 2: add or remove cells, and put cells that contain commas in quotation marks"),
     ("not a number", {"nodes": NODES.replace("n3,cat,0,1", "n3,cat,zero,1")}, f"/nodes.csv, line 4, column 'a': 'zero' is not a number: {_NUMBER}"),
     ("number as of Python", {"nodes": NODES.replace("n3,cat,0,1", "n3,cat,1_0,1")}, f"/nodes.csv, line 4, column 'a': '1_0' is not a number: {_NUMBER}"),
     ("after lines in quotes", {"nodes": 'id,label,a\n"n\n1",x,1\n\nn2,y,?\n'}, f"/nodes.csv, line 5, column 'a': '?' is not a number: {_NUMBER}"),
     ("empty cell", {"nodes": NODES.replace("n2,dog,2,0", "n2,dog,2,")}, "/nodes.csv, line 3, column 'b': the cell is empty: write a number (0 if there is none), or remove the column"),
     ("NaN", {"nodes": NODES.replace("n2,dog,2,0", "n2,dog,nan,0")}, "/nodes.csv, line 3, column 'a': 'nan' is not a finite number: fill it in or remove the row"),
     ("infinite", {"nodes": NODES.replace("n2,dog,2,0", "n2,dog,-inf,0")}, "/nodes.csv, line 3, column 'a': '-inf' is not a finite number: fill it in or remove the row"),
-    ("huge", {"nodes": NODES.replace("n2,dog,2,0", "n2,dog,1e31,0")}, "/nodes.csv, line 3, column 'a': '1e31' is beyond 1e+30: use another unit for the column"),
-    ("id twice", {"nodes": NODES + "n2,cat,1,1\n"}, "/nodes.csv, line 7, column 'id': 'n2' is the id of line 3 too: give each node its own"),
+    ("huge", {"nodes": NODES.replace("n2,dog,2,0", "n2,dog,1e31,0")}, "/nodes.csv, line 3, column 'a': '1e31' exceeds 1e+30: use a different unit for the column"),
+    ("id twice", {"nodes": NODES + "n2,cat,1,1\n"}, "/nodes.csv, line 7, column 'id': 'n2' is already the id of line 3: give each node its own"),
     ("empty id", {"nodes": NODES + ",cat,1,1\n"}, "/nodes.csv, line 7, column 'id': the id is empty: give each node an id"),
-    ("unknown id", {"edges": EDGES + "n5,n9\n"}, "/edges.csv, line 6, column 'target': 'n9' is not an id of nodes.csv: add the node there or remove the edge"),
-    ("spaces around an id", {"edges": EDGES + "n5, n1\n"}, "/edges.csv, line 6, column 'target': ' n1' is an id only without the spaces around it: remove the spaces"),
+    ("unknown id", {"edges": EDGES + "n5,n9\n"}, "/edges.csv, line 6, column 'target': 'n9' is not an id in nodes.csv: add the node there or remove the edge"),
+    ("spaces around an id", {"edges": EDGES + "n5, n1\n"}, "/edges.csv, line 6, column 'target': ' n1' matches an id only without its leading or trailing spaces: remove them"),
     ("negative weight", {"edges": "source,target,weight\nn1,n2,1\nn2,n3,-2\n"}, "/edges.csv, line 3, column 'weight': the weight -2 is negative: use positive weights"),
     ("tiny weight", {"edges": "source,target,weight\nn1,n2,1e-50\n"}, "/edges.csv, line 2, column 'weight': the weight 1e-50 is too small: use a larger unit"),
     ("weight in words", {"edges": "source,target,weight\nn1,n2,heavy\n"}, "/edges.csv, line 2, column 'weight': 'heavy' is not a number: write one, remove the column, or use it with --text weight"),
-    ("bad split word", {"nodes": "id,label,split\nn1,x,train\nn2,y,dev\n"}, "/nodes.csv, line 3, column 'split': 'dev' is no part of a split: write train, val or test, or leave it empty"),
-    ("train without label", {"nodes": "id,label,split\nn1,x,train\nn2,y,train\nn3,,train\n"}, "/nodes.csv, line 4, column 'split': the node is for train but has no label: label it, or leave the cell empty"),
-    ("no train", {"nodes": "id,label,split\nn1,x,val\nn2,y,test\n"}, "/nodes.csv, column 'split': no node is for train: write train beside some labelled nodes"),
+    ("bad split word", {"nodes": "id,label,split\nn1,x,train\nn2,y,dev\n"}, "/nodes.csv, line 3, column 'split': 'dev' is not part of a split: write train, val or test, or leave it empty"),
+    ("train without label", {"nodes": "id,label,split\nn1,x,train\nn2,y,train\nn3,,train\n"}, "/nodes.csv, line 4, column 'split': the node is in train but has no label: label it, or leave the cell empty"),
+    ("no train", {"nodes": "id,label,split\nn1,x,val\nn2,y,test\n"}, "/nodes.csv, column 'split': there are no training nodes: write train for some labelled nodes"),
     ("no labels", {"nodes": "id,label\nn1,\nn2, \n"}, "/nodes.csv, column 'label': no node has a label: label a few nodes of each class"),
-    ("single class", {"nodes": "id,label\nn1,x\nn2,x\nn3,\n"}, "/nodes.csv, column 'label': all labels are 'x', so there is nothing to learn: label nodes of another class too"),
-    ("constant columns", {"nodes": "id,label,a\nn1,x,7\nn2,y,7\n", "edges": "source,target\n"}, "/nodes.csv: every feature column holds the same number in all rows: remove these columns, and features are made from the edges"),
+    ("single class", {"nodes": "id,label\nn1,x\nn2,x\nn3,\n"}, "/nodes.csv, column 'label': all labels are 'x', so there is nothing to learn: also label nodes of another class"),
+    ("constant columns", {"nodes": "id,label,a\nn1,x,7\nn2,y,7\n", "edges": "source,target\n"}, "/nodes.csv: every feature column is constant: remove these columns, and features are made from the edges"),
     ("latin-1", {"nodes": "id,label\nn1,x\nn2,caf\xe9\n".encode("latin-1")}, "/nodes.csv, line 3, byte 7: 0xe9 is not UTF-8: save the file with the encoding UTF-8"),
     ("UTF-16", {"edges": EDGES.encode("utf-16")}, "/edges.csv, line 1, byte 1: 0xff is not UTF-8: save the file with the encoding UTF-8"),
-    ("open quote", {"nodes": 'id,label\nn1,x\n"n2,y\nn3,z\n'}, "/nodes.csv, line 3: unexpected end of data: close the quotation marks, and double those inside a cell"),
-    ("stray quote", {"nodes": 'id,label\nn1,x\n"n2"2,y\n'}, "/nodes.csv, line 3: ',' expected after '\"': close the quotation marks, and double those inside a cell"),
+    ("open quote", {"nodes": 'id,label\nn1,x\n"n2,y\nn3,z\n'}, "/nodes.csv, line 3: unexpected end of data: close the quotation marks, and double the quotation marks inside a cell"),
+    ("stray quote", {"nodes": 'id,label\nn1,x\n"n2"2,y\n'}, "/nodes.csv, line 3: ',' expected after '\"': close the quotation marks, and double the quotation marks inside a cell"),
     ("not gzip", {"nodes": None, "nodes__csv__gz": NODES}, "/nodes.csv.gz cannot be read to its end (Not a gzipped file (b'id')): write or compress it again"),
     ("cut gzip", {"nodes": None, "nodes__csv__gz": gzip.compress(NODES.encode())[:-9]}, "/nodes.csv.gz cannot be read to its end (Compressed file ended before the end-of-stream marker was reached): write or compress it again"),
     ("not parquet", {"nodes": None, "nodes__parquet": b"PAR1 no"}, "/nodes.parquet is not a readable Parquet file (ArrowInvalid): write it again"),
-    ("rows of features", {"features__npz": _sparse(np.eye(4))}, "/features.npz is of shape (4, 4), but there are 5 nodes: give one row a node, in the order of the nodes file"),
+    ("rows of features", {"features__npz": _sparse(np.eye(4))}, "/features.npz has shape (4, 4), but there are 5 nodes: give one row per node, in the order of the nodes file"),
     ("two feature files", {"features__npz": _sparse(_X), "features__mtx": ""}, " has both features.npz and features.mtx: keep one of them"),
-    ("features of no matrix", {"features__npz": _saved(x=_X)}, "/features.npz holds no CSR, CSC or COO matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"),
-    ("features with pickle", {"features__npz": _saved(x=np.array([{}], dtype=object))}, "/features.npz, array 'x': it holds Python objects, which can run programs when read: save it as plain numbers or text"),
+    ("features of no matrix", {"features__npz": _saved(x=_X)}, "/features.npz does not contain a CSR, CSC or COO matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"),
+    ("features with pickle", {"features__npz": _saved(x=np.array([{}], dtype=object))}, "/features.npz, array 'x': it contains Python objects, which can run code when loaded: save it as plain numbers or text"),
     ("NaN in features", {"features__npz": _sparse(np.where(_X > 0, [1, 1, np.nan, 1, 1], 0))}, "/features.npz: the matrix is NaN, infinite or beyond 1e+30 in row 3, column 3: fill it in or rescale it"),
     ("features are text", {"features__npz": "1,2,3"}, "/features.npz is not a readable .npz file (ValueError): save it again"),
-    ("index out of range", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([9]), indptr=np.array([0, 1, 1, 1, 1, 1]))}, "/features.npz: the matrix is broken (a column number is not from 0 to 4): save it again"),
-    ("pointers that fall back", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([1]), indptr=np.array([0, 0, 0, 0, 1, 0]))}, "/features.npz: the matrix is broken (the row pointers do not ascend from 0): save it again"),
-    ("not Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx, line 1: this is not the banner of a general matrix of real or whole numbers: write the file with scipy.io.mmwrite(path, matrix, symmetry='general')"),
-    ("too much announced", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n5 5 99999999999\n1 1 1\n"}, "/features.mtx: 1 entries where 99999999999 are announced: write the file again"),
-    ("no place", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n%\n5 5 2\n1 1 1\n1 6 1\n"}, "/features.mtx, entry 2: 1 6 is no place in a matrix of 5 x 5, counted from 1: correct it"),
+    ("index out of range", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([9]), indptr=np.array([0, 1, 1, 1, 1, 1]))}, "/features.npz: the matrix is invalid (a column index is outside 0 to 4): save it again"),
+    ("pointers that fall back", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([1]), indptr=np.array([0, 0, 0, 0, 1, 0]))}, "/features.npz: the matrix is invalid (the row pointers are not ascending from 0): save it again"),
+    ("not Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx, line 1: this is not the banner of a general real or integer matrix: write the file with scipy.io.mmwrite(path, matrix, symmetry='general')"),
+    ("too much announced", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n5 5 99999999999\n1 1 1\n"}, "/features.mtx: 1 entries, but the header announces 99999999999: write the file again"),
+    ("no place", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n%\n5 5 2\n1 1 1\n1 6 1\n"}, "/features.mtx, entry 2: 1 6 is outside a matrix of 5 x 5, counted from 1: correct it"),
     ("not an entry", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n%\n5 5 2\n1 1 1\n1 2 x\n"}, "/features.mtx, line 5: '1 2 x' is not 3 finite numbers: correct it"),
-    ("no sizes", {"features__mtx": "%%MatrixMarket matrix array real general\n%\n5\n"}, "/features.mtx, line 3: here must be 2 sizes: write the file again"),
+    ("no sizes", {"features__mtx": "%%MatrixMarket matrix array real general\n%\n5\n"}, "/features.mtx, line 3: expected 2 sizes: write the file again"),
 ]  # fmt: skip
 
 
@@ -103,8 +103,8 @@ def test_bad_folders(files: dict[str, Any], message: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("words", "nodes.csv: there is no column 'words' for --text, only 'id', 'label', 'a': name one of these"),
-        ("label", "nodes.csv, column 'label': this column is not a text about the node: name another one with --text"),
+        ("words", "nodes.csv: there is no column 'words' for --text, only 'id', 'label', 'a': choose one of these"),
+        ("label", "nodes.csv, column 'label': this column has a different meaning: choose another one with --text"),
         ("a", "nodes.csv, column 'a': there is no word of two or more letters: use another column with --text"),
     ],
 )  # fmt: skip
@@ -123,18 +123,18 @@ _ADJ |= {"adj_shape": np.array([2, 2])}
     ("arrays", "message"),
     [
         ({}, ": there is no array 'labels': add the class of each node, -1 for unknown"),
-        ({"labels": np.array([0, 1, 2])}, ": labels is of shape (3,), but there are 2 nodes: give one a node"),
-        ({"labels": np.array([0, 0])}, ": all labels are '0', so there is nothing to learn: label nodes of another class too"),
+        ({"labels": np.array([0, 1, 2])}, ": labels has shape (3,), but there are 2 nodes: give one per node"),
+        ({"labels": np.array([0, 0])}, ": all labels are '0', so there is nothing to learn: also label nodes of another class"),
         ({"labels": np.array([-1, -1])}, ": no node has a label: label a few nodes of each class"),
         ({"labels": np.array([0.5, 1])}, ": labels must be whole numbers from 0 up, -1 for unknown: number the classes"),
-        ({"labels": np.array([0, None])}, ", array 'labels': it holds Python objects, which can run programs when read: save it as plain numbers or text"),
-        ({"labels": np.arange(2), "attr_matrix": np.eye(3)}, ": the features are of shape (3, 3), but there are 2 nodes: one row a node is needed"),
-        ({"labels": np.arange(2), "attr_data": np.ones(1)}, ": there is no array 'attr_indices': save it as scipy's CSR matrices are"),
+        ({"labels": np.array([0, None])}, ", array 'labels': it contains Python objects, which can run code when loaded: save it as plain numbers or text"),
+        ({"labels": np.arange(2), "attr_matrix": np.eye(3)}, ": the features have shape (3, 3), but there are 2 nodes: give one row per node"),
+        ({"labels": np.arange(2), "attr_data": np.ones(1)}, ": there is no array 'attr_indices': save the matrix in scipy's CSR format"),
         ({"labels": np.arange(2), "attr_matrix": np.full((2, 1), np.inf)}, ": the feature matrix is NaN, infinite or beyond 1e+30 in row 1, column 1: fill it in or rescale it"),
-        ({"adj_indices": np.array([1, 2])}, ": adj_ is broken (a column number is not from 0 to 1): save it again"),
-        ({"adj_shape": np.array([2, 3])}, ": adj_shape is (2, 3): it must be square, with a row a node"),
+        ({"adj_indices": np.array([1, 2])}, ": adj_ is invalid (a column index is outside 0 to 1): save it again"),
+        ({"adj_shape": np.array([2, 3])}, ": adj_shape is (2, 3): it must be square, with one row per node"),
         ({"adj_data": np.array([1, -1])}, ": adj_data has a weight that is negative, NaN or huge: use positive weights"),
-        ({"adj_data": np.array(["1", "x"])}, ": adj_ is broken (entries must be a flat list of numbers): save it again"),
+        ({"adj_data": np.array(["1", "x"])}, ": adj_ is invalid (entries must be one-dimensional numbers): save it again"),
     ],
 )  # fmt: skip
 def test_bad_benchmark_files(arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -161,19 +161,18 @@ def test_bad_options(options: dict[str, Any], message: str, tmp_path: Path) -> N
 
 
 def test_options_for_a_graph_that_brings_its_own(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingsError, match="cora brings its own split and features: leave out val, split_seed"
-    ):
+    with pytest.raises(SettingsError, match="cora has its own split and features: remove val, split_seed"):
         load("cora", val=3, split_seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quoted", [False, True])
 def test_one_bad_line_in_a_million(tmp_path: Path, quoted: bool) -> None:
-    """The line is named exactly, also where quotation marks before it keep the fast path away."""
+    """The line number is exact, even if quotation marks before it prevent the fast path."""
     lines = ["n1,n2"] * 1_000_000
     if quoted:
         lines[10] = '"n1",n2'
     lines[731_204 - 2] = "n1,n2,n3"
     folder = write(tmp_path / "mine", edges="source,target\n" + "\n".join(lines))
-    with pytest.raises(GraphError, match=r"edges\.csv, line 731204: 3 cells where the first line has 2: "):
+    with pytest.raises(GraphError, match=r"edges\.csv, line 731204: 3 cells, but the first line has 2: "):
         load(folder)

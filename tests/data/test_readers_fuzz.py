@@ -1,4 +1,4 @@
-"""Whatever is in the files: a Graph or a GraphError."""
+"""Whatever the files contain, the result is a Graph or a GraphError."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ edge_file = st.sampled_from(["source,target\n", "source,target,weight\n", ""])
 
 
 def graph_or_error(path: Path, **options: Any) -> None:
-    """Reading gives a graph with one row a node, or a GraphError of one line."""
+    """Reading gives a graph with one row per node, or a GraphError of one line."""
     graph: Graph | GraphError
     try:
         graph = load(path, **options)

@@ -20,7 +20,7 @@ from reader_files import EDGES, NODES, write
 from bvat import Graph
 from bvat.data import load, load_graph, save_graph
 from bvat.data.readers import csv_table, features
-from bvat.data.readers.text import tfidf, word_weights
+from bvat.data.readers.tfidf import tfidf, word_weights
 from bvat.graph.sparse import SparseMatrix
 
 
@@ -46,7 +46,7 @@ def test_a_plain_folder(tmp_path: Path) -> None:
     x = dense(graph).double()
     assert torch.allclose(x.mean(0), torch.zeros(2).double(), atol=1e-6)
     assert torch.allclose(x.std(0, correction=0), torch.full((2,), 0.5).double())  # 1 / number of columns
-    assert "2 feature columns were brought to mean 0 and deviation 1" in graph.notes
+    assert "2 feature columns were scaled to mean 0 and standard deviation 1" in graph.notes
     assert len(graph.train) == 2
     assert len(graph.val) + len(graph.test) == 2
 
@@ -92,7 +92,7 @@ def test_parquet(tmp_path: Path) -> None:
         ({"a": [1, None, 2]}, r"nodes\.parquet, row 2, column 'a': the cell is empty"),
         ({"a": [1, 2, math.nan]}, r"nodes\.parquet, row 3, column 'a': nan is not finite"),
         ({"a": ["1", "2", "3"]}, r"nodes\.parquet, column 'a': string is not a number"),
-        ({"id": [1, 2, 1]}, r"nodes\.parquet, row 3, column 'id': '1' is the id of row 1 too"),
+        ({"id": [1, 2, 1]}, r"nodes\.parquet, row 3, column 'id': '1' is already the id of row 1"),
         ({"label": [[1], [2], [3]]}, r"nodes\.parquet, row 1, column 'label': a list is not a text"),
         ({"label": [b"\xff", b"x", b"y"]}, r"nodes\.parquet, row 1, column 'label': the bytes are not UTF-8"),
     ):
@@ -115,11 +115,11 @@ def test_edges_of_all_kinds(tmp_path: Path) -> None:
     assert graph.num_edges == 1
     assert graph.adjacency.to_dense()[0, 1] == graph.adjacency.to_dense()[1, 0] == 3
     assert {
-        "edges of weight 0, left out: 1",
-        "columns of edges.csv that are not used: since",
-        "edges from a node to itself, left out: 1",
-        "edges given again, of which the largest weight counts: 1",
-        "nodes without an edge, for which their features alone decide: 3",
+        "edges of weight 0 removed: 1",
+        "unused columns of edges.csv: since",
+        "self-loops removed: 1",
+        "duplicate edges merged, keeping the largest weight: 1",
+        "nodes without edges, classified by their features alone: 3",
     } <= set(graph.notes)
     assert load(write(tmp_path / "mine", edges="source,target\n")).num_edges == 0
 
@@ -159,7 +159,7 @@ def test_feature_matrices(kind: str, tmp_path: Path) -> None:
 def test_text(tmp_path: Path) -> None:
     nodes = 'id,label,about,age\n1,x,"The cat, the CAT",3\n2,y,the dog,4\n3,,dog unique,8\n'
     graph = load(write(tmp_path / "mine", nodes, "source,target\n1,2\n"), text="about")
-    assert "the text of column 'about' became 2 words (TF-IDF)" in graph.notes
+    assert "the text in column 'about' was turned into 2 words (TF-IDF)" in graph.notes
     x = dense(graph)
     assert x.shape == (3, 3)
     assert x[:, 1].tolist() == [0, 0.5, 1]  # dog
@@ -176,7 +176,7 @@ def test_without_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
     graph = load(folder)
     assert torch.equal(dense(graph), torch.eye(4))
-    assert "there are no features, so each of the 4 nodes got one of its own (one-hot)" in graph.notes
+    assert "there are no features, so each of the 4 nodes gets its own (one-hot)" in graph.notes
     monkeypatch.setattr(features, "MAX_ONE_HOT", 3)
     graph = load(folder)
     assert dense(graph).argmax(1).tolist() == [2, 1, 1, 0]
@@ -205,7 +205,7 @@ def test_ids_and_classes_are_any_strings(tmp_path: Path, ids: list[str], data: s
 
 @pytest.mark.parametrize("size", [16, 64])
 def test_pieces_and_blocks_of_any_size(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a piece of the file ends, and where the csv module takes over, makes no difference."""
+    """It does not matter where a chunk of the file ends, or where the csv module takes over."""
     rows = [f"node{k},{'xy'[k % 2]},{k * 0.25}" for k in range(300)]
     rows[200] = '"node200",x,50'
     folder = write(tmp_path / "mine", "id,label,a\n" + "\n".join(rows), "source,target\nnode1,node200\n")
@@ -271,7 +271,7 @@ class TestReadingAnotherGraphInTheSameWay:
         ("nodes", "message"),
         [
             (NODES.replace(",b", ",c"), "column 'b': the model was trained with this column: add it"),
-            (NODES.replace("n5,,", "n5,cow,"), "line 6, column 'label': the model knows no class 'cow'"),
+            (NODES.replace("n5,,", "n5,cow,"), "line 6, column 'label': the model does not know class 'cow'"),
         ],
     )
     def test_what_does_not_match_is_refused(self, nodes: str, message: str, tmp_path: Path) -> None:
@@ -281,5 +281,5 @@ class TestReadingAnotherGraphInTheSameWay:
 
     def test_one_hot_features_fit_no_other_graph(self, tmp_path: Path) -> None:
         first = load(write(tmp_path / "one", "id,label\nn1,x\nn2,y\n", "source,target\n"))
-        with pytest.raises(ValueError, match="trained on one feature a node"):
+        with pytest.raises(ValueError, match="trained with one feature per node"):
             load(tmp_path / "one", like=first)

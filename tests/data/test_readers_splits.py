@@ -18,12 +18,12 @@ def test_a_split_column_wins(tmp_path: Path) -> None:
     assert (graph.train.tolist(), graph.val.tolist(), graph.test.tolist()) == ([0, 1], [2], [3])
     assert graph.validation == "given by the split column of nodes.csv"
     assert {
-        "nodes for test without a label, predicted but not measured: 1",
-        "labelled nodes in no split, whose labels are not used: 1",
-        "the split column of nodes.csv is used, not what was asked for",
+        "test nodes without a label, predicted but not evaluated: 1",
+        "labelled nodes outside the split, whose labels are not used: 1",
+        "the split column of nodes.csv is used; split options are ignored",
     } <= set(graph.notes)
     graph = load(write(tmp_path / "mine", "id,label,split\na,x,train\nb,y,test\n", "source,target\n"))
-    assert "no training node has class 'y': it will never be predicted" in graph.notes
+    assert "no training node has class 'y', so it is never predicted" in graph.notes
     graph = load(write(tmp_path / "mine", "id,label,split\na,x,\nb,y,\n", "source,target\n"))
     assert graph.train.tolist() == [0, 1]  # an empty column is no split
 
@@ -57,4 +57,4 @@ def test_split_seeds_differ() -> None:
     one, two = (stratified_split(labels, "ab", ReadOptions(split_seed=k)) for k in (0, 1))
     assert not np.array_equal(one.train, two.train)
     assert len(one.train) == 40
-    assert one.origin == "drawn: 20 a class for training, 80 for validation, seed 0"
+    assert one.origin == "drawn: 20 per class for training, 80 for validation, seed 0"

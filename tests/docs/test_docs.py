@@ -1,4 +1,4 @@
-"""The guide is true: its code and its commands run, its links lead somewhere."""
+"""The code and the commands in the guide run, and its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from typing import Any
 
 import pytest
 
+import bvat
+import bvat.errors
 from bvat.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", *GUIDE]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
+WITHOUT_CODE = {"CONTRIBUTING", "contributing", "reference"}
 BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """Return the python and sh blocks of a page, without those that say that they are not run."""
+    """Return the python and sh blocks of a page, without those marked as not run."""
     found = BLOCK.finditer(page.read_text("utf-8"))
     return [
         (b["kind"], b["code"])
@@ -49,7 +52,7 @@ def test_code_and_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     found = blocks(page)
-    assert found
+    assert bool(found) != (page.stem in WITHOUT_CODE)
     for kind, code in found:
         if kind == "python":
             exec(compile(code, page.name, "exec"), names)
@@ -58,8 +61,9 @@ def test_code_and_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.M
                 run_command(line, monkeypatch)
 
 
-def test_what_the_start_page_says_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table shown there is the one that the example makes."""
+def test_the_start_page_shows_the_table_that_the_example_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     run_command("python examples/own_csv.py articles", monkeypatch)
     shown = re.search(r"```\n(id,label,text\n.*?)```", (ROOT / "docs/index.md").read_text("utf-8"), re.DOTALL)
@@ -67,12 +71,12 @@ def test_what_the_start_page_says_is_written(tmp_path: Path, monkeypatch: pytest
     assert Path("articles/nodes.csv").read_text("utf-8").replace("\r\n", "\n").startswith(shown[1])
 
 
-def test_links_and_pictures_are_there() -> None:
+def test_links_and_pictures_exist() -> None:
     for page in PAGES:
         text = page.read_text("utf-8")
-        for target in re.findall(r"\]\(([^)#]+)\)", text):
-            assert (page.parent / target).is_file(), (page.name, target)
-        for path in re.findall(r"`((?:examples|docs)/[\w./]+)`", text):
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+            assert target.startswith("https://") or (page.parent / target).is_file(), (page.name, target)
+        for path in re.findall(r"`((?:examples|docs)/[\w./]+\.\w+)`", text):
             assert (ROOT / path).is_file(), (page.name, path)
     for picture in (ROOT / "docs/pictures").glob("*.svg"):
         ET.parse(picture)
@@ -82,17 +86,31 @@ def test_links_and_pictures_are_there() -> None:
 def test_the_navigation_names_every_page() -> None:
     named = re.findall(r"^  - .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     assert sorted(named) == [page.name for page in GUIDE]
-    assert len(named) == 4
+    assert len(named) == 7
 
 
-def test_the_extras_named_there_exist() -> None:
+def test_the_reference_lists_every_public_name() -> None:
+    listed = re.findall(
+        r"^::: bvat\.(?:.*\.)?(\w+)$", (ROOT / "docs/reference.md").read_text("utf-8"), re.MULTILINE
+    )
+    errors = {name for name in bvat.__all__ if name.endswith("Error")}  # listed by their module
+    assert set(bvat.__all__) - errors - {"__version__"} <= set(listed)
+    assert errors <= set(dir(bvat.errors))
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.search(rf"^version: {re.escape(bvat.__version__)}$", citation, re.MULTILINE)
+
+
+def test_the_extras_on_the_start_page_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     table = (ROOT / "docs/index.md").read_text("utf-8").split("| extra | for |")[1].split("##")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) <= set(extras)
 
 
-def test_the_readme_shows_the_results_of_today() -> None:
-    """Between its markers stands what the commands gave; python docs/readme_results.py puts it there."""
+def test_the_readme_shows_the_current_results() -> None:
+    """If this fails, run: python docs/readme_results.py"""
     with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
     text = (ROOT / "README.md").read_text("utf-8")
     assert with_results(text) == text

@@ -17,9 +17,11 @@ CASES = [
     ("custom_model.py",),
     ("own_csv.py",),
     ("estimator.py",),
+    ("minimal.py",),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", CASES, ids=" ".join)
 def test_example_runs_and_learns(command: tuple[str, ...]) -> None:
     if "pyg" in command[0]:
@@ -37,6 +39,18 @@ def test_example_runs_and_learns(command: tuple[str, ...]) -> None:
     assert float(accuracy[1]) > 60
 
 
+def test_every_example_is_run() -> None:
+    assert {command[0] for command in CASES} == {path.name for path in EXAMPLES.glob("*.py")}
+
+
 def test_every_example_is_short() -> None:
     for path in EXAMPLES.glob("*.py"):
-        assert len(path.read_text("utf-8").splitlines()) <= 60, path.name
+        longest = 80 if path.name == "minimal.py" else 60
+        assert len(path.read_text("utf-8").splitlines()) <= longest, path.name
+
+
+def test_the_minimal_example_needs_only_torch_and_a_graph() -> None:
+    text = (EXAMPLES / "minimal.py").read_text("utf-8")
+    modules = re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)
+    assert set(modules) == {"sys", "torch", "bvat"}
+    assert set(re.findall(r"bvat\.(\w+)", text)) == {"load", "synthetic_graph", "to_scipy"}

@@ -110,7 +110,7 @@ def bad_graph(kind: str, tmp_path: Path) -> str:
 BAD_GRAPHS = {
     "column missing": "column 'word3': the model was trained with this column: add it",
     "column more": "column 'word99': the model was trained without this column: remove it",
-    "class": "the model knows no class 'golf'",
+    "class": "the model does not know class 'golf'",
     "features": "has 30 features, but the model was trained with 24: give a graph with the same features",
     "class names": "has a class '0', which the model does not know",
     "nothing": "there is no data set or file 'no-such-graph'",

@@ -35,6 +35,7 @@ def test_the_console_is_really_watched(tmp_path: Path) -> None:
     assert any("seen" in line for line in complaints)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["paper", "run"])
 def test_a_page_renders(kind: str, run_folder: Path, tmp_path: Path) -> None:
     path = run_folder / "report.html"

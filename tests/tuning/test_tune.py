@@ -181,6 +181,7 @@ def test_spaces_hold_only_settings(method: str, dataset: str) -> None:
         assert {name.split(".")[0] for name in inside} == set(values)
 
 
+@pytest.mark.slow
 def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--trials", "2", "--seeds", "1", "--finalists", "1", "--check-seeds", "1", "--epochs", "2"]
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""``bvat data``: list, fetch and check the data sets of the paper."""
+"""``bvat data``: list, fetch and check the named data sets."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from bvat.data.check import Report
+    from bvat.data.check import DatasetCheck
     from bvat.data.registry import Dataset
 
 app = typer.Typer(help="List, fetch and check the data sets.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="cora, citeseer, pubmed or nell.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(help="Name of a data set, as shown by bvat data list.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
-    """List the data sets, the counts of Table 1, and what is on this machine already."""
+    """List the data sets, their sizes in Table 1 of the paper, and where their files are."""
     from bvat.data.registry import read_registry
 
     rows = [
@@ -40,7 +42,7 @@ def list_datasets(as_json: Json = False) -> None:
 
 @app.command()
 def fetch(name: Name, as_json: Json = False) -> None:
-    """Get a data set and keep it in the cache, ready to train on."""
+    """Download a data set and cache it, ready for training."""
     from bvat.data.folders import cache_folder
     from bvat.data.loading import find_dataset, prepare
     from bvat.data.sources import obtain
@@ -58,20 +60,20 @@ def fetch(name: Name, as_json: Json = False) -> None:
 
 @app.command()
 def check(name: Name, as_json: Json = False) -> None:
-    """Check the raw files' sha256, and the counts against Table 1; exit code 1 if anything differs."""
+    """Compare the raw files with their sha256 and the counts with Table 1; exit code 1 on a difference."""
     from bvat.data.check import check as run_check
 
-    report = run_check(name)
+    result = run_check(name)
     if as_json:
-        typer.echo(json.dumps(report.as_dict()))
+        typer.echo(json.dumps(result.as_dict()))
     else:
-        _print_report(report)
-    if not report.ok:
+        _print_check(result)
+    if not result.ok:
         raise typer.Exit(1)
 
 
 def _whereabouts(dataset: Dataset) -> str:
-    """Return where the raw files of a data set are, in a word or two."""
+    """Return where the raw files of a data set are, in a few words."""
     from bvat.data.sources import local_files, usable
     from bvat.errors import DataError
 
@@ -80,17 +82,17 @@ def _whereabouts(dataset: Dataset) -> str:
     except DataError:
         return "wrong file in BVAT_DATA"
     if not usable(dataset, found):
-        return "to be fetched"
+        return "not fetched"
     return ", ".join(sorted({hit.source for hit in found.values()}))
 
 
-def _print_report(report: Report) -> None:
+def _print_check(result: DatasetCheck) -> None:
     _print_table(
         ("file", "from", "sha256"),
-        [(file.name, file.source, "ok" if file.ok else "WRONG") for file in report.files],
+        [(file.name, file.source, "ok" if file.ok else "WRONG") for file in result.files],
     )
-    if not report.counts:
-        typer.echo("nothing was counted: replace the wrong files first")
+    if not result.counts:
+        typer.echo("the graph was not built: replace the wrong files first")
         return
     _print_table(
         ("count", "Table 1", "found", "", "note"),
@@ -102,7 +104,7 @@ def _print_report(report: Report) -> None:
                 "" if row.table1 is None else "ok" if row.ok else "DIFFERS",
                 row.note,
             )
-            for row in report.counts
+            for row in result.counts
         ],
         right=("Table 1", "found"),
     )

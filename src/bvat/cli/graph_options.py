@@ -1,4 +1,4 @@
-"""Options of all commands that read a graph, and reading it."""
+"""Options shared by all commands that read a graph."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PANEL = "Your graph"
 Text = Annotated[
     str | None,
     typer.Option(
-        help="column of nodes.csv to turn into words (TF-IDF)", metavar="COLUMN", rich_help_panel=_PANEL
+        help="text column of nodes.csv to turn into TF-IDF features", metavar="COLUMN", rich_help_panel=_PANEL
     ),
 ]
 TrainPerClass = Annotated[
     int | None,
     typer.Option(
-        help="training nodes a class, without a split column (default: 20, at most half of a class)",
+        help="training nodes per class if there is no split column (default: 20, at most half of each class)",
         min=1,
         rich_help_panel=_PANEL,
     ),
@@ -28,14 +28,12 @@ TrainPerClass = Annotated[
 Val = Annotated[
     int | None,
     typer.Option(
-        help="validation nodes, without a split column (default: 500, at most half of what is left)",
+        help="validation nodes if there is no split column (default: 500, at most half of the rest)",
         min=0,
         rich_help_panel=_PANEL,
     ),
 ]
-SplitSeed = Annotated[
-    int, typer.Option(help="seed of the split that is drawn", min=0, rich_help_panel=_PANEL)
-]
+SplitSeed = Annotated[int, typer.Option(help="seed of the drawn split", min=0, rich_help_panel=_PANEL)]
 
 
 def read_graph(
@@ -45,7 +43,7 @@ def read_graph(
     val: int | None = None,
     split_seed: int = 0,
 ) -> Graph:
-    """Return the graph, and print what its reader has to say on standard error."""
+    """Return the graph, and print the notes of its reader to standard error."""
     from bvat.data import load
 
     graph = load(dataset, text=text, train_per_class=train_per_class, val=val, split_seed=split_seed)

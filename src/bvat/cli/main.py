@@ -11,7 +11,7 @@ from bvat._version import __version__
 from bvat.cli import audit, bench, compare, data, predict, reproduce, train, tune
 from bvat.errors import BvatError
 
-# The base of all complaints about arguments; typer exports only this child of it.
+# The base class of all usage errors; typer exports only this subclass of it.
 _UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
@@ -51,11 +51,11 @@ STOPPED = 130
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line: errors that a user can mend become one sentence and exit code 2."""
+    """Run the command line; errors that the user can fix become one sentence and exit code 2."""
     try:
         code = app(arguments, standalone_mode=False, prog_name="bvat")
     except _UsageError as error:
-        if not error.format_message():  # no arguments at all: the help has been shown
+        if not error.format_message():  # no arguments: the help has been shown
             sys.exit(2)
         where = error.ctx.command_path if error.ctx is not None else "bvat"
         _complain(f"{error.format_message().rstrip('.')}. See '{where} --help'.")
@@ -67,18 +67,18 @@ def main(arguments: list[str] | None = None) -> None:
         code = STOPPED
     except BrokenPipeError:
         sys.exit(141)
-    if code == STOPPED:  # typer too turns Ctrl-C into this code
-        _complain(f"stopped{_how_to_go_on(arguments if arguments is not None else sys.argv[1:])}")
+    if code == STOPPED:  # typer also turns Ctrl-C into this code
+        _complain(f"interrupted{_how_to_continue(arguments if arguments is not None else sys.argv[1:])}")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _how_to_go_on(arguments: list[str]) -> str:
-    """Return what to do after Ctrl-C, for the commands that keep what they have finished."""
+def _how_to_continue(arguments: list[str]) -> str:
+    """Return how to continue after Ctrl-C, for the commands that keep finished work."""
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     return {
-        "train": "; what was finished is kept, --resume goes on from there",
-        "tune": "; the same command goes on from the trials that are finished",
-        "reproduce": "; the same command goes on from the runs that are finished",
+        "train": "; finished work is kept, and --resume continues from there",
+        "tune": "; run the same command again to continue after the finished trials",
+        "reproduce": "; run the same command again to continue after the finished runs",
     }.get(command, "")
 
 

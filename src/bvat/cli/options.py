@@ -1,4 +1,4 @@
-"""Options of the command line made from the fields of Settings, so that each is described in one place."""
+"""Command-line options generated from the fields of Settings, so that each is described once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bvat.training.settings import Settings
 
 
 def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command one option a setting; those that were used arrive as the dict ``overrides``.
+    """Add one option per setting to a command, which gets the given ones as the dict ``overrides``.
 
     Args:
-        without: settings for which the command has options or arguments of its own.
+        without: settings for which the command has its own options or arguments.
     """
     chosen = [f for f in fields(Settings) if f.name not in without]
 

@@ -1,4 +1,4 @@
-"""Data: the four data sets of the paper, graphs in files, and synthetic graphs."""
+"""Named data sets, readers for your own files, converters, and synthetic graphs."""
 
 from bvat.data.loading import load, names
 from bvat.data.store import load_graph, save_graph

@@ -22,7 +22,7 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class CountCheck:
-    """One count against Table 1; ``table1`` is None where the paper prints no such number."""
+    """One count compared with Table 1; ``table1`` is None where the paper gives no number."""
 
     what: str
     table1: int | None
@@ -32,8 +32,8 @@ class CountCheck:
 
 
 @dataclass(frozen=True)
-class Report:
-    """The outcome of a check."""
+class DatasetCheck:
+    """The result of checking a data set."""
 
     dataset: str
     files: tuple[FileCheck, ...]
@@ -46,33 +46,33 @@ class Report:
         return all(file.ok for file in self.files) and all(row.ok for row in self.counts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, for JSON."""
+        """Return the result as plain data, ready for JSON."""
         return {"ok": self.ok, **asdict(self)}
 
 
-def check(name: str) -> Report:
-    """Check the raw files of a data set and count what is built from them, fetching it when it is not here.
+def check(name: str) -> DatasetCheck:
+    """Check the raw files of a data set and the counts of its graph, fetching the files if necessary.
 
-    Wrong files in ``$BVAT_DATA`` are listed in the report, and nothing is built from them.
+    If ``$BVAT_DATA`` holds wrong files, these are listed and the graph is not built.
 
     Raises:
-        DataError: the name is unknown, or the files are neither here nor to be had.
+        DataError: the name is unknown, or the files are not on this machine and cannot be fetched.
     """
     dataset = find_dataset(name)
     everything = (*dataset.files, *dataset.optional, *dataset.equivalent)
     states = [status for status, _, _ in inspect(everything)]  # obtain() would raise at the first wrong one
     if any(state.source == "BVAT_DATA" and not state.good for state in states):
-        return Report(dataset.name, _local_checks(states), (), "not read")
+        return DatasetCheck(dataset.name, _local_checks(states), (), "not read")
     found = obtain(dataset)
     graph = build_graph(dataset, found)
-    return Report(dataset.name, _used_checks(found), count(dataset, graph), graph.validation)
+    return DatasetCheck(dataset.name, _used_checks(found), count(dataset, graph), graph.validation)
 
 
 def count(dataset: Dataset, graph: Graph) -> tuple[CountCheck, ...]:
-    """Return the counts of a graph beside those of Table 1.
+    """Compare the counts of a graph with those of Table 1.
 
-    The edges that the paper prints are the entries of the raw neighbour lists, halved: self-loops and
-    repeated entries are among them. The graph holds each edge between two different nodes once.
+    The paper counts edges as half the entries of the raw neighbour lists, including self-loops and repeated
+    entries. The graph stores each edge between two different nodes once.
     """
     paper, repairs = dataset.table1, graph.repairs
     loops, repeated = repairs["self_loops"], repairs["duplicate_edges"]
@@ -84,13 +84,13 @@ def count(dataset: Dataset, graph: Graph) -> tuple[CountCheck, ...]:
             "edges as Table 1 counts",
             paper.edges,
             half,
-            f"{entries:,} entries in the raw neighbour lists, halved",
+            f"half of the {entries:,} entries in the raw neighbour lists",
         ),
         (
-            "different edges",
+            "distinct edges",
             None,
             graph.num_edges,
-            f"what is left without {loops:,} self-loop and {repeated:,} repeated entries",
+            f"without {loops:,} self-loop and {repeated:,} repeated entries",
         ),
         ("features", paper.features, graph.num_features, ""),
         ("classes", paper.classes, graph.num_classes, ""),

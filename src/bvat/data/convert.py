@@ -1,6 +1,6 @@
-"""Graphs from and to PyTorch Geometric, NetworkX and scipy.
+"""Convert graphs from and to PyTorch Geometric, NetworkX and scipy.
 
-These libraries are imported when they are used: ``bvat[pyg]`` and ``bvat[networkx]`` install them.
+The libraries are imported on first use; the extras ``bvat[pyg]`` and ``bvat[networkx]`` install them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def from_scipy(
     val_size: int | None = None,
     split_seed: int = 0,
 ) -> Graph:
-    """Build a graph from matrices, and make what is missing: features from the edges, a random split.
+    """Build a graph from matrices. Missing features are made from the edges, a missing split is drawn.
 
     Args:
-        adjacency: (N, N) scipy matrix or array, repaired as by :meth:`Graph.build`.
+        adjacency: (N, N) scipy matrix or array, repaired as in :meth:`bvat.Graph.build`.
         features: (N, D) scipy matrix, array or tensor; None makes one-hot or degree features.
         labels: (N) class numbers with -1 for unknown, or class names with ``""`` or None for unknown.
         train, val, test: node indices or boolean masks (N); without ``train`` a split is drawn.
@@ -55,7 +55,13 @@ def from_scipy(
         node_names: names of the nodes.
         name: name of the graph.
         normalize: scale each feature row to absolute sum 1.
-        train_per_class, val_size, split_seed: of a drawn split, see :func:`bvat.load`.
+        train_per_class, val_size, split_seed: how to draw the split, see :func:`bvat.load`.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> ring = sp.diags_array([1.0, 1.0], offsets=[1, 5], shape=(6, 6))
+        >>> bvat.from_scipy(ring, labels=["a", "b"] * 3, train=[0, 1], test=[4, 5])
+        Graph('graph', 6 nodes, 6 edges, 6 features, 2 classes, 2/0/2 train/val/test)
     """
     options = ReadOptions(None, train_per_class, val_size, split_seed)
     edges = _square(adjacency)
@@ -90,7 +96,7 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
 
     Args:
         data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask`` a split is drawn.
-        mask: the column to use of masks (N, k).
+        mask: which column to use when the masks are of shape (N, k).
         rest: as for :func:`from_scipy`.
     """
     x, labels, edge_index, weight, split = (
@@ -105,7 +111,7 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
         raise GraphError(f"edge_index names node {bad}, but nodes are 0 to {size - 1}: remove the edge")
     values = np.ones(ends.shape[1]) if weight is None else weight.detach().cpu().numpy().ravel()
     if values.size != ends.shape[1]:
-        raise GraphError(f"there are {values.size} edge weights but {ends.shape[1]} edges: give one an edge")
+        raise GraphError(f"there are {values.size} edge weights but {ends.shape[1]} edges: give one per edge")
     if labels is not None and labels.dim() == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if "train" not in rest and split is not None:
@@ -139,14 +145,14 @@ def to_pyg(graph: Graph) -> Any:
 def from_networkx(
     network: Any, *, label: str = "label", features: str | Sequence[str] | None = None, **rest: Any
 ) -> Graph:
-    """Build a graph from a NetworkX graph, directed or not, whose nodes have attributes.
+    """Build a graph from a NetworkX graph, directed or undirected, with node attributes.
 
     Args:
-        network: nodes with ``label`` (unknown when missing), optionally ``split`` (train, val or test); edges
-            optionally with ``weight``.
+        network: nodes have ``label`` (unknown if missing) and optionally ``split`` (train, val or test);
+            edges optionally have ``weight``.
         label: the attribute that holds the class.
-        features: the attribute that holds a list of numbers (default ``x``), or a list of attributes that
-            hold one number each.
+        features: the attribute that holds a list of numbers (default ``x``), or several attributes that hold
+            one number each.
         rest: as for :func:`from_scipy`.
     """
     nodes = list(network.nodes)
@@ -155,7 +161,7 @@ def from_networkx(
     names = [str(node) for node in nodes]
     if len(set(names)) < len(names):
         raise GraphError(
-            "two nodes have the same name as text: relabel the nodes with networkx.relabel_nodes"
+            "two nodes have the same name when written as text: rename nodes with networkx.relabel_nodes"
         )
     place = {node: k for k, node in enumerate(nodes)}
     ends = [(place[u], place[v], data.get("weight", 1)) for u, v, data in network.edges(data=True)]
@@ -173,7 +179,7 @@ def from_networkx(
 
 
 def to_networkx(graph: Graph, *, features: bool = True) -> Any:
-    """Return a ``networkx.Graph`` with label, split and x (a list, left out without ``features``)."""
+    """Return a ``networkx.Graph`` with the attributes label, split and, if ``features``, x (a list)."""
     try:
         import networkx
     except ImportError:
@@ -201,22 +207,22 @@ def _square(adjacency: Any) -> Any:
         edges = sp.coo_array(adjacency)
     except (ValueError, TypeError) as error:
         raise GraphError(
-            f"the adjacency is no matrix ({error}): give a scipy matrix of shape (N, N)"
+            f"the adjacency is not a matrix ({error}): give a scipy matrix of shape (N, N)"
         ) from None
     if edges.ndim != 2 or edges.shape[0] != edges.shape[1] or not edges.shape[0]:
-        raise GraphError(f"the adjacency is of shape {edges.shape}: it must be square, with a row a node")
+        raise GraphError(f"the adjacency has shape {edges.shape}: it must be square, with one row per node")
     if edges.dtype.kind not in "biuf":
         raise GraphError(f"the adjacency holds {edges.dtype}: use positive weights")
     return edges
 
 
 def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Classes:
-    """Return labels of numbers or names as classes; numbers stay as they are."""
+    """Turn labels, numbers or names, into classes; numbers stay as they are."""
     if labels is None:
-        raise GraphError("there are no labels: give one a node, -1 for unknown")
+        raise GraphError("there are no labels: give one per node, -1 for unknown")
     given = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
     if given.shape != (size,):
-        raise GraphError(f"labels are of shape {given.shape}, but there are {size} nodes: give one a node")
+        raise GraphError(f"labels have shape {given.shape}, but there are {size} nodes: give one per node")
     if given.dtype.kind in "UO":
         if class_names is None:
             return number_classes([_label(value) for value in given])
@@ -234,7 +240,7 @@ def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Class
 
 
 def _label(value: Any) -> str:
-    """Return a class name; nothing, NaN and -1 are unknown."""
+    """Return a class name; None, NaN and -1 are unknown."""
     if value is None or value == UNKNOWN or (isinstance(value, float) and value != value):
         return ""
     return str(value).strip()
@@ -248,27 +254,27 @@ def _matrix(features: Any, size: int, normalize: bool) -> Features:
     try:
         matrix = sp.csr_array(features) if is_sparse(features) else np.array(features, dtype=np.float32)
     except (ValueError, TypeError):
-        raise GraphError("features are not numbers of shape (N, D): give one row of numbers a node") from None
+        raise GraphError("features are not a matrix (N, D): give one row of numbers per node") from None
     if matrix.ndim != 2 or matrix.shape[0] != size or matrix.dtype.kind not in "biuf":
         raise GraphError(
-            f"features are of shape {matrix.shape}, but there are {size} nodes: give one row of "
-            "numbers a node"
+            f"features have shape {matrix.shape}, but there are {size} nodes: give one row of "
+            "numbers per node"
         )
     matrix = finite(matrix, "features", "the matrix")
     return Features(row_normalised(matrix) if normalize else matrix)
 
 
 def _nodes(given: Any, size: int) -> NDArray[np.int64]:
-    """Return a split as node numbers: from numbers, or from N times true or false."""
+    """Return a split as node numbers, given as node numbers or as a mask (N)."""
     nodes = np.asarray(given.cpu() if isinstance(given, torch.Tensor) else given)
     if nodes.dtype == np.bool_:
         if nodes.shape != (size,):
             raise GraphError(
-                f"a mask is of shape {nodes.shape}, but there are {size} nodes: give one value a node"
+                f"a mask has shape {nodes.shape}, but there are {size} nodes: give one value per node"
             )
         return np.flatnonzero(nodes).astype(np.int64)
     if nodes.ndim != 1 or (nodes.size and nodes.dtype.kind not in "iu"):
-        raise GraphError("a split must be a flat list of node numbers, or a mask: give one of these")
+        raise GraphError("a split must be a flat list of node numbers or a mask: give one of these")
     return nodes.astype(np.int64)
 
 
@@ -298,7 +304,7 @@ def _network_split(network: Any, nodes: Sequence[Any]) -> dict[str, list[int]]:
 
 
 def _network_features(network: Any, nodes: Sequence[Any], features: str | Sequence[str] | None) -> Any:
-    """Return (N, D) from one attribute that holds lists, or from several that hold numbers; None without."""
+    """Return (N, D) from one attribute of lists or several of numbers; None without features."""
     if features is None:
         if not any("x" in network.nodes[node] for node in nodes):
             return None
@@ -311,4 +317,6 @@ def _network_features(network: Any, nodes: Sequence[Any], features: str | Sequen
     try:
         return np.array([np.hstack([network.nodes[node][key] for key in keys]) for node in nodes], np.float32)
     except (ValueError, TypeError):
-        raise GraphError(f"attributes {keys} are not numbers of one length: give each node as many") from None
+        raise GraphError(
+            f"attributes {keys} are not numbers, or their lengths differ: give every node the same number"
+        ) from None

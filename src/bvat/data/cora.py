@@ -1,7 +1,7 @@
 """Cora from ``cora.content`` and ``cora.cites``, in the node order of the Planetoid files.
 
-Both sources hold the same papers, words and citations, but number the papers differently, and the public
-split is given by Planetoid's numbers. ``cora_order.txt`` lists the paper ids in Planetoid's order; with it
+Both sources contain the same papers, words and citations but number the papers differently, and the public
+split refers to Planetoid's numbers. ``cora_order.txt`` lists the paper ids in Planetoid's order; with it,
 the two sources give exactly the same graph.
 """
 
@@ -44,9 +44,10 @@ def read_cora(
         content: lines of paper id, word indicators and class, separated by tabs.
         cites: lines of cited paper id and citing paper id.
         class_names: the classes in Planetoid's order.
-        order: paper ids in the wanted node order; Planetoid's when left out.
+        order: paper ids in the desired node order (default: Planetoid's).
         name: name of the graph.
-        train, test: how many nodes train (the first) and test (the last); the next 500 after train validate.
+        train, test: number of training nodes (the first) and test nodes (the last); the 500 nodes after the
+            training nodes are for validation.
     """
     order = paper_ids() if order is None else order
     rows = [line.split(b"\t") for line in content.splitlines()]
@@ -68,7 +69,7 @@ def read_cora(
     features[place] = indicators
     if len(np.unique(place)) != len(order) or ends.ndim != 2 or ends.shape[1] != 2:
         raise DataError(
-            "cora.content does not list each paper once, or cora.cites is cut: get the original files"
+            "cora.content does not list each paper once, or cora.cites is truncated: get the original files"
         )
     # Planetoid lists each citation at both of its ends.
     both = np.concatenate([ends, ends[:, ::-1]])

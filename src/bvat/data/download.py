@@ -1,4 +1,4 @@
-"""Fetch bytes over HTTP: short time-outs, a bound on the length, a progress bar when someone is watching."""
+"""Download over HTTP with short time-outs, a size limit, and a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 TIMEOUT = 5.0
-"""Seconds to wait for a connection and between two pieces of a file."""
+"""Seconds to wait for the connection and for each chunk."""
 _PIECE = 1 << 16
 
 
@@ -19,9 +19,13 @@ class Unreachable(Exception):
     """A file could not be fetched; the message says from where and why."""
 
 
+class Interrupted(Unreachable):
+    """The connection was lost before the whole file had arrived."""
+
+
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error if that is a terminal; call what is yielded with each count of bytes."""
+    """Show a progress bar on standard error if it is a terminal; yield a function that takes byte counts."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return
@@ -35,15 +39,15 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def download(url: str, *, size: int | None, limit: int) -> bytes:
-    """Return what a URL holds.
+    """Return the content of a URL.
 
     Args:
-        url: http or https; redirects are followed, proxies of the environment are used.
-        size: the length it should have, for the bar and to notice a connection that broke off.
+        url: http or https; redirects are followed, and proxies from the environment are used.
+        size: the expected length, for the progress bar and to detect an interrupted connection.
         limit: refuse to read more bytes than this.
 
     Raises:
-        Unreachable: no connection, an HTTP error, or not all (or too many) of the bytes came.
+        Unreachable: there is no connection, an HTTP error, or the wrong number of bytes.
     """
     host = urlsplit(url).netloc
     pieces: list[bytes] = []
@@ -58,7 +62,7 @@ def download(url: str, *, size: int | None, limit: int) -> bytes:
             while piece := answer.read(_PIECE):
                 count += len(piece)
                 if count > limit:
-                    raise Unreachable(f"{host}: the file is longer than it should be")
+                    raise Unreachable(f"{host}: the file is longer than expected")
                 pieces.append(piece)
                 advance(len(piece))
     except urllib.error.HTTPError as fault:
@@ -69,5 +73,5 @@ def download(url: str, *, size: int | None, limit: int) -> bytes:
     except (OSError, http.client.HTTPException) as fault:
         raise Unreachable(f"{host}: {str(fault) or type(fault).__name__}") from None
     if expected is not None and count != expected:
-        raise Unreachable(f"{host}: the connection broke off after {count} of {expected} bytes")
+        raise Interrupted(f"{host}: the connection was lost after {count} of {expected} bytes")
     return b"".join(pieces)

@@ -1,4 +1,4 @@
-"""Files that are either written whole or not at all."""
+"""Write files atomically: completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Write ``content`` to a temporary file beside ``path``, then move it into place.
 
-    Whoever reads ``path`` sees the old content or the new, whatever happens in between.
+    A reader of ``path`` sees either the old content or the new, even after a crash.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             os.fsync(file.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)  # mkstemp makes files private
+        Path(name).chmod(0o666 & ~mask)  # mkstemp creates private files
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

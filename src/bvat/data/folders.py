@@ -1,4 +1,4 @@
-"""The two folders raw files are looked for in, and writing to the cache without leaving half a file."""
+"""The folders that are searched for raw files, ``$BVAT_DATA`` and the cache, and writing to the cache."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bvat.data.files import write_atomic
 from bvat.errors import DataError
 
 SUBFOLDERS = ("", "planetoid", "nell")
-"""Where in ``$BVAT_DATA`` and in the cache a raw file may lie."""
+"""Subfolders of ``$BVAT_DATA`` and of the cache that may contain raw files."""
 
 
 def given_folder() -> Path | None:
-    """Return the folder that ``$BVAT_DATA`` names, None when it is not set."""
+    """Return the folder given by ``$BVAT_DATA``, or None if it is not set."""
     value = os.environ.get("BVAT_DATA", "")
     if not value:
         return None
@@ -28,9 +28,9 @@ def given_folder() -> Path | None:
 
 
 def cache_folder() -> Path | None:
-    """Return ``$XDG_CACHE_HOME/bvat`` (default ``~/.cache/bvat``), None when there is no home folder.
+    """Return ``$XDG_CACHE_HOME/bvat`` (default ``~/.cache/bvat``), or None without a home folder.
 
-    The folder need not exist. A relative ``$XDG_CACHE_HOME`` is ignored, as the XDG specification asks.
+    The folder need not exist. A relative ``$XDG_CACHE_HOME`` is ignored, as the XDG specification requires.
     """
     value = os.environ.get("XDG_CACHE_HOME", "")
     if value and Path(value).is_absolute():
@@ -42,7 +42,7 @@ def cache_folder() -> Path | None:
 
 
 def read_from(folder: Path, name: str) -> tuple[Path, bytes] | None:
-    """Return path and contents of a raw file in ``folder`` or its subfolders; None when it is not there."""
+    """Return the path and content of a raw file in ``folder`` or its subfolders, or None if there is none."""
     for sub in SUBFOLDERS:
         path = folder / sub / name
         try:
@@ -50,14 +50,12 @@ def read_from(folder: Path, name: str) -> tuple[Path, bytes] | None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as fault:
-            raise DataError(
-                f"{path} cannot be read ({fault.strerror}): make it a file that can be read"
-            ) from None
+            raise DataError(f"{path} cannot be read ({fault.strerror}): make it a readable file") from None
     return None
 
 
 def keep(relative: str, content: bytes) -> None:
-    """Put a file into the cache; where that cannot be done say so once and go on without."""
+    """Write a file to the cache; if that is not possible, warn once and continue."""
     folder = cache_folder()
     try:
         if folder is None:
@@ -70,8 +68,8 @@ def keep(relative: str, content: bytes) -> None:
 @cache
 def _warn_once(folder: str, reason: str) -> None:
     warnings.warn(
-        f"the cache {folder} cannot be written ({reason}), so data is prepared anew each time: "
-        "set XDG_CACHE_HOME to a folder that can be written",
+        f"the cache {folder} cannot be written ({reason}), so data is prepared again each time: "
+        "set XDG_CACHE_HOME to a writable folder",
         RuntimeWarning,
         stacklevel=3,
     )

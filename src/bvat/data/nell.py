@@ -1,10 +1,10 @@
-"""NELL (Carlson et al. 2010) as Yang et al. prepared it: a knowledge graph with one labelled entity a class.
+"""NELL (Carlson et al. 2010), prepared by Yang et al.: a knowledge graph, one labelled entity per class.
 
-65,755 nodes, of which 9,891 are entities with 5,414 features. The others are relations: no file describes
-them, and each gets a feature column of its own, so that X is 65,755 x 61,278 and must stay sparse.
+Of its 65,755 nodes, 9,891 are entities with 5,414 features. The others are relations without features in the
+files; each gets its own feature column, so that X is 65,755 x 61,278 and must stay sparse.
 
-Of the 210 label columns 105 are used. The classes kept are the columns that have a training node, in
-ascending order; a class is named by the number of its column. A label outside them counts as unknown.
+Of the 210 label columns, 105 are used: those with a training node, in ascending order. A class is named after
+the number of its column, and labels outside these columns count as unknown.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RECOVERED_FILE = "nell.0.001.recovered_labels.npz"
 
 
 def read_nell(files: Mapping[str, bytes], prefix: str, *, name: str = "nell") -> Graph:
-    """Build NELL from the contents of its raw files.
+    """Build NELL from the content of its raw files.
 
-    Validation nodes are, as in Kipf's loader, the 500 rows after the training nodes when ``ally`` holds their
-    labels; otherwise the ``val500`` of the recovered labels; otherwise there are none. The test nodes never
-    validate. ``Graph.validation`` says which it was.
+    As in Kipf's loader, the validation nodes are the 500 rows after the training nodes if ``ally`` contains
+    their labels; otherwise they are ``val500`` of the recovered labels; otherwise there are none. Test nodes
+    are never used for validation. ``Graph.validation`` records which case applies.
     """
     parts = read_parts(files, prefix)
     columns = labels_of(parts.onehot)
@@ -63,7 +63,7 @@ def read_nell(files: Mapping[str, bytes], prefix: str, *, name: str = "nell") ->
 
 
 def with_own_columns(features: Any, bare: NDArray[np.bool_]) -> Any:
-    """Give each bare node a feature column of its own, in ascending order of the nodes.
+    """Give each node without features its own feature column, in ascending order of the nodes.
 
     Shapes: features CSR (N, D), bare bool (N) with M true; result CSR (N, D + M).
     """
@@ -76,13 +76,13 @@ def with_own_columns(features: Any, bare: NDArray[np.bool_]) -> Any:
 
 def compress(columns: IntArray, used: IntArray, width: int) -> IntArray:
     """Renumber the used label columns from 0; all others become -1. Shapes: columns, result int64 (N)."""
-    number = np.full(width + 1, UNKNOWN, dtype=np.int64)  # the last entry answers to column -1
+    number = np.full(width + 1, UNKNOWN, dtype=np.int64)  # the last entry is for column -1
     number[used] = np.arange(len(used))
     return number[columns]
 
 
 def read_recovered(content: bytes, columns: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the recovered label columns (N), -1 for unknown, and the nodes to validate on."""
+    """Return the recovered label columns (N), -1 for unknown, and the validation nodes."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             labels, val = stored["label"].astype(np.int64), stored["val500"].astype(np.int64)
@@ -90,5 +90,5 @@ def read_recovered(content: bytes, columns: IntArray) -> tuple[IntArray, IntArra
         raise DataError(f"{RECOVERED_FILE} cannot be read ({type(fault).__name__}): get it again") from None
     known = columns != UNKNOWN
     if labels.shape != columns.shape or (labels[known] != columns[known]).any() or known[val].any():
-        raise DataError(f"{RECOVERED_FILE} contradicts the labels of train and test: get it again")
+        raise DataError(f"{RECOVERED_FILE} contradicts the training and test labels: get it again")
     return labels, np.sort(val)

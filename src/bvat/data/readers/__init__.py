@@ -1,4 +1,4 @@
-"""Readers of users' own files: :func:`read` looks at the path and hands it to the reader of its format."""
+"""Readers for users' own files; :func:`read` picks the reader for the format of a path."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ ACCEPTED = (
     "an .npz file written by bvat.data.save_graph, an .npz file of a graph benchmark, or a folder with "
     "nodes.csv and edges.csv"
 )
-"""What paths are accepted, for messages."""
+"""The accepted paths, for error messages."""
 
 
 def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph in a file or folder.
 
     Args:
-        path: what there is.
+        path: a file or folder.
         options: text column and split.
-        like: ``graph.recipe`` of the graph a model was trained on, to get the same features and classes.
+        like: ``graph.recipe`` of the graph that a model was trained on, to get the same features and classes.
 
     Raises:
-        DataError: no reader knows the format.
-        GraphError: something in it is wrong; the message says where and what to do.
+        DataError: the format is unknown.
+        GraphError: the content is invalid; the message says where, and how to fix it.
     """
     chosen = options or ReadOptions()
     if path.is_dir() and is_graph_folder(path):
@@ -43,5 +43,5 @@ def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any]
             return read_benchmark(path, chosen)
         chosen.refuse(str(path))
         return load_graph(path)
-    hint = f" (the folder {path.parent} can)" if path.is_file() and is_graph_folder(path.parent) else ""
+    hint = f" (but the folder {path.parent} can)" if path.is_file() and is_graph_folder(path.parent) else ""
     raise DataError(f"{path} cannot be read as a graph{hint}: give {ACCEPTED}")

@@ -1,4 +1,4 @@
-"""From labels by name, edges, features and a split to a :class:`Graph`: what all readers end with."""
+"""Build a :class:`Graph` from labels, edges, features and a split: the last step of all readers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Classes:
-    """Labels as numbers and the names of the classes; labels int64 (N), -1 for unknown."""
+    """Class numbers and names; labels int64 (N), -1 for unknown."""
 
     labels: IntArray
     names: tuple[str, ...]
 
 
 def number_classes(labels: Sequence[str]) -> Classes:
-    """Number class names in sorted order, whole numbers by size; an empty name is an unknown label."""
+    """Number the classes in sorted order, integers by value; an empty name means an unknown label."""
     names = sorted({label for label in labels if label})
     if all(name.isascii() and name.isdigit() and len(name) < 19 for name in names):
         names.sort(key=lambda name: (int(name), name))
@@ -38,13 +38,13 @@ def number_classes(labels: Sequence[str]) -> Classes:
 
 
 def require_classes(classes: Classes, where: str) -> None:
-    """Raise GraphError unless there are two classes to tell apart."""
+    """Raise GraphError unless there are at least two classes."""
     if not classes.names:
         raise GraphError(f"{where}: no node has a label: label a few nodes of each class")
     if len(classes.names) == 1:
         raise GraphError(
-            f"{where}: all labels are {classes.names[0]!r}, so there is nothing to learn: label nodes of "
-            "another class too"
+            f"{where}: all labels are {classes.names[0]!r}, so there is nothing to learn: also label nodes "
+            "of another class"
         )
 
 
@@ -60,18 +60,18 @@ def assemble(
     notes: Sequence[str] = (),
     like: Mapping[str, Any] | None = None,
 ) -> Graph:
-    """Build the graph, with features of the edges and a drawn split where these are not given.
+    """Build the graph; make features from the edges and draw a split if these are not given.
 
     Args:
-        name: what results call the graph.
+        name: name of the graph.
         classes: labels and class names.
-        edges: (N, N) scipy matrix, of any direction, with duplicates and self-loops.
+        edges: (N, N) scipy matrix; may be directed, with duplicates and self-loops.
         features: None to make them from the edges.
-        split: None to draw it.
-        options: about the split.
+        split: None to draw one.
+        options: how to draw the split.
         node_names: N names.
-        notes: what the reader has to say.
-        like: the recipe of the graph whose features these must match.
+        notes: notes of the reader, for the user.
+        like: the recipe of the graph whose features must be matched.
     """
     adjacency, repairs = symmetric_adjacency(edges)
     made = features or edge_features(adjacency, like)
@@ -98,21 +98,21 @@ def assemble(
 def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str]:
     notes = []
     if repairs["self_loops"]:
-        notes.append(f"edges from a node to itself, left out: {repairs['self_loops']:,}")
+        notes.append(f"self-loops removed: {repairs['self_loops']:,}")
     if repairs["duplicate_edges"]:
-        notes.append(f"edges given again, of which the largest weight counts: {repairs['duplicate_edges']:,}")
+        notes.append(f"duplicate edges merged, keeping the largest weight: {repairs['duplicate_edges']:,}")
     isolated = int((torch.diff(adjacency.crow) == 0).sum())
     if isolated:
-        notes.append(f"nodes without an edge, for which their features alone decide: {isolated:,}")
+        notes.append(f"nodes without edges, classified by their features alone: {isolated:,}")
     return notes
 
 
 def _absent(classes: Classes, split: Split) -> list[str]:
-    """Name the classes that cannot be learned because no training node has them."""
-    train = split.train[(split.train >= 0) & (split.train < classes.labels.size)]  # Graph refuses the others
+    """Name the classes that cannot be learned because they have no training node."""
+    train = split.train[(split.train >= 0) & (split.train < classes.labels.size)]  # Graph rejects the others
     trained = set(classes.labels[train].tolist())
     missing = [name for k, name in enumerate(classes.names) if k not in trained]
     if not missing:
         return []
     shown = ", ".join(repr(name) for name in missing[:5]) + (" ..." if len(missing) > 5 else "")
-    return [f"no training node has class {shown}: it will never be predicted"]
+    return [f"no training node has class {shown}, so it is never predicted"]

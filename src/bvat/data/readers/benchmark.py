@@ -1,4 +1,4 @@
-"""The ``.npz`` format of the common graph benchmarks, read without pickle."""
+"""Read the ``.npz`` format of the common graph benchmarks, without pickle."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bvat.graph import UNKNOWN, Graph
 
 _OPTIONAL = ("node_names", "attr_names", "class_names", "metadata", "attr_text", "idx_to_node", "idx_to_attr",
              "idx_to_class")  # fmt: skip
-"""Arrays that some files store as Python objects; the graph is whole without them."""
+"""Arrays that some files store as Python objects, and that the graph does not need."""
 
 
 def read_benchmark(path: Path, options: ReadOptions) -> Graph:
     """Return the graph of a file with ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``.
 
-    These are A as CSR. Features are ``attr_data``, ... (X as CSR) or ``attr_matrix`` (N, D), or without these
-    made from the edges; ``labels`` (N) are whole numbers, -1 for unknown, or text. The split is drawn.
+    These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
+    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. The split is drawn.
 
     Raises:
-        GraphError: an array is missing, broken, or would need pickle.
+        GraphError: an array is missing or invalid, or needs pickle.
     """
     if options.text is not None:
         raise GraphError(f"{path} has no columns: leave out --text, or use a folder with nodes.csv")
@@ -34,7 +34,7 @@ def read_benchmark(path: Path, options: ReadOptions) -> Graph:
     edges = csr_of(arrays, path, "adj_")
     size = edges.shape[0]
     if edges.shape[1] != size or not size:
-        raise GraphError(f"{path}: adj_shape is {edges.shape}: it must be square, with a row a node")
+        raise GraphError(f"{path}: adj_shape is {edges.shape}: it must be square, with one row per node")
     if not (np.isfinite(edges.data) & (edges.data >= 0) & (edges.data < 1e30)).all():
         raise GraphError(f"{path}: adj_data has a weight that is negative, NaN or huge: use positive weights")
     edges.data[edges.data < 1e-30] = 0
@@ -55,15 +55,15 @@ def _features(arrays: dict[str, Any], size: int, path: Path) -> Features | None:
     if "attr_matrix" in arrays:
         matrix = arrays["attr_matrix"]
         if matrix.dtype.kind not in "biuf":
-            raise GraphError(f"{path}: attr_matrix holds no numbers: save it as numbers")
+            raise GraphError(f"{path}: attr_matrix is not numeric: save it as numbers")
     elif "attr_data" in arrays:
         matrix = csr_of(arrays, path, "attr_")
     else:
         return None
     if matrix.ndim != 2 or matrix.shape[0] != size or matrix.shape[1] == 0:
         raise GraphError(
-            f"{path}: the features are of shape {matrix.shape}, but there are {size} nodes: "
-            "one row a node is needed"
+            f"{path}: the features have shape {matrix.shape}, but there are {size} nodes: "
+            "give one row per node"
         )
     return matrix_features(finite(matrix, path, "the feature matrix"))
 
@@ -74,7 +74,7 @@ def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
         raise GraphError(f"{path}: there is no array 'labels': add the class of each node, -1 for unknown")
     if labels.shape != (size,):
         raise GraphError(
-            f"{path}: labels is of shape {labels.shape}, but there are {size} nodes: give one a node"
+            f"{path}: labels has shape {labels.shape}, but there are {size} nodes: give one per node"
         )
     if labels.dtype.kind == "U":
         return number_classes([str(label).strip() for label in labels])
@@ -91,7 +91,7 @@ def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
 
 
 def _names(arrays: dict[str, Any], key: str, size: int) -> tuple[str, ...] | None:
-    """Return stored names when they are text and of the right number."""
+    """Return the stored names if they are text and their number is right."""
     names = arrays.get(key)
     if names is None or names.dtype.kind != "U" or names.shape != (size,):
         return None

@@ -1,9 +1,9 @@
 """CSV files, plain or compressed with gzip.
 
-A piece of the file without quotation marks is cut at commas and line ends, all at once; from the first piece
-that is not so simple (or not right) on, the csv module reads. Cells are converted column by column. A block
-that fails is looked at again cell by cell, and the line of a row is found by reading the file once more:
-exact messages cost nothing as long as there is nothing to say.
+Chunks without quotation marks are split at commas and line ends in one go; from the first chunk that is more
+complicated (or wrong), the csv module takes over. Cells are converted column by column. Only if a block fails
+is it examined cell by cell, and the line number of a row is found by reading the file again: exact error
+messages cost nothing for files without errors.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from bvat.data.readers.table import LARGEST, Block, fault, number_problem
 from bvat.errors import GraphError
 
 _BYTES = 2**20
-"""Size of a piece."""
+"""Size of a chunk."""
 _CELLS, _ROWS = 2**14, 2**9
-"""Cells in a block of the csv module, and rows at least: small blocks stay in the processor's cache."""
+"""Cells per block read by the csv module, and its minimum of rows: small blocks stay in the CPU cache."""
 
 Columns = Sequence[Sequence[str]]
 
@@ -43,7 +43,7 @@ class CsvTable:
         self.names = tuple(name.strip() for name in header)
 
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
-        """Yield the rows of the named columns; GraphError at a row that cannot be read."""
+        """Yield the rows of the named columns; raise GraphError at a row that cannot be read."""
         start = 0
         text_at = [(name, self.names.index(name)) for name in texts]
         number_at = [self.names.index(name) for name in numbers]
@@ -58,7 +58,7 @@ class CsvTable:
             start += len(columns[0])
 
     def _columns(self) -> Iterator[Columns]:
-        """Yield some rows at a time, as columns."""
+        """Yield blocks of rows, as columns."""
         width = len(self.names)
         start = yield from self._plain_columns()
         if start is not None:
@@ -69,14 +69,14 @@ class CsvTable:
                 start += len(rows)
 
     def _plain_columns(self) -> Generator[Columns, None, int | None]:
-        """Yield rows as long as they are plain; return how many when that ends before the file does."""
+        """Yield rows as long as they are simple; return their number if the file continues, else None."""
         width, done, rest, header = len(self.names), 0, b"", True
-        unreadable = (OSError, EOFError, zlib.error)  # the csv module will meet it too, and say so
+        unreadable = (OSError, EOFError, zlib.error)  # the csv module fails too, and reports it
         with self._open() as file, suppress(*unreadable):
             while True:
-                piece = file.buffer.read(_BYTES)
-                rest += piece
-                end = rest.rfind(b"\n") + 1 if piece else len(rest)
+                chunk = file.buffer.read(_BYTES)
+                rest += chunk
+                end = rest.rfind(b"\n") + 1 if chunk else len(rest)
                 whole, rest = rest[:end], rest[end:]
                 if whole:
                     columns = _cut(whole if whole.endswith(b"\n") else whole + b"\n", width)
@@ -87,16 +87,16 @@ class CsvTable:
                     if columns[0]:
                         yield columns
                     done += len(columns[0])
-                if not piece:
+                if not chunk:
                     return None
         return done
 
     def place(self, row: int) -> str:
-        """Return the line in which a row starts; a row may have several when a quoted cell has."""
+        """Return the line in which a row starts; a row with a quoted line break spans several lines."""
         return f"line {self._line(row + 1)}"
 
     def _line(self, wanted: int) -> int:
-        """Return the line of a record, counted from 0 with the header, or of the one that cannot be read."""
+        """Return the line of a record (the header is record 0), or of the first that cannot be read."""
         with self._open() as file:
             reader = csv.reader(file, strict=True)
             before = 0
@@ -117,7 +117,7 @@ class CsvTable:
             raise GraphError(f"{self.path} cannot be read ({error.strerror}): check the file") from None
 
     def _blocks_of(self, size: int, skip: int = 0) -> Iterator[list[list[str]]]:
-        """Yield the records, ``size`` at a time and without blank lines."""
+        """Yield the records, ``size`` at a time, skipping blank lines."""
         with self._open() as file:
             records = filter(None, csv.reader(file, strict=True))
             try:
@@ -127,7 +127,7 @@ class CsvTable:
             except csv.Error as error:
                 raise GraphError(
                     f"{self.path}, line {self._line(sys.maxsize)}: {error}: close the quotation marks, and "
-                    "double those inside a cell"
+                    "double the quotation marks inside a cell"
                 ) from None
             except UnicodeDecodeError:
                 self._refuse_encoding()
@@ -138,7 +138,7 @@ class CsvTable:
 
     def _refuse_encoding(self) -> NoReturn:
         """Find the first byte that is not UTF-8."""
-        with self._open() as file, suppress(OSError, EOFError, zlib.error):  # cut off after the bad byte
+        with self._open() as file, suppress(OSError, EOFError, zlib.error):  # truncated after the bad byte
             for number, line in enumerate(file.buffer, 1):
                 try:
                     line.decode("utf-8")
@@ -156,8 +156,8 @@ class CsvTable:
             self,
             start + k,
             None,
-            f"{len(row)} cells where the first line has {width}: add or remove cells, and put cells with "
-            "commas between quotation marks",
+            f"{len(row)} cells, but the first line has {width}: add or remove cells, and put cells that "
+            "contain commas in quotation marks",
         )
 
     def _refuse_numbers(self, columns: Columns, start: int, wanted: list[int]) -> NoReturn:
@@ -169,12 +169,12 @@ class CsvTable:
         raise fault(self, start, None, "this row or one below cannot be read: write plain numbers")
 
 
-def _cut(piece: bytes, width: int) -> list[list[str]] | None:
-    """Cut whole lines into cells, by column; None when that is not simple. Every row has ``width`` cells."""
-    piece = piece.replace(b"\r\n", b"\n")
-    if b'"' in piece or b"\r" in piece or width == 1:  # in a single column a blank line looks like a cell
+def _cut(chunk: bytes, width: int) -> list[list[str]] | None:
+    """Split complete lines of ``width`` cells into columns; None if they are not that simple."""
+    chunk = chunk.replace(b"\r\n", b"\n")
+    if b'"' in chunk or b"\r" in chunk or width == 1:  # in a single column, a blank line looks like a cell
         return None
-    marks = np.frombuffer(piece, dtype=np.uint8)
+    marks = np.frombuffer(chunk, dtype=np.uint8)
     marks = marks[(marks == ord(",")) | (marks == ord("\n"))]
     if marks.size % width or not (
         (marks[width - 1 :: width] == ord("\n")).all()
@@ -182,15 +182,15 @@ def _cut(piece: bytes, width: int) -> list[list[str]] | None:
     ):
         return None
     try:
-        cells = piece[:-1].decode("utf-8").replace("\n", ",").split(",")
+        cells = chunk[:-1].decode("utf-8").replace("\n", ",").split(",")
     except UnicodeDecodeError:
         return None
     return [cells[k::width] for k in range(width)]
 
 
 def _floats(cells: Sequence[str]) -> NDArray[np.float64] | None:
-    """Return the numbers (n) in some cells, None when one is not a usable number."""
-    if "_" in "".join(cells):  # Python reads 2020_01 as a number, nobody else does
+    """Return the numbers (n) in the cells, or None if one is not a valid number."""
+    if "_" in "".join(cells):  # Python accepts 2020_01 as a number, other programs do not
         return None
     try:
         numbers = np.fromiter(map(float, cells), dtype=np.float64, count=len(cells))

@@ -1,4 +1,4 @@
-"""The edges file: two ids a row and maybe a weight."""
+"""Read the edges file: two ids per row and optionally a weight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bvat.data.readers.table import Table, fault, find_column, require_columns, 
 
 
 def read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:
-    """Return the edges as a COO matrix (N, N), and add what there is to say about their file to ``notes``."""
+    """Return the edges as a COO matrix (N, N), and append notes for the user to ``notes``."""
     ends = require_columns(table, "source", "target")
     weight = find_column(table, "weight")
     found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
@@ -35,23 +35,23 @@ def read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list
         notes.append(f"{table.path.name} has no edges")
     zero = int((values == 0).sum())
     if zero:
-        notes.append(f"edges of weight 0, left out: {zero:,}")
+        notes.append(f"edges of weight 0 removed: {zero:,}")
     unused = [name for name in table.names if name not in (*ends, weight)]
     if unused:
-        notes.append(f"columns of {table.path.name} that are not used: {', '.join(unused[:6])}")
+        notes.append(f"unused columns of {table.path.name}: {', '.join(unused[:6])}")
     return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
 
 
 def _unknown_id(name: str, index: Mapping[str, int], nodes: Table) -> str:
     if name.strip() in index:
-        return f"{shown(name)} is an id only without the spaces around it: remove the spaces"
-    return f"{shown(name)} is not an id of {nodes.path.name}: add the node there or remove the edge"
+        return f"{shown(name)} matches an id only without its leading or trailing spaces: remove them"
+    return f"{shown(name)} is not an id in {nodes.path.name}: add the node there or remove the edge"
 
 
 def _checked_weights(
     table: Table, start: int, column: str, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Refuse weights (n) below zero, and those so small that float32 makes them zero."""
+    """Reject weights (n) that are negative, or so small that they vanish in float32."""
     bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
     if bad.size:
         value = weights[bad[0]]

@@ -1,7 +1,7 @@
-"""Features from what there is: columns, words, a matrix, or nothing but the edges.
+"""Make features from columns, text, a matrix, or the edges alone.
 
-Each part says what it did, and leaves a recipe (plain values, fit for JSON) by which the features of another
-graph are made in the same way: the graph a trained model is to be used on.
+Each function adds notes for the user and a recipe (plain values, ready for JSON) with which the features of
+another graph are made in the same way, so that a trained model can be used on it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bvat.data.readers.matrices import is_sparse
-from bvat.data.readers.text import MAX_WORDS, tfidf, word_weights
+from bvat.data.readers.tfidf import MAX_WORDS, tfidf, word_weights
 from bvat.errors import GraphError
 from bvat.graph.sparse import SparseMatrix
 
 MAX_ONE_HOT = 20_000
-"""Nodes up to which a graph without features gets one feature a node."""
+"""Largest graph without features that gets one feature per node."""
 _SPARSE = 0.25
-"""Share of entries that are not zero below which a matrix is stored sparse."""
+"""Fraction of non-zero entries below which a matrix is stored as sparse."""
 
 Recipe = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Features:
-    """Features, what there is to say about them, and how to make the like.
+    """Features, notes about them for the user, and the recipe to make them again.
 
     Shapes: matrix (N, D), CSR or float32 array.
     """
@@ -40,13 +40,13 @@ class Features:
 
 
 def packed(matrix: NDArray[np.float64]) -> Any:
-    """Return a block (n, D) as float32, in CSR form where most of it is zero."""
+    """Return a block (n, D) as float32, in CSR form if most entries are zero."""
     small = matrix.astype(np.float32)
     return sp.csr_array(small) if np.count_nonzero(small) < _SPARSE * small.size else small
 
 
 def stacked(blocks: Sequence[Any]) -> Any:
-    """Put blocks (n, D) below each other: CSR (N, D) where most is zero, else an array."""
+    """Stack blocks (n, D): CSR (N, D) if most entries are zero, else an array."""
     nonzero = sum(int(block.nnz if is_sparse(block) else np.count_nonzero(block)) for block in blocks)
     if nonzero < _SPARSE * sum(block.shape[0] * block.shape[1] for block in blocks):
         return sp.csr_array(sp.vstack([sp.csr_array(block) for block in blocks]))
@@ -54,7 +54,7 @@ def stacked(blocks: Sequence[Any]) -> Any:
 
 
 def row_normalised(matrix: Any) -> Any:
-    """Divide rows by the sum of their absolute values; CSR or array (N, D), rows of zeros stay."""
+    """Divide each row by the sum of its absolute values; CSR or array (N, D). Rows of zeros stay zero."""
     if is_sparse(matrix):
         csr = sp.csr_array(matrix, dtype=np.float32)
         total = np.asarray(abs(csr).sum(axis=1), dtype=np.float64).ravel()
@@ -66,9 +66,10 @@ def row_normalised(matrix: Any) -> Any:
 def column_features(names: Sequence[str], matrix: Any, where: str, like: Recipe | None = None) -> Features:
     """Scale the numeric columns of a table.
 
-    Mostly zeros, or nothing but 0 and 1: these are words or marks, and each row is divided by its sum, as in
-    the paper. Other columns are quantities of their own units: each is brought to mean 0 and deviation 1,
-    and all are divided by their number, so that rows have about the size that the presets expect.
+    If the columns are mostly zero, or contain only 0 and 1, they are words or flags, and each row is divided
+    by its sum, as in the paper. Other columns are quantities with units: each is scaled to mean 0 and
+    standard deviation 1, and divided by the number of columns so that rows have the norm that the presets
+    expect.
 
     Shapes: matrix (N, D), CSR or array; result (N, D).
     """
@@ -83,47 +84,47 @@ def column_features(names: Sequence[str], matrix: Any, where: str, like: Recipe 
         varies = deviation > 1e-9 * np.abs(dense).max(axis=0)
         if not varies.any():
             raise GraphError(
-                f"{where}: every feature column holds the same number in all rows: remove these columns, and "
-                "features are made from the edges"
+                f"{where}: every feature column is constant: remove these columns, and features are made "
+                "from the edges"
             )
         scale = np.where(varies, 1 / np.where(varies, deviation, 1), 0) / len(names)
     else:
         mean, scale = np.array(known["mean"]), np.array(known["scale"])
     recipe |= {"mean": mean.tolist(), "scale": scale.tolist()}
-    note = f"{len(names)} feature columns were brought to mean 0 and deviation 1"
+    note = f"{len(names)} feature columns were scaled to mean 0 and standard deviation 1"
     return Features(((dense - mean) * scale).astype(np.float32), (note,), {"columns": recipe})
 
 
 def text_features(texts: Sequence[str], column: str, where: str, like: Recipe | None = None) -> Features:
-    """Turn texts (N) into words (N, W) by TF-IDF, each row divided by its sum."""
+    """Turn texts (N) into TF-IDF features (N, W), each row divided by its sum."""
     idf = like["text"]["idf"] if like is not None else word_weights(texts)
     if not idf:
         raise GraphError(
             f"{where}, column {column!r}: there is no word of two or more letters: use another column "
             "with --text"
         )
-    most = f", the {MAX_WORDS:,} of most texts" if len(idf) == MAX_WORDS else ""
-    note = f"the text of column {column!r} became {len(idf):,} words (TF-IDF{most})"
+    most = f", the {MAX_WORDS:,} most frequent ones" if len(idf) == MAX_WORDS else ""
+    note = f"the text in column {column!r} was turned into {len(idf):,} words (TF-IDF{most})"
     return Features(
         row_normalised(tfidf(texts, idf)), (note,), {"text": {"column": column, "idf": dict(idf)}}
     )
 
 
 def matrix_features(matrix: Any) -> Features:
-    """Divide the rows of a given matrix (N, D) by their sums, as in the paper."""
+    """Divide each row of a given matrix (N, D) by its sum, as in the paper."""
     return Features(row_normalised(matrix), (), {"matrix": int(matrix.shape[1])})
 
 
 def edge_features(adjacency: SparseMatrix, like: Recipe | None = None) -> Features:
-    """Make features of the edges alone: one feature a node, or in large graphs the size of the degree.
+    """Make features from the edges alone: one feature per node, or in large graphs the degree.
 
-    Degree features are one-hot in ``floor(log2(degree)) + 1``, with 0 for nodes without edges.
+    Degree features are one-hot in ``floor(log2(degree)) + 1``, and in 0 for nodes without edges.
 
     Shapes: adjacency (N, N); result CSR (N, N) or (N, number of bins).
     """
     size = adjacency.shape[0]
     if like is None and size <= MAX_ONE_HOT:
-        note = f"there are no features, so each of the {size:,} nodes got one of its own (one-hot)"
+        note = f"there are no features, so each of the {size:,} nodes gets its own (one-hot)"
         return Features(sp.eye_array(size, format="csr", dtype=np.float32), (note,), {"one_hot": size})
     degree = np.diff(adjacency.crow.cpu().numpy())
     place = np.frexp(degree)[1]  # degree = m * 2**place with m in [0.5, 1): 0 -> 0, 1 -> 1, 2 and 3 -> 2, ...
@@ -132,14 +133,14 @@ def edge_features(adjacency: SparseMatrix, like: Recipe | None = None) -> Featur
     ones = np.ones(size, dtype=np.float32)
     matrix = sp.csr_array((ones, place, np.arange(size + 1)), shape=(size, width))
     note = (
-        f"there are no features and {size:,} nodes are too many for one each, so the logarithm of the degree "
-        f"is used ({width} features): give features if you can"
+        f"there are no features, and {size:,} nodes are too many for one feature per node, so the logarithm "
+        f"of the degree is used ({width} features): provide features if you can"
     )
     return Features(matrix, (note,), {"degree": width})
 
 
 def joined(parts: Sequence[Features]) -> Features:
-    """Put features (N, D1), (N, D2), ... side by side."""
+    """Concatenate features (N, D1), (N, D2), ... along the columns."""
     if len(parts) == 1:
         return parts[0]
     matrices = [part.matrix for part in parts]

@@ -1,4 +1,4 @@
-"""A folder with ``nodes.csv`` and ``edges.csv`` (also ``.csv.gz``, ``.parquet``), maybe with a matrix."""
+"""Read a folder with ``nodes.csv`` and ``edges.csv`` (or ``.csv.gz``, ``.parquet``)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from bvat.data.readers import features as make
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
 from bvat.data.readers.edges import read_edges
 from bvat.data.readers.matrices import read_features
+from bvat.data.readers.open_table import ENDINGS, open_table
 from bvat.data.readers.options import ReadOptions
 from bvat.data.readers.splits import Split
-from bvat.data.readers.table import ENDINGS, Table, fault, find_column, open_table, require_columns, shown
+from bvat.data.readers.table import Table, fault, find_column, require_columns, shown
 from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, Graph
 
@@ -25,7 +26,7 @@ _SPLITS = ("train", "val", "test")
 
 @dataclass
 class _Nodes:
-    """The columns of the nodes file: N entries each, and blocks of its numeric columns."""
+    """The columns of the nodes file: lists of N entries, and blocks of the numeric columns."""
 
     ids: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
@@ -35,7 +36,7 @@ class _Nodes:
 
 
 def is_graph_folder(folder: Path) -> bool:
-    """Whether a folder holds a nodes or edges file."""
+    """Return whether a folder contains a nodes or edges file."""
     return any((folder / f"{stem}{ending}").is_file() for stem in ("nodes", "edges") for ending in ENDINGS)
 
 
@@ -43,14 +44,14 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     """Return the graph in a folder.
 
     Args:
-        folder: with ``nodes.csv`` (``id``, ``label`` that may be empty, maybe ``split``, numbers) and
-            ``edges.csv`` (``source``, ``target``, maybe ``weight``), and maybe ``features.npz`` or
-            ``features.mtx`` with a row for each line of the nodes file.
+        folder: contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
+            ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz`` or
+            ``features.mtx`` with one row per line of the nodes file.
         options: text column and split.
-        like: ``graph.recipe`` of the graph a model was trained on, to get the same features and classes.
+        like: ``graph.recipe`` of the graph that a model was trained on, to get the same features and classes.
 
     Raises:
-        GraphError: naming file, line, column and remedy.
+        GraphError: a file is invalid; the message names the file, line and column, and how to fix it.
     """
     node_table, edge_table = open_table(_find(folder, "nodes")), open_table(_find(folder, "edges"))
     text = options.text if like is None else like.get("text", {}).get("column")
@@ -63,7 +64,7 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     split = _given_split(node_table, nodes.splits, classes, notes)
     edges = read_edges(edge_table, index, node_table, notes)
     if split is not None and options.chooses_split:
-        notes.append(f"the split column of {node_table.path.name} is used, not what was asked for")
+        notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     parts, where = [], str(node_table.path)
     if nodes.blocks and numeric:
         parts.append(make.column_features(numeric, make.stacked(nodes.blocks), where, like))
@@ -87,31 +88,29 @@ def _find(folder: Path, stem: str) -> Path:
     found = [path for ending in ENDINGS if (path := folder / f"{stem}{ending}").is_file()]
     if not found:
         columns = "id and label" if stem == "nodes" else "source and target"
-        raise GraphError(f"{folder} has no {stem}.csv: put it there, with the columns {columns}")
+        raise GraphError(f"{folder} has no {stem}.csv: add it, with the columns {columns}")
     if len(found) > 1:
         raise GraphError(f"{folder} has both {found[0].name} and {found[1].name}: keep one of them")
     return found[0]
 
 
 def _numeric_columns(table: Table, text: str | None, like: Mapping[str, Any] | None) -> list[str]:
-    """Return the columns that are features; GraphError when those a model needs are not there."""
+    """Return the feature columns; raise GraphError if they are not those that the model needs."""
     special = [*require_columns(table, "id", "label"), find_column(table, "split"), text]
     if text is not None and text not in table.names:
-        there = ", ".join(shown(name) for name in table.names[:6])
+        columns = ", ".join(shown(name) for name in table.names[:6])
         raise fault(
-            table, None, None, f"there is no column {text!r} for --text, only {there}: name one of these"
+            table, None, None, f"there is no column {text!r} for --text, only {columns}: choose one of these"
         )
     if text is not None and text in special[:3]:
-        raise fault(
-            table, None, text, "this column is not a text about the node: name another one with --text"
-        )
+        raise fault(table, None, text, "this column has a different meaning: choose another one with --text")
     numeric = [name for name in table.names if name not in special]
     if like is None:
         return numeric
     if "one_hot" in like:
         raise GraphError(
-            f"{table.path}: the model was trained on one feature a node (one-hot), which other graphs cannot "
-            "have: train with features, or on this graph"
+            f"{table.path}: the model was trained with one feature per node (one-hot), which does not carry "
+            "over to other graphs: train with features, or on this graph"
         )
     wanted = list(like.get("columns", {}).get("names", ()))
     for name in [*wanted, *numeric]:
@@ -141,7 +140,7 @@ def _read_nodes(table: Table, text: str | None, numeric: Sequence[str]) -> _Node
 
 
 def _number_nodes(table: Table, ids: Sequence[str]) -> dict[str, int]:
-    """Return id -> row; GraphError at an id that is empty or there already."""
+    """Return id -> row; raise GraphError at an empty or repeated id."""
     index = dict(zip(ids, range(len(ids)), strict=True))
     if "" in index:
         raise fault(table, ids.index(""), find_column(table, "id"), "the id is empty: give each node an id")
@@ -149,7 +148,8 @@ def _number_nodes(table: Table, ids: Sequence[str]) -> dict[str, int]:
         seen: dict[str, int] = {}
         for row, name in enumerate(ids):
             if name in seen:
-                problem = f"{shown(name)} is the id of {table.place(seen[name])} too: give each node its own"
+                first = table.place(seen[name])
+                problem = f"{shown(name)} is already the id of {first}: give each node its own"
                 raise fault(table, row, find_column(table, "id"), problem)
             seen[name] = row
     return index
@@ -163,13 +163,13 @@ def _classes(table: Table, labels: Sequence[str], like: Mapping[str, Any] | None
     number = {str(name): k for k, name in enumerate(like["classes"])} | {"": UNKNOWN}
     for row, label in enumerate(labels):
         if label not in number:
-            problem = f"the model knows no class {shown(label)}: leave it empty, or train on this graph"
+            problem = f"the model does not know class {shown(label)}: leave it empty, or train on this graph"
             raise fault(table, row, find_column(table, "label"), problem)
     return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(like["classes"]))
 
 
 def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: list[str]) -> Split | None:
-    """Return the split of the split column, None where there is none or it is empty."""
+    """Return the split given by the split column, or None if it is missing or empty."""
     if not any(splits):
         return None
     column = find_column(table, "split")
@@ -177,7 +177,7 @@ def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: l
     for row, word in enumerate(words):
         if word and word not in _SPLITS:
             problem = (
-                f"{shown(splits[row])} is no part of a split: write train, val or test, or leave it empty"
+                f"{shown(splits[row])} is not part of a split: write train, val or test, or leave it empty"
             )
             raise fault(table, row, column, problem)
     parts = np.array(words)
@@ -185,13 +185,13 @@ def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: l
     for name in ("train", "val"):
         missing = np.flatnonzero((parts == name) & ~known)
         if missing.size:
-            problem = f"the node is for {name} but has no label: label it, or leave the cell empty"
+            problem = f"the node is in {name} but has no label: label it, or leave the cell empty"
             raise fault(table, int(missing[0]), column, problem)
-    _note(notes, (parts == "test") & ~known, "nodes for test without a label, predicted but not measured")
-    _note(notes, (parts == "") & known, "labelled nodes in no split, whose labels are not used")
+    _note(notes, (parts == "test") & ~known, "test nodes without a label, predicted but not evaluated")
+    _note(notes, (parts == "") & known, "labelled nodes outside the split, whose labels are not used")
     train, val, test = (np.flatnonzero((parts == name) & known) for name in _SPLITS)
     if not train.size:
-        raise fault(table, None, column, "no node is for train: write train beside some labelled nodes")
+        raise fault(table, None, column, "there are no training nodes: write train for some labelled nodes")
     return Split(train, val, test, f"given by the split column of {table.path.name}")
 
 
@@ -201,12 +201,12 @@ def _note(notes: list[str], which: NDArray[np.bool_], sentence: str) -> None:
 
 
 def _matrix_part(folder: Path, size: int, like: Mapping[str, Any] | None) -> Iterable[make.Features]:
-    """Return the features of features.npz or features.mtx, if there is one."""
+    """Return the features in features.npz or features.mtx, if it exists."""
     found = [path for end in ("npz", "mtx") if (path := folder / f"features.{end}").is_file()]
     if len(found) > 1:
         raise GraphError(f"{folder} has both features.npz and features.mtx: keep one of them")
     if like is not None and ("matrix" in like) != bool(found):
-        remedy = "remove it" if found else "put features.npz or features.mtx there"
+        remedy = "remove it" if found else "add features.npz or features.mtx"
         raise GraphError(
             f"{folder}: the model was trained {'without' if found else 'with'} a feature matrix: {remedy}"
         )
@@ -215,7 +215,7 @@ def _matrix_part(folder: Path, size: int, like: Mapping[str, Any] | None) -> Ite
     matrix = read_features(found[0])
     if matrix.ndim != 2 or matrix.shape[0] != size or matrix.shape[1] == 0:
         raise GraphError(
-            f"{found[0]} is of shape {matrix.shape}, but there are {size} nodes: give one row a node, in the "
+            f"{found[0]} has shape {matrix.shape}, but there are {size} nodes: give one row per node, in the "
             "order of the nodes file"
         )
     if like is not None and like["matrix"] != matrix.shape[1]:

@@ -1,4 +1,4 @@
-"""Matrices in files: scipy's ``.npz`` and Matrix Market, without pickle and with every index checked."""
+"""Read matrices, scipy's ``.npz`` and Matrix Market, without pickle and checking every index."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bvat.data.readers.market import read_market
+from bvat.data.readers.matrix_market import read_market
 from bvat.data.readers.table import LARGEST
 from bvat.errors import GraphError
 
 
 def is_sparse(matrix: Any) -> bool:
-    """Whether a matrix is one of scipy's sparse ones."""
+    """Return whether a matrix is a scipy sparse matrix."""
     return bool(sp.issparse(matrix))
 
 
 def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
-    """Return the arrays of an ``.npz`` file; those that would need pickle are refused unless ``optional``.
+    """Return the arrays of an ``.npz`` file; reject arrays that need pickle.
 
-    Objects in optional arrays are left out.
+    ``optional`` arrays that need pickle are skipped instead.
     """
     arrays = {}
     try:
@@ -37,12 +37,12 @@ def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
                         raise
                     if key not in optional:
                         raise GraphError(
-                            f"{path}, array {key!r}: it holds Python objects, which can run programs when "
-                            "read: save it as plain numbers or text"
+                            f"{path}, array {key!r}: it contains Python objects, which can run code when "
+                            "loaded: save it as plain numbers or text"
                         ) from None
     except GraphError:
         raise
-    except Exception as error:  # a damaged file can fail in any way at all
+    except Exception as error:  # a damaged file can fail in any way
         raise GraphError(
             f"{path} is not a readable .npz file ({type(error).__name__}): save it again"
         ) from None
@@ -50,39 +50,39 @@ def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
 
 
 def array_names(path: Path) -> set[str]:
-    """Return the names of the arrays in an ``.npz`` file, none when it is not one."""
+    """Return the names of the arrays in an ``.npz`` file; none if it is not one."""
     try:
         with zipfile.ZipFile(path) as archive:
             return {name.removesuffix(".npy") for name in archive.namelist()}
-    except Exception:  # whoever reads the file will say what is wrong with it
+    except Exception:  # the reader reports what is wrong with the file
         return set()
 
 
 def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
     """Build a CSR matrix from ``data``, ``indices``, ``indptr``, ``shape``, each with a prefix.
 
-    Shapes: result as ``shape`` says, float64.
+    Shapes: result of the stored ``shape``, float64.
     """
     parts = {part: arrays.get(prefix + part) for part in ("data", "indices", "indptr", "shape")}
     for part, value in parts.items():
         if value is None:
             raise GraphError(
-                f"{path}: there is no array {prefix + part!r}: save it as scipy's CSR matrices are"
+                f"{path}: there is no array {prefix + part!r}: save the matrix in scipy's CSR format"
             )
     try:
         rows, columns = _shape(parts["shape"])
         pointers, indices = _whole(parts["indptr"]), _whole(parts["indices"])
         data = _reals(parts["data"])
-        # scipy's own check passes pointers that fall back to 0, and later writes outside the arrays
+        # scipy's own check accepts pointers that return to 0, and later writes outside the arrays
         if pointers.size != rows + 1 or pointers[0] != 0 or (np.diff(pointers) < 0).any():
-            raise ValueError("the row pointers do not ascend from 0")
+            raise ValueError("the row pointers are not ascending from 0")
         if not pointers[-1] == indices.size == data.size:
-            raise ValueError("there are more or fewer entries than the row pointers say")
+            raise ValueError("the number of entries does not match the row pointers")
         if indices.size and not 0 <= indices.min() <= indices.max() < columns:
-            raise ValueError(f"a column number is not from 0 to {columns - 1}")
+            raise ValueError(f"a column index is outside 0 to {columns - 1}")
         matrix = sp.csr_array((data, indices, pointers), shape=(rows, columns))
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise GraphError(f"{path}: {prefix or 'the matrix'} is broken ({error}): save it again") from None
+        raise GraphError(f"{path}: {prefix or 'the matrix'} is invalid ({error}): save it again") from None
     return matrix
 
 
@@ -93,7 +93,7 @@ def read_features(path: Path) -> Any:
 
 
 def finite(matrix: Any, path: Path | str, what: str) -> Any:
-    """Return a matrix as float32; GraphError when an entry is NaN, infinite or huge."""
+    """Return a matrix as float32; raise GraphError if an entry is NaN, infinite or huge."""
     values = matrix.data if is_sparse(matrix) else matrix
     bad = np.argwhere(~(np.abs(values) <= LARGEST))
     if bad.size:
@@ -124,9 +124,10 @@ def _read_scipy(path: Path) -> Any:
             parts = (_reals(arrays["data"]), (_whole(arrays["row"]), _whole(arrays["col"])))
             return sp.csr_array(sp.coo_array(parts, shape=_shape(arrays["shape"])))
         except (ValueError, TypeError, OverflowError, MemoryError) as error:
-            raise GraphError(f"{path} is broken ({error}): save it again") from None
+            raise GraphError(f"{path} is invalid ({error}): save it again") from None
     raise GraphError(
-        f"{path} holds no CSR, CSC or COO matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"
+        f"{path} does not contain a CSR, CSC or COO matrix: write it with "
+        "scipy.sparse.save_npz(path, matrix.tocsr())"
     )
 
 
@@ -139,11 +140,11 @@ def _shape(given: Any) -> tuple[int, int]:
 
 def _whole(given: Any) -> NDArray[np.int64]:
     if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ValueError("indices must be a flat list of whole numbers")
+        raise ValueError("indices must be one-dimensional integers")
     return np.asarray(given, dtype=np.int64)
 
 
 def _reals(given: Any) -> NDArray[np.float64]:
     if given.ndim != 1 or given.dtype.kind not in "biuf":
-        raise ValueError("entries must be a flat list of numbers")
+        raise ValueError("entries must be one-dimensional numbers")
     return np.asarray(given, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What may be said about a graph beside its files."""
+"""Options for reading a graph."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from bvat.errors import SettingsError
 
 TRAIN_PER_CLASS = 20
-"""Training nodes a class, where the files give no split."""
+"""Training nodes per class if the files contain no split."""
 VAL = 500
-"""Validation nodes, where the files give no split."""
+"""Validation nodes if the files contain no split."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a graph; where a number is None the default is used, and shrinks when labels are few."""
+    """How to read a graph. None means the default, which is reduced if labels are scarce."""
 
     text: str | None = None
-    """A column of text in the nodes file, to be turned into words."""
+    """A text column of the nodes file to turn into TF-IDF features."""
     train_per_class: int | None = None
-    """Training nodes a class."""
+    """Training nodes per class."""
     val: int | None = None
     """Validation nodes; the other labelled nodes are for testing."""
     split_seed: int = 0
@@ -33,14 +33,14 @@ class ReadOptions:
             raise SettingsError(f"text is {self.text!r}: give the name of a column of the nodes file")
 
     def refuse(self, what: str) -> None:
-        """Raise SettingsError if anything was chosen, for a graph that brings its own split and features."""
+        """Raise SettingsError if any option is set, for graphs that have their own split and features."""
         given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
         if given:
-            raise SettingsError(f"{what} brings its own split and features: leave out {', '.join(given)}")
+            raise SettingsError(f"{what} has its own split and features: remove {', '.join(given)}")
 
     @property
     def chooses_split(self) -> bool:
-        """Whether anything was said about the split."""
+        """Whether any option about the split is set."""
         return self.train_per_class is not None or self.val is not None or self.split_seed != 0
 
 

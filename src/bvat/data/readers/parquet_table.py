@@ -1,4 +1,4 @@
-"""Parquet files, with pyarrow (the extra ``parquet``)."""
+"""Read Parquet files with pyarrow (the extra ``parquet``)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ParquetTable:
             raise fault(self, None, None, "the table has no columns: write it again")
 
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
-        """Yield all rows of the named columns at once; GraphError at a value that cannot be used."""
+        """Yield all rows of the named columns at once; raise GraphError at an invalid value."""
         rows = int(self._content.num_rows)
         if rows == 0:
             return
@@ -52,7 +52,7 @@ class ParquetTable:
         return self._content.column(self.names.index(name))
 
     def _texts(self, name: str) -> list[str]:
-        """Return a column as strings, missing values as empty ones; whole numbers without a point."""
+        """Return a column as strings: missing values are empty, integers have no decimal point."""
         column = self._column(name)
         try:
             values = column.to_pylist()

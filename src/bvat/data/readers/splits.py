@@ -1,4 +1,4 @@
-"""A split for labels that come without one: stratified, seeded, and sensible where labels are few."""
+"""Draw a stratified, seeded split that also works with few labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Split:
-    """Node numbers, where they come from, and what there is to say about them.
+    """The nodes of a split, its origin, and notes for the user.
 
     Shapes: train, val, test int64, ascending.
     """
@@ -28,12 +28,11 @@ class Split:
 
 
 def stratified_split(labels: IntArray, class_names: Sequence[str], options: ReadOptions) -> Split:
-    """Draw ``train_per_class`` nodes of each class, then ``val`` nodes in the proportions of what is left.
+    """Draw ``train_per_class`` nodes of each class, then ``val`` of the remaining nodes, stratified.
 
-    All other labelled nodes are for testing. With the default of 20 a class, a class of s labels gives at
-    most half of them, rounded up, so that one label goes to training and ten leave five to measure on; a
-    number that was asked for is taken as far as there are labels. In the same way validation by default gets
-    at most half of what is left.
+    All other labelled nodes are test nodes. With the default of 20 training nodes per class, at most half of
+    the labels of a class, rounded up, are used for training; a number given explicitly is limited only by
+    the number of labels. In the same way, validation by default gets at most half of the remaining nodes.
 
     Shapes: labels int64 (N), -1 for unknown.
     """
@@ -57,9 +56,9 @@ def stratified_split(labels: IntArray, class_names: Sequence[str], options: Read
     validate = [n[t : t + v] for n, t, v in zip(members, taken, shares, strict=True)]
     test = [n[t + v :] for n, t, v in zip(members, taken, shares, strict=True)]
     number = f"at most {wanted}" if small else str(wanted)
-    origin = f"drawn: {number} a class for training, {val} for validation, seed {options.split_seed}"
+    origin = f"drawn: {number} per class for training, {val} for validation, seed {options.split_seed}"
     if val == 0:
-        notes.append("no labels are left for validation: label more nodes to see how well it works")
+        notes.append("no labels are left for validation: label more nodes to measure the accuracy")
     return Split(_joined(train), _joined(validate), _joined(test), origin, tuple(notes))
 
 
@@ -72,7 +71,7 @@ def _validation_size(left: int, options: ReadOptions, notes: list[str]) -> int:
 
 
 def _proportional(sizes: IntArray, total: int) -> list[int]:
-    """Divide ``total`` in the proportions of ``sizes`` (C), none exceeded: largest remainders first."""
+    """Divide ``total`` proportionally to ``sizes`` (C) without exceeding them, by largest remainders."""
     if total == 0:
         return [0] * sizes.size
     exact = sizes * (total / int(sizes.sum()))

@@ -1,4 +1,4 @@
-"""Matrix Market files. scipy's own parser can crash the process on a damaged file, this one cannot."""
+"""Read Matrix Market files. Unlike scipy's parser, this one cannot crash the process on a damaged file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KINDS = {
     "array real": 1,
     "array integer": 1,
 }
-"""What the banner may say, and how many numbers a line then has."""
+"""Supported banners, and the number of values per line."""
 _LARGEST = 2**31
 
 
 def read_market(path: Path) -> Any:
-    """Return the matrix of a ``.mtx`` file with real or whole numbers, or a pattern, that is not symmetric.
+    """Return the matrix in a ``.mtx`` file: general, and real, integer or pattern.
 
     Shapes: result CSR (rows, columns) for coordinates, else an array; float64.
     """
@@ -37,15 +37,17 @@ def read_market(path: Path) -> Any:
     width = _KINDS.get(" ".join(banner[2:4]))
     if banner[:2] != ["%%matrixmarket", "matrix"] or width is None or banner[4:] != ["general"]:
         raise GraphError(
-            f"{path}, line 1: this is not the banner of a general matrix of real or whole numbers: write the "
-            "file with scipy.io.mmwrite(path, matrix, symmetry='general')"
+            f"{path}, line 1: this is not the banner of a general real or integer matrix: write the file "
+            "with scipy.io.mmwrite(path, matrix, symmetry='general')"
         )
     start = next((k for k, line in enumerate(lines) if k and line.strip() and line[0] != "%"), len(lines))
     sizes = _sizes(path, lines, start, 2 if width == 1 else 3)
     expected = sizes[2] if width > 1 else sizes[0] * sizes[1]
     body = [line for line in lines[start + 1 :] if line.strip()]
     if len(body) != expected:
-        raise GraphError(f"{path}: {len(body)} entries where {expected} are announced: write the file again")
+        raise GraphError(
+            f"{path}: {len(body)} entries, but the header announces {expected}: write the file again"
+        )
     numbers = _numbers(body, width)
     if numbers is None:
         _refuse(path, lines, start + 1, width)
@@ -56,7 +58,7 @@ def _sizes(path: Path, lines: Sequence[str], start: int, count: int) -> list[int
     """Return rows, columns and, for coordinates, the number of entries."""
     words = lines[start].split() if start < len(lines) else []
     if len(words) != count or not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words):
-        raise GraphError(f"{path}, line {start + 1}: here must be {count} sizes: write the file again")
+        raise GraphError(f"{path}, line {start + 1}: expected {count} sizes: write the file again")
     sizes = [int(word) for word in words]
     if max(sizes[:2]) >= _LARGEST:
         raise GraphError(f"{path}, line {start + 1}: the matrix is too large: write the file again")
@@ -64,7 +66,7 @@ def _sizes(path: Path, lines: Sequence[str], start: int, count: int) -> list[int
 
 
 def _numbers(body: Sequence[str], width: int) -> NDArray[np.float64] | None:
-    """Return the lines as an array (n, width), None when one is not ``width`` usable numbers."""
+    """Return the lines as an array (n, width), or None if a line is not ``width`` valid numbers."""
     words = " ".join(body).split()
     if len(words) != width * len(body) or any(len(line.split(None, width)) != width for line in body):
         return None
@@ -95,7 +97,7 @@ def _matrix(path: Path, numbers: NDArray[np.float64], sizes: Sequence[int]) -> A
     if wrong.size:
         place = " ".join(f"{part:g}" for part in places[wrong[0]])
         raise GraphError(
-            f"{path}, entry {int(wrong[0]) + 1}: {place} is no place in a matrix of {rows} x {columns}, "
+            f"{path}, entry {int(wrong[0]) + 1}: {place} is outside a matrix of {rows} x {columns}, "
             "counted from 1: correct it"
         )
     values = numbers[:, 2] if numbers.shape[1] == 3 else np.ones(len(numbers))

@@ -1,4 +1,4 @@
-"""Words of a text column as features: TF-IDF."""
+"""Turn a text column into TF-IDF features."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import scipy.sparse as sp
 
 _WORD = re.compile(r"\w\w+")
 MIN_DOCUMENTS = 2
-"""A word in fewer texts than this says nothing about other nodes."""
+"""Words in fewer texts are ignored: they are not shared with any other node."""
 MAX_WORDS = 20_000
-"""How many words are kept at most: those that occur in most texts."""
+"""Maximum number of words: those that occur in the most texts are kept."""
 
 
 def words_of(text: str) -> list[str]:
@@ -25,10 +25,10 @@ def words_of(text: str) -> list[str]:
 
 
 def word_weights(texts: Sequence[str]) -> dict[str, float]:
-    """Return the inverse document frequency of each word to be used, in alphabetical order.
+    """Return the inverse document frequency of the words to use, in alphabetical order.
 
-    With N texts of which n(w) hold word w, ``idf(w) = ln((1 + N) / (1 + n(w))) + 1``. Words of fewer than two
-    texts are left out (unless there are no others), and of the rest the 20,000 of most texts are kept.
+    With N texts of which n(w) contain word w, ``idf(w) = ln((1 + N) / (1 + n(w))) + 1``. Words that occur in
+    only one text are ignored (unless there are no others), and at most 20,000 words are kept.
     """
     documents: Counter[str] = Counter()
     for text in texts:
@@ -42,7 +42,7 @@ def word_weights(texts: Sequence[str]) -> dict[str, float]:
 
 
 def tfidf(texts: Iterable[str], idf: Mapping[str, float]) -> Any:
-    """Return ``x(i, w) = f(i, w) idf(w)`` with f(i, w) the count of word w in text i; rows not normalised.
+    """Return ``x(i, w) = f(i, w) idf(w)``, where word w occurs f(i, w) times in text i; not normalised.
 
     Shapes: N texts, W words in ``idf``; result CSR (N, W), float32.
     """
