@@ -17,7 +17,7 @@ from bvat.perturb.searches.smallest_flip import margins
 from bvat.perturb.spaces import make_space
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RecordingProblem(Problem):
     """A problem that records the largest LDS of each chosen node at which a search took a gradient.
 
