@@ -26,13 +26,17 @@ def compare(
     splits: Annotated[int, typer.Option(help="random splits per graph", min=1)] = 10,
     val: Annotated[int, typer.Option(help="validation nodes per split", min=1)] = 500,
     first_split: Annotated[int, typer.Option(help="seed of the first split", min=0)] = 0,
-    epochs: Annotated[int | None, typer.Option(help="epochs (default: up to 400)", min=4)] = None,
+    epochs: Annotated[int | None, typer.Option(help="epochs at most (default: 300)", min=4)] = None,
     out: Annotated[Path, typer.Option(help="folder for compare.json, the page and the figures")] = Path(
         "compare"
     ),
     jobs: Annotated[
         int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
     ] = None,
+    report_only: Annotated[
+        bool,
+        typer.Option("--report-only", help="train nothing: make the page from the splits that are finished"),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
 ) -> None:
     """Compare methods on random splits of your graphs, with paired differences to a plain GCN.
@@ -50,7 +54,7 @@ def compare(
     from rich.console import Console
 
     from bvat.report.compare_page import write_compare_files
-    from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan
+    from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan, collect
     from bvat.tuning.compare import compare as run_comparison
 
     chosen = (comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
@@ -67,7 +71,8 @@ def compare(
         overrides={} if epochs is None else {"epochs": epochs},
         command=shlex.join(parts),
     )
-    result = run_comparison(plan, out, jobs or os.cpu_count() or 1, Console(stderr=True))
+    run = collect if report_only else run_comparison
+    result = run(plan, out, jobs or os.cpu_count() or 1, Console(stderr=True))
     page = write_compare_files(out)
     if as_json:
         typer.echo(json.dumps(result))

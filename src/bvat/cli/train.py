@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from bvat.graph import Graph
     from bvat.training.run_folder import RunFolder
     from bvat.training.settings import Settings
+    from bvat.tuning.auto import Choice
+
+AUTO_FILE = "auto.json"
+"""What ``--method auto`` chose, in the run folder."""
 
 
 @with_settings("epochs", "method", "space")
@@ -25,7 +29,15 @@ def train(
     dataset: Annotated[
         str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")
     ] = "cora",
-    method: Annotated[str, typer.Option(help=", ".join(METHODS), show_default=True)] = "obvat",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help=f"auto, {', '.join(METHODS)} (default: obvat for cora, citeseer, pubmed and nell, else auto)"
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="time that auto may take to compare methods: 90s, 2m, 1h", show_default=True)
+    ] = "2m",
     seeds: Annotated[int, typer.Option(help="number of seeds to train", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="the first seed", min=0)] = 0,
     epochs: Annotated[int | None, typer.Option(help="number of epochs (default: the preset's)")] = None,
@@ -52,8 +64,10 @@ def train(
 ) -> None:
     """Train on a data set, print a table, and write a run folder.
 
-    Settings that are not given come from the preset of the data set and method. Ctrl-C saves a checkpoint at
-    the end of the current epoch; a crash loses at most the last 50 epochs. Use --resume to continue.
+    On your own graph, auto compares methods and models on validation data and keeps the best. Settings that
+    are not given come from the preset of the data set and method, or from the defaults for any graph. Ctrl-C
+    saves a checkpoint at the end of the current epoch; a crash loses at most the last 50 epochs. Use --resume
+    to continue.
 
     Examples:
 
@@ -61,25 +75,39 @@ def train(
 
       bvat train citeseer --method sbvat --seeds 10
 
+      bvat train my-graph/ --budget 5m --seeds 3
+
       bvat train pubmed --method obvat --alpha 0.5 --json
     """
     from rich.console import Console
 
+    from bvat.data.files import write_json
     from bvat.training.progress import ProgressDisplay
     from bvat.training.run_folder import RunFolder, choose_folder, summary_of
     from bvat.training.settings import preset, preset_key, short_name
     from bvat.training.store import SeedTrainer, train_seeds
+    from bvat.tuning.auto import parse_budget
+    from bvat.tuning.variants import AUTO
 
     named = {"epochs": epochs, "space": space}
     overrides |= {name: value for name, value in named.items() if value is not None}
-    settings = preset(preset_key(dataset), method, **overrides)
+    method = method or ("obvat" if preset_key(dataset) else AUTO)
+    seconds = parse_budget(budget)
+    settings = None if method == AUTO else preset(preset_key(dataset), method, **overrides)
     chosen_device = choose_device(device)
     graph = read_graph(dataset, text, train_per_class, val, split_seed)
     if out is not None:
         folder = RunFolder(out)
     else:
         folder = choose_folder(Path("runs"), f"{short_name(dataset)}-{method}", resume=resume)
+    choice = None
+    if settings is None:
+        folder.check_new(resume=resume)
+        choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
+        settings, graph = choice.settings, choice.graph
     folder.start(graph, settings, resume=resume)
+    if choice is not None:
+        write_json(folder.path / AUTO_FILE, choice.as_dict())
     trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device)
     numbers = list(range(seed, seed + seeds))
     with ProgressDisplay(
@@ -92,6 +120,8 @@ def train(
         processes = jobs or min(seeds, os.cpu_count() or 1)
         results = train_seeds(trainer, numbers, processes, display.update, threads=threads)
     summary = summary_of(graph, settings, results)
+    if choice is not None:
+        summary["auto"] = choice.report
     folder.summarize(numbers, summary)
     if report:
         reader = {
@@ -99,8 +129,9 @@ def train(
             "train_per_class": train_per_class,
             "val": val,
             "split_seed": split_seed or None,
+            "budget": budget if method == AUTO else None,
         }
-        write_page(folder, graph, settings, numbers, summary, dataset, {**overrides, **reader})
+        write_page(folder, graph, settings, numbers, summary, dataset, method, {**overrides, **reader})
     if as_json:
         typer.echo(json.dumps(summary))
     else:
@@ -114,16 +145,30 @@ def write_page(
     seeds: list[int],
     summary: dict[str, Any],
     dataset: str,
+    method: str,
     options: dict[str, Any],
 ) -> None:
     """Write the page of a run; an error here must not lose the trained model."""
     try:
         from bvat.report.run_page import train_command, write_run_page
 
-        command = train_command(dataset, settings.method, seeds, options)
+        command = train_command(dataset, method, seeds, options)
         write_run_page(folder, graph, settings, seeds, summary, command)
     except Exception as error:
         typer.echo(f"note: the page was not written ({type(error).__name__}: {error})", err=True)
+
+
+def choose_method(
+    folder: RunFolder, graph: Graph, overrides: dict[str, Any], budget: float, jobs: int
+) -> Choice:
+    """Return the choice stored in the run folder, or make it now."""
+    from rich.console import Console
+
+    from bvat.tuning.auto import Choice, choose
+
+    if (folder.path / AUTO_FILE).is_file():
+        return Choice.read(folder.read(AUTO_FILE), graph)
+    return choose(graph, budget=budget, jobs=jobs, overrides=overrides, console=Console(stderr=True))
 
 
 def choose_device(name: str) -> str:
@@ -146,18 +191,31 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{summary['method']} on {summary['dataset']}", title_justify="left")
+    auto = summary.get("auto")
+    name = f"{auto['title']} (chosen by auto)" if auto else summary["method"]
+    table = Table(title=f"{name} on {summary['dataset']}", title_justify="left")
     table.add_column("measure")
     table.add_column("value", justify="right")
     for label, name in (("validation accuracy", "val_accuracy"), ("test accuracy", "test_accuracy")):
         part = summary[name]
         table.add_row(label, "-" if part["mean"] is None else f"{part['mean']:.2f} ± {part['std']:.2f} %")
     table.add_row("seeds", str(summary["seeds"]))
-    table.add_row("epochs", f"{summary['epochs']} (weights of the {summary['settings']['select']} one)")
+    kept = "last" if summary["settings"]["select"] == "last" else "best"
+    table.add_row("epochs", f"{summary['epochs']} (weights of the {kept} one)")
     table.add_row("space", summary["space"])
     table.add_row("time per epoch", f"{summary['epoch_ms']:.2f} ms")
     table.add_row("peak memory", f"{summary['peak_rss_mb']:.0f} MiB")
     table.add_row("validation labels", summary["validation"])
     console = Console()
     console.print(table)
+    for text in summary["events"]:
+        console.print(f"note: {text}", highlight=False, markup=False)
+    if auto:
+        console.print(auto["text"], highlight=False, markup=False)
+        tried = ", ".join(f"{e['title']} {_mean(e['val'])}" for e in auto["tried"])
+        console.print(f"Tried on {auto['validation']}: {tried}.", highlight=False, markup=False)
     console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
+
+
+def _mean(values: list[float]) -> str:
+    return f"{sum(values) / len(values):.1f} %" if values else "-"

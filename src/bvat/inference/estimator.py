@@ -22,6 +22,8 @@ from bvat.inference.classifier import Classifier, build_classifier, read_setting
 from bvat.training.checkpoint import read_safetensors
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, preset
+from bvat.tuning.auto import Choice, choose, parse_budget
+from bvat.tuning.variants import AUTO
 
 CLASSIFIER_FORMAT = 1
 """Version of the file that :meth:`NodeClassifier.save` writes."""
@@ -33,14 +35,17 @@ class NodeClassifier:
     """Classify the nodes of a graph from few labels.
 
     Args:
-        method: "obvat", "sbvat", "vat", "random", "consistency" or "gcn" (no regulariser).
+        method: a method of :data:`bvat.perturb.methods.METHODS`, such as "vat" or "gcn" (no regulariser), or
+            "auto", which compares methods and models on validation data and keeps the best.
         seed: of the weights, the dropout and the search.
         device: "cpu" or "cuda".
+        budget: time that "auto" may take, such as "90s" or "2m".
         settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. Settings
             that are omitted or None come from the preset of the method and, if there is one, the data set.
 
     After :meth:`fit`: ``classes_`` (C) class names, ``n_features_in_`` D, ``settings_`` the settings used,
-    ``training_`` the :class:`TrainedModel` (None in a classifier that was loaded).
+    ``training_`` the :class:`TrainedModel` (None in a classifier that was loaded), ``choice_`` what "auto"
+    chose and why.
 
     Example:
         >>> classifier = NodeClassifier(method="obvat").fit(graph)
@@ -48,22 +53,31 @@ class NodeClassifier:
         >>> classifier.score(graph)  # accuracy on the test nodes, 0 to 1
     """
 
-    def __init__(self, method: str = "obvat", *, seed: int = 0, device: str = "cpu", **settings: Any) -> None:
-        self.method, self.seed, self.device = method, seed, device
+    def __init__(
+        self,
+        method: str = "obvat",
+        *,
+        seed: int = 0,
+        device: str = "cpu",
+        budget: str = "2m",
+        **settings: Any,
+    ) -> None:
+        self.method, self.seed, self.device, self.budget = method, seed, device, budget
         self._settings: dict[str, Any] = {}
         self._fitted: Classifier | None = None
         self.training_: TrainedModel | None = None
+        self.choice_: Choice | None = None
         self.set_params(**settings)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all parameters; None means the value of the preset. ``deep`` has no effect."""
-        own = {"method": self.method, "seed": self.seed, "device": self.device}
+        own = {"method": self.method, "seed": self.seed, "device": self.device, "budget": self.budget}
         return {**own, **{name: self._settings.get(name) for name in _SETTINGS}}
 
     def set_params(self, **params: Any) -> NodeClassifier:
         """Set parameters, which take effect at the next :meth:`fit`."""
         for name, value in params.items():
-            if name in ("method", "seed", "device"):
+            if name in ("method", "seed", "device", "budget"):
                 setattr(self, name, value)
             elif name in _SETTINGS:
                 self._settings[name] = value
@@ -79,7 +93,12 @@ class NodeClassifier:
         _require_graph(graph)
         given = {name: value for name, value in self._settings.items() if value is not None}
         known = "" if graph.recipe else graph.name  # a user's folder may be called cora too
-        settings = preset(known, self.method, **given)
+        self.choice_ = None
+        if self.method == AUTO:
+            self.choice_ = choose(graph, budget=parse_budget(self.budget), overrides=given)
+            settings, graph = self.choice_.settings, self.choice_.graph
+        else:
+            settings = preset(known, self.method, **given)
         self.training_ = train(graph.to(self.device), settings, self.seed)
         self._fitted = build_classifier(
             [self.training_.weights], settings, graph.class_names, graph.num_features, graph.recipe, "memory"

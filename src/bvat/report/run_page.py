@@ -15,7 +15,7 @@ from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
 from bvat.report.charts import Line, line_chart
-from bvat.report.html import Markup, page, provenance, section, settings_table, tag, tiles
+from bvat.report.html import Markup, page, provenance, section, settings_table, table, tag, tiles
 from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
 from bvat.training.build import build_model
@@ -55,6 +55,8 @@ def write_run_page(
         f"{method} on {graph.name}",
         tag("p", f"{graph!r}; {graph.validation}.", cls="soft"),
         _numbers(summary),
+        _events(summary["events"]),
+        _choice(summary.get("auto")),
         _curves(curves, settings),
         _predictions(graph, logits, seeds),
         section(
@@ -98,6 +100,28 @@ def _numbers(summary: dict[str, Any]) -> Markup:
     return tiles(shown)
 
 
+def _events(events: Sequence[str]) -> Markup:
+    """Return what happened during training that the reader should know."""
+    items = [tag("li", text) for text in events]
+    return tag("ul", *items, cls="soft") if items else Markup("")
+
+
+def _choice(auto: Mapping[str, Any] | None) -> Markup:
+    """Return how the method was chosen, and what else was tried."""
+    if auto is None:
+        return Markup("")
+    rows = []
+    for entry in auto["tried"]:
+        val = entry["val"]
+        mean = f"{sum(val) / len(val):.1f}" if val else "-"
+        rows.append([entry["title"], mean, len(val), tag("td", entry["outcome"])])
+    header = ["candidate", "validation accuracy (%)", "repetitions", "outcome"]
+    about = tag(
+        "p", f"Validation: {auto['validation']}; budget {auto['budget_seconds']:g} seconds.", cls="soft"
+    )
+    return section("How the method was chosen", tag("p", auto["text"]), table(header, rows), about)
+
+
 def _curves(curves: list[dict[str, list[float]]], settings: Settings) -> Markup:
     loss = {"loss": "loss", "supervised": "cross-entropy on labelled nodes", "entropy": "entropy"}
     accuracy = {"train_accuracy": "train", "val_accuracy": "validation", "test_accuracy": "test"}
@@ -114,7 +138,7 @@ def _curves(curves: list[dict[str, list[float]]], settings: Settings) -> Markup:
                 lines.append(_mean_line(curves, column, words, number))
         figures.append(line_chart(lines, "epoch", label, title=title, floor=floor).figure())
     note = f"Mean and standard deviation over {len(curves)} seeds." if len(curves) > 1 else ""
-    kept = "epoch with the best validation accuracy" if settings.select == "best" else "last epoch"
+    kept = "last epoch" if settings.select == "last" else "best epoch on the validation nodes"
     return section(
         "Training",
         tag("p", f"{note} The weights are those of the {kept}.", cls="soft"),

@@ -59,11 +59,18 @@ class RunFolder:
         """Whether this is a run folder."""
         return (self.path / "settings.json").is_file()
 
-    def start(self, graph: Graph, settings: Settings, *, resume: bool) -> None:
-        """Write settings, split and graph; with ``resume``, check that they are those of the folder."""
+    def check_new(self, *, resume: bool) -> None:
+        """Raise SettingsError unless the folder is new or empty, or holds a run that is to be resumed."""
         if self.exists:
             if not resume:
                 raise SettingsError(f"{self.path} already holds a run: use --resume, or another --out")
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise SettingsError(f"{self.path} exists but is not a run folder: use another --out")
+
+    def start(self, graph: Graph, settings: Settings, *, resume: bool) -> None:
+        """Write settings, split and graph; with ``resume``, check that they are those of the folder."""
+        self.check_new(resume=resume)
+        if self.exists:
             before, now = self.read("settings.json"), _describe(graph, settings)
             for what in ("dataset", "nodes", "validation", "settings", "graph"):
                 if before.get(what) != now[what]:
@@ -73,8 +80,6 @@ class RunFolder:
                         "--out"
                     )
             return
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise SettingsError(f"{self.path} exists but is not a run folder: use another --out")
         splits = io.BytesIO()
         parts = {name: getattr(graph, name).cpu().numpy() for name in ("train", "val", "test")}
         np.savez_compressed(splits, **parts)

@@ -8,14 +8,19 @@ candidates are worth another one. Test nodes and their labels are unknown to the
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import torch
 
 from bvat.data.resplit import folds
 from bvat.errors import SettingsError, TrainingError
@@ -26,7 +31,7 @@ from bvat.training.settings import Settings
 from bvat.training.statistics import sample
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.blind import blind
-from bvat.tuning.storage import open_storage, require_optuna
+from bvat.tuning.storage import require_optuna
 from bvat.tuning.variants import CANDIDATES, Variant
 
 REPETITIONS = 3
@@ -52,6 +57,25 @@ class Choice:
     graph: Graph
     report: dict[str, Any]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, from which :meth:`read` makes the same choice again."""
+        return {"settings": self.settings.as_dict(), "report": self.report}
+
+    @classmethod
+    def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
+        """Return a choice made before for the same graph."""
+        report = content["report"]
+        pooled = _pooled(graph) if report["cross_validated"] else graph
+        return cls(Variant.parse(report["chosen"]), Settings(**content["settings"]), pooled, report)
+
+
+def candidates_for(overrides: dict[str, Any]) -> tuple[str, ...]:
+    """Return the candidates; a model that is asked for leaves only its own."""
+    model = overrides.get("model")
+    if model is None:
+        return CANDIDATES
+    return tuple(Variant(model, method).name for method in ("gcn", "vat", "consistency"))
+
 
 def parse_budget(text: str) -> float:
     """Read ``90s``, ``2m``, ``1.5h`` or a number of seconds."""
@@ -67,7 +91,7 @@ def choose(
     *,
     budget: float = BUDGET,
     jobs: int = 1,
-    candidates: Sequence[str] = CANDIDATES,
+    candidates: Sequence[str] | None = None,
     overrides: dict[str, Any] | None = None,
     work: Path | None = None,
     console: Any = None,
@@ -78,34 +102,38 @@ def choose(
         graph: with training nodes, and validation nodes unless there are few labels.
         budget: seconds after which no further candidate or repetition is started; those under way end early.
         jobs: number of parallel processes.
-        candidates: see :mod:`bvat.tuning.variants`; the first one always gets its first repetition.
+        candidates: see :mod:`bvat.tuning.variants`; the first one always gets its first repetition. By
+            default :data:`CANDIDATES`, or those of the model in ``overrides``.
         overrides: settings that replace the defaults of every candidate.
         work: folder for the runs, which are found there again; a temporary one by default.
         console: where progress is shown.
     """
     require_optuna("bvat train --method auto")
+    overrides = overrides or {}
+    candidates = candidates or candidates_for(overrides)
     graphs, cross_validated = _repetitions(blind(graph))
     if not graphs:
         raise SettingsError(
             f"{graph.name} has too few labels to choose a method by validation: label more nodes, or use "
             "--method gcn"
         )
+    settings_of = {name: Variant.parse(name).settings(**overrides) for name in candidates}
     with TemporaryDirectory() as temporary:
-        folder = work or Path(temporary)
-        store = RunStore.open(folder, {str(k): part for k, part in enumerate(graphs)})
-        trials = _Trials(store, tuple(candidates), overrides or {}, str(folder / "auto.journal"),
-                         len(graphs), cross_validated, time.time() + budget)  # fmt: skip
-        values = _run(trials, budget, jobs, console)
-    tried = [_described(name, values.get(name)) for name in candidates]
-    winner = _best(tried, len(graphs))
+        store = RunStore.open(work or Path(temporary), {str(k): part for k, part in enumerate(graphs)})
+        repeated = [(str(k), 0 if cross_validated else k) for k in range(len(graphs))]
+        tried = _compare(store, settings_of, repeated, budget, jobs, console)
+    winner = _best(tried)
+    for entry in tried:
+        entry["outcome"] = _outcome(entry, winner)
     variant = Variant.parse(winner["name"])
-    settings = variant.settings(**(overrides or {}))
+    settings = settings_of[winner["name"]]
     report = {
         "validation": (
             f"{len(graphs)}-fold cross-validation over the {len(graph.train) + len(graph.val)} labelled nodes"
             if cross_validated
             else f"{len(graph.val)} validation nodes, up to {len(graphs)} seeds"
         ),
+        "cross_validated": cross_validated,
         "budget_seconds": budget,
         "chosen": winner["name"],
         "title": variant.title,
@@ -126,114 +154,91 @@ def _repetitions(graph: Graph) -> tuple[list[Graph], bool]:
 
 
 @dataclass(frozen=True)
-class _Trials:
-    """One Optuna trial per candidate. It is sent to worker processes."""
+class _Repetition:
+    """One repetition of one candidate: what a worker process trains."""
+
+    name: str
+    spec: RunSpec
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """Trains repetitions until the deadline. It is sent to worker processes."""
 
     store: RunStore
-    candidates: tuple[str, ...]
-    overrides: dict[str, Any]
-    journal: str
-    repetitions: int
-    folds: bool
     deadline: float
 
-    def study(self) -> Any:
-        """Return the study, with the pruner that gives candidates up."""
-        import optuna
-
-        return optuna.create_study(
-            study_name="auto",
-            storage=open_storage(self.journal),
-            direction="maximize",
-            load_if_exists=True,
-            sampler=optuna.samplers.RandomSampler(seed=0),
-            pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
-        )
-
-    def run(self, name: str, report: ReportProgress) -> None:
-        """Repeat a candidate until it is given up or the time is over."""
-        require_optuna("bvat train --method auto")
-        import optuna
-
-        left = self.deadline - time.time()
-        if left <= 0 and name != self.candidates[0]:
-            return
-        study = self.study()
-        trial = study.ask({"candidate": optuna.distributions.CategoricalDistribution([name])})
-        variant = Variant.parse(name)
-        settings = variant.settings(**self.overrides)
-        results: list[dict[str, Any]] = []
-        pruned = False
-        for k in range(self.repetitions):
-            if results and time.time() > self.deadline:
-                break
-            spec = RunSpec(str(k), settings, 0 if self.folds else k)
-            try:
-                results.append(self.store.run(spec, lambda _: report(time.time())))
-            except TrainingError:  # the loss is not finite: this candidate is out
-                pruned = True
-                break
-            report(time.time())
-            trial.report(sample([result["selected"]["val"] for result in results]).mean, k + 1)
-            trial.set_user_attr("results", [_kept(result) for result in results])
-            if k + 1 < self.repetitions and trial.should_prune():
-                pruned = True
-                break
-        complete = len(results) == self.repetitions
-        value = sample([result["selected"]["val"] for result in results]).mean if complete else None
-        state = optuna.trial.TrialState
-        study.tell(trial, value, state=state.COMPLETE if complete else state.PRUNED)
-        trial.set_user_attr("given_up", pruned)
+    def run(self, task: _Repetition, report: ReportProgress) -> None:
+        """Train unless the time is over; a loss that is not finite leaves no result."""
+        if time.time() < self.deadline:
+            with suppress(TrainingError):
+                self.store.run(task.spec, lambda _: report(time.time()))
+        report(time.time())
 
 
-def _kept(result: dict[str, Any]) -> dict[str, Any]:
-    return {name: result[name] for name in ("selected", "phases", "seconds", "events")}
+def _compare(
+    store: RunStore, settings: dict[str, Settings], repeated: Sequence[tuple[str, int]], budget: float,
+    jobs: int, console: Any,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Repeat the candidates round by round; Optuna's successive halving keeps the better half after each.
 
+    Returns each candidate as plain values; ``val`` holds one accuracy per repetition.
+    """
+    import optuna
 
-def _run(trials: _Trials, budget: float, jobs: int, console: Any) -> dict[str, Any]:
-    """Run the candidates; return what each gave, by name."""
-    trials.study()  # made before workers look for it
-    started, names = time.time(), list(trials.candidates)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    trials = {name: study.ask() for name in settings}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in settings}
+    alive, started = list(settings), time.time()
     with ProgressDisplay("comparing methods", {"time": budget}, console) as display:
 
-        def advance(name: str, now: float) -> None:
+        def advance(task: _Repetition, now: float) -> None:
             display.update("time", min(budget, now - started))
-            display.set_title(f"comparing methods: {Variant.parse(name).title}")
+            display.set_title(f"comparing methods: {Variant.parse(task.name).title}")
 
-        run_tasks(trials.run, names, jobs, advance)
-    found: dict[str, Any] = {}
-    for trial in trials.study().get_trials(deepcopy=False):
-        results = trial.user_attrs.get("results")
-        if results and trial.params["candidate"] in names:
-            found[trial.params["candidate"]] = {
-                "results": results,
-                "given_up": trial.user_attrs.get("given_up", False),
-            }
-    return found
+        for number, (graph, seed) in enumerate(repeated):
+            tasks = [_Repetition(name, RunSpec(graph, settings[name], seed)) for name in alive]
+            if number == 0:  # whatever the budget, there is one answer
+                _Worker(store, math.inf).run(tasks[0], functools.partial(advance, tasks[0]))
+            run_tasks(_Worker(store, started + budget).run, tasks, jobs, advance)
+            for task in tasks:
+                found = store.result(task.spec)
+                if found is not None:
+                    results[task.name].append(found)
+                    values = [result["selected"]["val"] for result in results[task.name]]
+                    trials[task.name].report(sample(values).mean, number + 1)
+            done = [name for name in alive if len(results[name]) == number + 1]
+            alive = [name for name in done if not trials[name].should_prune()]
+            if not alive or time.time() - started >= budget:
+                break
+    return [_described(name, results[name]) for name in settings]
 
 
-def _described(name: str, found: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a candidate as plain values; ``val`` holds one accuracy per repetition."""
-    title = Variant.parse(name).title
-    if found is None:
-        return {"name": name, "title": title, "val": [], "outcome": "not tried: the time was over"}
-    results = found["results"]
+def _described(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": name,
-        "title": title,
+        "title": Variant.parse(name).title,
         "val": [result["selected"]["val"] for result in results],
         "seconds": [result["seconds"] for result in results],
         "phases": [result["phases"] for result in results],
-        "outcome": "given up early" if found["given_up"] else "compared",
     }
 
 
-def _best(tried: list[dict[str, Any]], repetitions: int) -> dict[str, Any]:
+def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the candidate with the best mean among those with the most repetitions; of equals the first."""
     most = max(len(entry["val"]) for entry in tried)
     if not most:
         raise TrainingError("no candidate could be trained: check the features, or use --method gcn")
     return max((e for e in tried if len(e["val"]) == most), key=lambda e: sample(e["val"]).mean)
+
+
+def _outcome(entry: dict[str, Any], winner: dict[str, Any]) -> str:
+    if entry is winner:
+        return "chosen"
+    if not entry["val"]:
+        return "not tried: the time was over"
+    return "given up early" if len(entry["val"]) < len(winner["val"]) else "compared to the end"
 
 
 def _sentence(winner: dict[str, Any], tried: list[dict[str, Any]]) -> str:
@@ -254,19 +259,25 @@ def _sentence(winner: dict[str, Any], tried: list[dict[str, Any]]) -> str:
     text += f", {gain.mean:+.1f} points against a plain GCN"
     if len(pairs) < 2:
         return text + "; with one repetition it is unknown how sure that is."
-    sure = "which is clear" if gain.low > 0 else "which is within the noise of the repetitions"
-    return text + f" (95 % interval {gain.low:+.1f} to {gain.high:+.1f}), {sure}."
+    sure = "more" if gain.low > 0 else "less"
+    return text + (
+        f" (95 % interval over the repetitions {gain.low:+.1f} to {gain.high:+.1f}), which is {sure} than "
+        "the repetitions differ by chance."
+    )
+
+
+def _pooled(graph: Graph) -> Graph:
+    """Return the graph with its validation nodes among the training nodes."""
+    train = torch.cat([graph.train, graph.val]).sort().values
+    said = f"none: all {train.numel()} labelled nodes are training nodes, epochs from cross-validation"
+    return dataclasses.replace(graph, train=train, val=graph.val[:0], validation=said)
 
 
 def _refit(graph: Graph, settings: Settings, winner: dict[str, Any]) -> tuple[Graph, Settings]:
     """Return all labelled nodes as training nodes, and as many epochs as the folds needed."""
-    import torch
-
     first = max(1, round(median(phases["first"] for phases in winner["phases"])))
     second = round(median(phases["second"] for phases in winner["phases"]))
-    train = torch.cat([graph.train, graph.val]).sort().values
-    said = f"none: all {train.numel()} labelled nodes are training nodes, epochs from cross-validation"
-    pooled = dataclasses.replace(graph, train=train, val=graph.val[:0], validation=said)
+    pooled = _pooled(graph)
     fixed: dict[str, Any] = {"select": "last", "patience": 0, "guard": False, "margin": 0.0}
     if not second or settings.method == "gcn":
         plain: dict[str, Any] = {"method": "gcn", "alpha": 0.0, "beta": 0.0, "pretrain": 0, "epochs": first}

@@ -166,17 +166,15 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
             display.set_title(f"split {display.finished} of {len(cells)}: {cell.name}")
 
         run_tasks(_CellRunner(plan, out / "work").run, cells, jobs, advance)
-    result = collect(plan, out)
-    write_json(out / "compare.json", result)
-    return result
+    return collect(plan, out)
 
 
-def collect(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
-    """Return the comparison from the files of its cells, those that are there."""
+def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
+    """Write and return the comparison, made of the cells that are finished."""
     found = [read_cell(out / "work" / "cells" / f"{cell.name}.json") for cell in plan.cells()]
     cells = [cell for cell in found if cell is not None]
     if not cells:
-        raise BvatError("no split has been compared yet")
+        raise BvatError(f"no split of this comparison is finished in {out}: run it without --report-only")
     variants = list(plan.trained()) + ([AUTO] if AUTO in plan.variants else [])
     rows = []
     for graph in plan.graphs:
@@ -185,7 +183,7 @@ def collect(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
             if here:
                 rows.append(_row(short_name(graph), labels, here, variants))
     settings = {name: Variant.parse(name).settings(**plan.overrides).as_dict() for name in plan.trained()}
-    return {
+    result = {
         "format": COMPARE_FORMAT,
         "variants": {name: _title(name) for name in variants},
         "base": BASE,
@@ -199,6 +197,8 @@ def collect(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
         "command": plan.command,
         "versions": versions(),
     }
+    write_json(out / "compare.json", result)
+    return result
 
 
 def _title(name: str) -> dict[str, Any]:

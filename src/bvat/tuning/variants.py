@@ -12,7 +12,7 @@ from bvat.training.settings import Settings, preset
 
 AUTO = "auto"
 """The automatic choice among the candidates."""
-CANDIDATES = ("gcn", "appnp", "appnp/vat", "vat", "consistency", "appnp/consistency", "sbvat")
+CANDIDATES = ("gcn", "appnp", "vat", "appnp/vat", "consistency", "sbvat")
 """What ``--method auto`` chooses among, in the order in which it tries them."""
 
 
