@@ -209,7 +209,12 @@ def _compare(
                     values = [result["selected"]["val"] for result in results[task.name]]
                     trials[task.name].report(sample(values).mean, number + 1)
             done = [name for name in alive if len(results[name]) == number + 1]
-            alive = [name for name in done if not trials[name].should_prune()]
+            better = [name for name in done if not trials[name].should_prune()]
+            # a method whose regulariser brought nothing is the plain model: one of the two goes on
+            values_of = {name: tuple(_described(name, results[name])["val"]) for name in better}
+            alive = [
+                n for k, n in enumerate(better) if values_of[n] not in [values_of[m] for m in better[:k]]
+            ]
             if not alive or time.time() - started >= budget:
                 break
     return [_described(name, results[name]) for name in settings]

@@ -1,0 +1,158 @@
+"""Two phases, features of unit length, and the guard against collapse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bvat.data import synthetic_graph
+from bvat.errors import SettingsError
+from bvat.graph import Graph
+from bvat.training.callbacks import Callback
+from bvat.training.loop import TrainedModel, predict, train
+from bvat.training.settings import Settings, preset
+from bvat.training.state import TrainState, feature_factor, restore_model
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return synthetic_graph(300, 900, features=60, classes=3, train_per_class=5, val=60, test=100, seed=4)
+
+
+def quick(method: str = "vat", **settings: Any) -> Settings:
+    return preset("", method, **{"hidden": 16, "epochs": 40, "pretrain": 25, "patience": 10, **settings})
+
+
+def same(one: TrainedModel, other: TrainedModel) -> bool:
+    rows = zip(one.metrics, other.metrics, strict=True)
+    equal = all(a[k] == b[k] or a[k] != a[k] for a, b in rows for k in a if k != "ms")
+    return equal and all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
+
+
+class Watch(Callback):
+    def __init__(self) -> None:
+        self.weights: list[tuple[float, float]] = []
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        self.weights.append((row["entropy"], state.beta))
+
+
+@pytest.mark.parametrize("factor", [8.0, 10.0])
+@pytest.mark.parametrize("method", ["gcn", "vat", "sbvat", "obvat", "random"])
+def test_scaling_all_features_changes_nothing(graph: Graph, method: str, factor: float) -> None:
+    """Lengths are relative to the features; a power of two does not even change the rounding."""
+    larger = graph.with_features(graph.features.with_values(graph.features.values * factor))
+    settings = quick(method, epochs=12, pretrain=6, patience=0)
+    one, other = train(graph, settings), train(larger, settings)
+    if factor == 8:
+        assert [row["loss"] for row in one.metrics] == [row["loss"] for row in other.metrics]
+    assert one.metrics[-1]["loss"] == pytest.approx(other.metrics[-1]["loss"], rel=1e-3)
+    assert one.selected["val"] == pytest.approx(other.selected["val"], abs=5)
+
+
+def test_selected_weights_are_for_the_features_of_the_graph(graph: Graph) -> None:
+    """Training scales the features, but what it returns predicts on the graph as it is."""
+    settings = quick()
+    assert feature_factor(graph, settings) != 1
+    trained = train(graph, settings)
+    model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
+    right = predict(model, graph).argmax(1)[graph.val] == graph.labels[graph.val]
+    assert 100 * float(right.double().mean()) == pytest.approx(trained.selected["val"])
+
+
+def test_the_regulariser_starts_from_the_best_plain_epoch_and_grows(graph: Graph) -> None:
+    watch = Watch()
+    settings = quick(ramp=5, patience=0, epochs=40, pretrain=25, guard=False)
+    trained = train(graph, settings, callbacks=[watch])
+    entropies, betas = zip(*watch.weights, strict=True)
+    assert not any(entropies[:25]), "the first phase has no regulariser"
+    assert all(entropies[25:])
+    assert [round(beta, 6) for beta in betas[24:30]] == [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
+    assert len(trained.metrics) == 40
+    plain = train(graph, quick("gcn", patience=0))
+    assert len(plain.metrics) == 25, "a plain model has one phase"
+    assert [row["loss"] for row in plain.metrics] == [row["loss"] for row in trained.metrics[:25]]
+    assert plain.selected["val"] <= trained.selected["val"], "the second phase is kept only if it is better"
+
+
+def test_a_margin_has_to_be_won(graph: Graph) -> None:
+    settings = quick("consistency", margin=100.0)
+    trained = train(graph, settings)
+    assert trained.phases["second"] == 0
+    assert trained.selected["epoch"] <= 25
+
+
+def test_methods_share_the_first_phase(graph: Graph, tmp_path: Path) -> None:
+    """A phase that was read from a file gives the same numbers as one that was trained."""
+    for method in ("gcn", "vat", "consistency"):
+        alone = train(graph, quick(method))
+        shared = train(graph, quick(method), pretrained=tmp_path)
+        assert same(alone, shared)
+    assert len(list(tmp_path.iterdir())) == 1
+    train(graph, quick("gcn", lr=0.02), pretrained=tmp_path)
+    train(graph, quick("gcn"), seed=1, pretrained=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3, "other settings and seeds have a first phase of their own"
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-9])
+    assert same(train(graph, quick("vat")), train(graph, quick("vat"), pretrained=tmp_path))
+
+
+@pytest.mark.parametrize("stop_at", [4, 20, 30])
+def test_resumed_equals_uninterrupted(graph: Graph, tmp_path: Path, stop_at: int) -> None:
+    """In either phase, and across the change of phases."""
+
+    class Stop(Callback):
+        def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+            if state.epoch == stop_at:
+                raise RuntimeError("killed")
+
+    path = tmp_path / "checkpoint.safetensors"
+    settings = quick("obvat", patience=0)
+    with pytest.raises(RuntimeError, match="killed"):
+        train(graph, settings, checkpoint=path, checkpoint_every=3, callbacks=[Stop()])
+    assert same(train(graph, settings), train(graph, settings, checkpoint=path, resume=True))
+
+
+def test_collapse_is_noticed_weakened_and_reported(graph: Graph) -> None:
+    """Far too much entropy regularisation pulls all nodes to one class."""
+    wild = {
+        "alpha": 30.0,
+        "beta": 30.0,
+        "ramp": 0,
+        "patience": 0,
+        "epochs": 120,
+        "confidence": 0.0,
+        "lr": 0.05,
+    }
+    unguarded = train(graph, quick("vat", **{**wild, "guard": False}))
+    assert max(row["largest_class"] for row in unguarded.metrics[26:]) > 0.95
+    guarded = train(graph, quick("vat", **wild))
+    assert guarded.events
+    assert "the regulariser was weakened to 0.5 of its weight" in guarded.events[0]
+    assert guarded.selected["val"] >= train(graph, quick("gcn", patience=0, lr=0.05)).selected["val"]
+
+
+def test_without_validation_nodes_both_phases_run_to_their_end(graph: Graph) -> None:
+    from dataclasses import replace
+
+    trained = train(replace(graph, val=graph.val[:0]), quick(patience=5))
+    assert len(trained.metrics) == 40
+    assert trained.selected["epoch"] == 40
+    assert trained.phases == {"first": 25, "second": 15}
+
+
+def test_selection_by_accuracy_breaks_ties_by_loss(graph: Graph) -> None:
+    trained = train(graph, quick("gcn"))
+    best = max(trained.metrics, key=lambda row: (row["val_accuracy"], -row["val_loss"]))
+    assert trained.selected["epoch"] == best["epoch"]
+    trained = train(graph, quick("gcn", select="loss"))
+    assert trained.selected["epoch"] == min(trained.metrics, key=lambda row: row["val_loss"])["epoch"]
+
+
+def test_impossible_phases_are_refused() -> None:
+    with pytest.raises(SettingsError, match="pretrain must be below epochs"):
+        Settings(pretrain=50, epochs=50)
+    assert preset("", "vat", epochs=8).pretrain == 6
