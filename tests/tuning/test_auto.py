@@ -58,13 +58,13 @@ def test_halving_keeps_the_best_half_and_never_sees_test_labels(
         return seen[-1]
 
     monkeypatch.setattr(auto, "blind", watched)
-    choice = choose(graph, budget=300, candidates=("gcn", "vat", "consistency", "mlp"), overrides=QUICK)
+    choice = choose(graph, budget=300, candidates=("gcn", "mlp", "vat"), overrides=QUICK)
     (known,) = seen
     assert not known.test.numel()
     assert bool((known.labels[graph.test] == -1).all())
-    counts = sorted(len(entry["val"]) for entry in choice.report["tried"])
-    assert counts[:2] == [1, 1], "the worse half is given up after one repetition"
-    assert counts[-1] == 3
+    counts = {entry["name"]: len(entry["val"]) for entry in choice.report["tried"]}
+    assert counts["mlp"] == 1, "what does not see the edges is given up after one repetition"
+    assert max(counts.values()) == 3
     best = max(choice.report["tried"], key=lambda e: (len(e["val"]), sum(e["val"]) / len(e["val"])))
     assert choice.report["chosen"] == best["name"]
     assert best["outcome"] == "chosen"
