@@ -88,19 +88,21 @@ def test_no_random_perturbation_is_shorter_or_worse(graph: Graph) -> None:
         assert bool((length[changed] >= found.smallest[changed]).all())
 
 
-def test_many_random_starts_find_hardly_a_larger_lds(graph: Graph) -> None:
+@pytest.mark.parametrize(("epsilon", "median", "fifth_percentile"), [(0.05, 0.99, 0.8), (0.3, 0.9, 0.7)])
+def test_many_random_starts_find_hardly_a_larger_lds(
+    graph: Graph, epsilon: float, median: float, fifth_percentile: float
+) -> None:
     model = build(GCN, graph)
     (fields,) = copied_fields(graph, 2, torch.arange(graph.num_nodes))
     with torch.no_grad():
         one, other = (RecordingProblem.on(model, fields, model.project(graph)) for _ in range(2))
-        found = local_smoothness(one, 0.05)
-        search = FastAscent(0.05, steps=20, warm=False)
+        found = local_smoothness(one, epsilon)
+        search = FastAscent(epsilon, steps=20, warm=False)
         for seed in range(30):
             start = torch.randn(other.space.shape, generator=torch.Generator().manual_seed(seed))
             search.ascend(other, search.full_step(other, start).r)
-        largest = other.largest
-    assert float((found / largest).median()) > 0.99
-    assert float((found / largest).quantile(0.05)) > 0.8
+    assert float((found / other.largest).median()) > median
+    assert float((found / other.largest).quantile(0.05)) > fifth_percentile
 
 
 def test_lds_grows_with_epsilon_from_zero(graph: Graph) -> None:

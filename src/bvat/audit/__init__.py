@@ -1,4 +1,4 @@
-"""How fragile each prediction is: the worst case at a given length, and the shortest way to another class."""
+"""How fragile each prediction is: the worst case at a given length, and the smallest change of its class."""
 
 from bvat.audit.audit import Audit, audit, sample_nodes, smallest_perturbation
 

@@ -16,9 +16,9 @@ AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", 
 
 
 def audit_csv(graph: Graph, class_names: Sequence[str], labels: Tensor, found: Audit) -> str:
-    """Return the columns of ``AUDIT_COLUMNS``, one line a node; cells are empty where nothing was found.
+    """Return the columns of ``AUDIT_COLUMNS``, one line per node; cells are empty where nothing was found.
 
-    Shapes: labels int64 (N), numbers of ``class_names``, -1 for unknown.
+    Shapes: labels int64 (N), indices into ``class_names``, -1 for unknown.
     """
 
     def name(k: int) -> str:

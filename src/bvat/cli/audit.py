@@ -23,27 +23,23 @@ if TYPE_CHECKING:
 def audit(
     run: RunArgument,
     out: Annotated[Path, typer.Option(help="CSV file to write", show_default=False)],
-    epsilon: Annotated[
-        float, typer.Option(help="length of the perturbation of each feature row, for LDS")
-    ] = 0.03,
-    compare: Annotated[
-        str | None, typer.Option(help="another run on the same graph, trained in another way")
-    ] = None,
+    epsilon: Annotated[float, typer.Option(help="length of each row of the perturbation for LDS")] = 0.03,
+    compare: Annotated[str | None, typer.Option(help="another run on the same graph to compare with")] = None,
     page: Annotated[Path | None, typer.Option(help="HTML page to write")] = None,
     nodes: Annotated[
-        int | None, typer.Option(help="audit so many nodes, drawn at random (default: all)", min=1)
+        int | None, typer.Option(help="number of nodes to audit, drawn at random (default: all)", min=1)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="whose model (default: the run's first seed)", min=0)
+        int | None, typer.Option(help="seed of the model to audit (default: the run's first)", min=0)
     ] = None,
-    threads: Annotated[int, typer.Option(help="threads to compute with", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="number of threads", min=1)] = 1,
     as_json: Json = False,
 ) -> None:
-    """Measure how fragile each prediction is, and write a table and maybe a page.
+    """Measure how fragile each prediction is, and write a table and, with --page, a web page.
 
-    For each node: lds, how far its prediction moves (KL divergence) when every feature row around it is
-    changed by at most epsilon; and smallest, the length of the smallest change of the features found that
-    gives it another class. Low lds and large smallest are good.
+    For each node, lds is how far its prediction moves (KL divergence) when every feature row around it is
+    changed by at most epsilon, and smallest is the length of the smallest change of the features found that
+    changes its class. A low lds and a large smallest are good.
 
     Examples:
 
@@ -90,7 +86,7 @@ def audit(
 def _measure(
     run: SavedRun, graph: Graph, seed: int | None, epsilon: float, chosen: Tensor | None
 ) -> tuple[Any, Audit]:
-    """Audit one run, and show how far it is on standard error."""
+    """Audit one run, with a progress bar on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -112,12 +108,12 @@ def _measure(
 
 
 def show(summaries: list[dict[str, Any]]) -> None:
-    """Print the medians, one column a run."""
+    """Print the medians, one column per run."""
     from rich.console import Console
     from rich.table import Table
 
     def text(value: float | None) -> str:
-        return "more than was tried" if value is None else f"{value:.4g}"
+        return "none found" if value is None else f"{value:.4g}"
 
     title = f"{summaries[0]['nodes']} nodes, epsilon {summaries[0]['epsilon']:g}"
     table = Table(title=title, title_justify="left")
