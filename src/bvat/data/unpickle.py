@@ -46,9 +46,10 @@ class _Kind(_Note):
 
 
 class _Dtype(_Note):
-    """``numpy.dtype``: args (code, align, copy), state (version, byte order, ...)."""
+    """``numpy.dtype``: args (code, align, copy), state (version, byte order, ...); only part of an array."""
 
-    def build(self, done: _Done) -> np.dtype[Any]:
+    def read(self) -> np.dtype[Any]:
+        """Return the dtype of plain numbers."""
         code = self.args[0] if self.args else None
         order = self.state[1] if isinstance(self.state, tuple) and len(self.state) > 1 else "="
         if not isinstance(code, str) or order not in _BYTE_ORDERS:
@@ -70,7 +71,7 @@ class _Array(_Note):
             raise _Refused("an array of unknown kind")
         if any(type(length) is not int or length < 0 for length in shape):
             raise _Refused("an array of unknown shape")
-        kind, data = dtype.build(done), _as_bytes(content)
+        kind, data = dtype.read(), _as_bytes(content)
         flat = np.frombuffer(data, kind).astype(kind.newbyteorder("="))
         return flat.reshape(shape, order="F" if fortran else "C")
 
@@ -81,7 +82,7 @@ class _Scalar(_Note):
     def build(self, done: _Done) -> int | float | bool:
         if len(self.args) != 2 or not isinstance(self.args[0], _Dtype):
             raise _Refused("a scalar of unknown kind")
-        kind, data = self.args[0].build(done), _as_bytes(self.args[1])
+        kind, data = self.args[0].read(), _as_bytes(self.args[1])
         if len(data) != kind.itemsize:
             raise _Refused("a scalar of the wrong length")
         value: int | float | bool = np.frombuffer(data, kind)[0].item()
