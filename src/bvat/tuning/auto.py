@@ -161,6 +161,10 @@ class _Repetition:
     spec: RunSpec
 
 
+class _OutOfTime(Exception):
+    """The budget is used up."""
+
+
 @dataclass(frozen=True)
 class _Worker:
     """Trains repetitions until the deadline. It is sent to worker processes."""
@@ -169,10 +173,16 @@ class _Worker:
     deadline: float
 
     def run(self, task: _Repetition, report: ReportProgress) -> None:
-        """Train unless the time is over; a loss that is not finite leaves no result."""
-        if time.time() < self.deadline:
-            with suppress(TrainingError):
-                self.store.run(task.spec, lambda _: report(time.time()))
+        """Train unless the time is over; what is under way then, or has no finite loss, leaves no result."""
+
+        def tell(_: float) -> None:
+            report(time.time())
+            if time.time() > self.deadline:
+                raise _OutOfTime
+
+        with suppress(TrainingError, _OutOfTime):
+            tell(0)
+            self.store.run(task.spec, tell)
         report(time.time())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bvat.data.readers.features import Features, edge_features
+from bvat.data.readers.features import Features, edge_features, fastest_layout
 from bvat.data.readers.options import ReadOptions
 from bvat.data.readers.splits import Split, stratified_split
 from bvat.errors import GraphError
@@ -76,7 +76,7 @@ def assemble(
     adjacency, repairs = symmetric_adjacency(edges)
     made = features or edge_features(adjacency, like)
     parts = split or stratified_split(classes.labels, classes.names, options)
-    matrix = made.matrix
+    matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
     return Graph(
         features=DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
