@@ -32,20 +32,35 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def sections() -> dict[str, str]:
-    """Return what belongs between each pair of markers."""
+def compared(tables: str) -> str:
+    """Return the tables of ``bvat compare``, with links to its page and figures."""
+    return f"""{tables.strip()}
+
+[The page](results/compare/report.html) has all intervals, wins and losses, and the settings;
+[accuracy.svg](results/compare/accuracy.svg) shows accuracy against labels per class.
+
+![Mean gain of each method over a plain GCN, by graph and labels per class](results/compare/gains.svg)
+"""
+
+
+def sections(results: Path) -> dict[str, str]:
+    """Return what belongs between each pair of markers, for the results that exist."""
     found = {}
-    table, bench = ROOT / "results/paper/table2.md", ROOT / "results/bench/bench.json"
+    table, compare, bench = (
+        results / path for path in ("paper/table2.md", "compare/compare.md", "bench/bench.json")
+    )
     if table.exists():
         found["table2"] = table.read_text("utf-8")
+    if compare.exists():
+        found["compare"] = compared(compare.read_text("utf-8"))
     if bench.exists():
         found["speed"] = speed(json.loads(bench.read_text("utf-8")))
     return found
 
 
-def with_results(text: str) -> str:
+def with_results(text: str, results: Path = ROOT / "results") -> str:
     """Return the README with the current results."""
-    for name, content in sections().items():
+    for name, content in sections(results).items():
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
         before, _, rest = text.partition(start)
         _, _, after = rest.partition(end)

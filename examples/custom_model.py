@@ -45,7 +45,7 @@ torch.manual_seed(0)
 graph = bvat.synthetic_graph(nodes=600, edges=1500, features=300, seed=0)
 model = TwoHop(graph.num_features, graph.num_classes)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
-regulariser = bvat.SBVAT(epsilon=0.1, count=50)
+regulariser = bvat.SBVAT(epsilon=0.1, count=50, generator=0)
 for _ in range(60):
     logits = model.propagate(graph, model.project(graph))
     loss = F.cross_entropy(logits[graph.train], graph.labels[graph.train])

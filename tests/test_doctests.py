@@ -20,12 +20,13 @@ PACKAGE = Path(bvat.__file__).parent
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """What an example may use without defining it: the usual modules, a graph, a model, a regulariser."""
-    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     graph = bvat.synthetic_graph(nodes=300, edges=900, features=100)
-    model = bvat.GCN(graph.num_features, graph.num_classes)
-    regulariser = bvat.SBVAT()
+    model = bvat.GCN(graph.num_features, graph.num_classes, generator=generator)
+    logits = model(graph, generator=generator)
+    regulariser = bvat.SBVAT(generator=generator)
     modules = {"bvat": bvat, "np": np, "torch": torch, "F": F}
-    return {**modules, "graph": graph, "model": model, "logits": model(graph), "regulariser": regulariser}
+    return {**modules, "graph": graph, "model": model, "logits": logits, "regulariser": regulariser}
 
 
 def modules_with_examples() -> list[str]:

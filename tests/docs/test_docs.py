@@ -86,7 +86,7 @@ def test_links_and_pictures_exist() -> None:
 def test_the_navigation_names_every_page() -> None:
     named = re.findall(r"^  - .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     assert sorted(named) == [page.name for page in GUIDE]
-    assert len(named) == 7
+    assert len(named) == 8
 
 
 def test_the_reference_lists_every_public_name() -> None:
@@ -106,7 +106,7 @@ def test_the_citation_has_the_version_of_the_package() -> None:
 def test_the_extras_on_the_start_page_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     table = (ROOT / "docs/index.md").read_text("utf-8").split("| extra | for |")[1].split("##")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) <= set(extras)
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(extras)
 
 
 def test_the_readme_shows_the_current_results() -> None:
@@ -114,3 +114,17 @@ def test_the_readme_shows_the_current_results() -> None:
     with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
     text = (ROOT / "README.md").read_text("utf-8")
     assert with_results(text) == text
+
+
+def test_a_comparison_takes_its_place_in_the_readme(tmp_path: Path) -> None:
+    with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
+    text = (ROOT / "README.md").read_text("utf-8")
+    for name in ("table2", "compare", "speed"):
+        assert text.count(f"<!-- {name} -->\n") == text.count(f"<!-- end of {name} -->\n") == 1
+    (tmp_path / "compare").mkdir()
+    (tmp_path / "compare" / "compare.md").write_text("| 5 labels per class |\n|---|\n", "utf-8")
+    filled = with_results(text, tmp_path)
+    inside = filled.split("<!-- compare -->\n")[1].split("<!-- end of compare -->\n")[0]
+    assert inside.startswith("\n| 5 labels per class |\n")
+    assert "results/compare/gains.svg" in inside
+    assert with_results(filled, tmp_path) == filled

@@ -85,7 +85,9 @@ def audit(
 
     Example:
         >>> found = audit(model, graph, epsilon=0.03)
-        >>> found.nodes[found.smallest.argmin()]  # the most fragile one
+        >>> weakest = found.nodes[found.smallest.argmin()]  # the most fragile node
+        >>> found.lds.shape
+        torch.Size([300])
     """
     check_epsilon(epsilon)
     chosen = torch.arange(graph.num_nodes) if nodes is None else nodes

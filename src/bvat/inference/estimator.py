@@ -48,9 +48,10 @@ class NodeClassifier:
     chose and why.
 
     Example:
-        >>> classifier = NodeClassifier(method="obvat").fit(graph)
-        >>> classifier.predict(graph)  # (N) class names
-        >>> classifier.score(graph)  # accuracy on the test nodes, 0 to 1
+        >>> classifier = NodeClassifier(method="vat", epochs=40).fit(graph)
+        >>> names = classifier.predict(graph)  # class names, shape (N,)
+        >>> 0 <= classifier.score(graph) <= 1  # accuracy on the test nodes
+        True
     """
 
     def __init__(

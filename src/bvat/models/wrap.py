@@ -48,7 +48,14 @@ def wrap(module: nn.Module, *, depth: int | None = None, factored: bool = True) 
         factored: whether to look for linear maps at the start; without, x itself is perturbed.
 
     Example:
-        >>> outcome = bvat.SBVAT()(bvat.wrap(model, depth=2), data, logits)
+        >>> class Perceptron(torch.nn.Linear):  # ignores the edges
+        ...     def forward(self, x, edge_index):
+        ...         return super().forward(x)
+        >>> model = Perceptron(graph.num_features, graph.num_classes)
+        >>> logits = model(graph.features.to_dense(), None)
+        >>> outcome = bvat.SBVAT(generator=0)(wrap(model, depth=0), graph, logits)
+        >>> outcome.space
+        'factored'
     """
     return WrappedModule(module, depth, factored)
 

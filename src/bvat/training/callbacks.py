@@ -8,7 +8,7 @@ Example:
     >>> class StopAtPerfect(Callback):
     ...     def on_epoch(self, state, row):
     ...         state.stop = row["val_accuracy"] == 100
-    >>> train(graph, settings, callbacks=[StopAtPerfect()])  # doctest: +SKIP
+    >>> trained = bvat.train(graph, bvat.preset("", "gcn", epochs=20), callbacks=[StopAtPerfect()])
 """
 
 from __future__ import annotations
