@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 import torch
 
@@ -24,8 +25,6 @@ from bvat.tuning import tune as tuning
 from bvat.tuning.presets import PRESETS, read_tuning_results, with_results
 from bvat.tuning.space import parameters, search_space, suggest, tuned_settings
 from bvat.tuning.tune import TuningPlan, blind, tune
-
-optuna = pytest.importorskip("optuna", reason="needs the extra tune: pip install 'bvat[tune]'")
 
 
 def small_plan(**rest: Any) -> TuningPlan:

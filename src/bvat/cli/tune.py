@@ -41,7 +41,7 @@ def tune(
     val: Val = None,
     split_seed: SplitSeed = 0,
 ) -> None:
-    """Search for settings with the best validation accuracy (needs the extra "tune").
+    """Search for settings with the best validation accuracy.
 
     The search does not see the test labels. Run the same command again to continue a search that was stopped,
     or with more --trials to extend it; several machines can share one --storage.

@@ -6,7 +6,7 @@ https://arxiv.org/abs/2010.09891
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -56,9 +56,11 @@ class FLAG:
     step_size: float = 1e-3
     space: SpaceName = "auto"
     dropout: DropoutPolicy = "fresh"
-    generator: torch.Generator | None = None
+    generator: torch.Generator | int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.generator, int):
+            self.generator = torch.Generator().manual_seed(self.generator)
         if self.steps < 1 or not 0 < self.step_size < float("inf"):
             raise SettingsError(
                 f"FLAG needs steps >= 1 and a positive step_size, not {self.steps} and {self.step_size}"
@@ -80,8 +82,9 @@ class FLAG:
         module: Any = getattr(model, "module", model)  # of a wrapped one
         parameters = [p for p in module.parameters() if p.requires_grad]
         model, inputs = adapt(model, graph)
-        passes = make_passes(self.dropout, model, inputs, self.generator, masks, projected)
-        space, generator = make_space(self.space, model, inputs), required(self.generator)
+        generator = required(cast("torch.Generator | None", self.generator))
+        passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
+        space = make_space(self.space, model, inputs)
         r = logits.new_empty(space.shape).uniform_(-self.step_size, self.step_size, generator=generator)
         value = logits.new_zeros(())
         totals = [torch.zeros_like(parameter) for parameter in parameters]

@@ -30,7 +30,7 @@ class Method:
         title: its row in tables.
         about: one line of help: which nodes, and how the perturbation is found.
         build: ``module:function`` called with the settings and the options that all regularisers share
-            (space, dropout, divergence, generator); returns the regulariser. Empty for none.
+            (space, dropout, divergence, generator, confidence); returns the regulariser. Empty for none.
         colour: its place in the palette of charts.
         effort: time of an epoch in units of a GCN's, roughly; for the estimate of the remaining time only.
         space: what ``bvat tune`` searches: a span per setting; ``when`` holds spans that apply only where a

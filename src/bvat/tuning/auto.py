@@ -220,14 +220,17 @@ def _compare(
                     trials[task.name].report(sample(values).mean, number + 1)
             done = [name for name in alive if len(results[name]) == number + 1]
             better = [name for name in done if not trials[name].should_prune()]
-            # a method whose regulariser brought nothing is the plain model: one of the two goes on
-            values_of = {name: tuple(_described(name, results[name])["val"]) for name in better}
-            alive = [
-                n for k, n in enumerate(better) if values_of[n] not in [values_of[m] for m in better[:k]]
-            ]
+            alive = [name for name in better if not _is_plain(name, results[name], better)]
             if not alive or time.time() - started >= budget:
                 break
     return [_described(name, results[name]) for name in settings]
+
+
+def _is_plain(name: str, results: list[dict[str, Any]], others: Sequence[str]) -> bool:
+    """Return whether a method's regulariser brought nothing so far and its plain model is a candidate too."""
+    variant = Variant.parse(name)
+    plain = Variant(variant.model, "gcn").name
+    return name != plain in others and not any(result["phases"]["second"] for result in results)
 
 
 def _described(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -267,8 +270,10 @@ def _sentence(winner: dict[str, Any], tried: list[dict[str, Any]]) -> str:
         others = [e for e in tried if e is not winner and e["val"]]
         if not others:
             return text + "; no other candidate was compared."
-        second = max(others, key=lambda e: sample(e["val"]).mean)
-        return text + f"; the next best, {second['title']}, had {sample(second['val']).mean:.1f} %."
+        count = min(len(e["val"]) for e in others)
+        second = max(others, key=lambda e: (len(e["val"]), sample(e["val"]).mean))
+        said = f"; of the others {second['title']} came closest, with {sample(second['val']).mean:.1f} %"
+        return text + said + (f" after {len(second['val'])} of them." if count < len(winner["val"]) else ".")
     pairs = [ours - theirs for ours, theirs in zip(winner["val"], plain["val"], strict=False)]
     gain = sample(pairs)
     text += f", {gain.mean:+.1f} points against a plain GCN"
