@@ -35,7 +35,7 @@ _HOME = {
     "bvat.inference.estimator": ["NodeClassifier"],
     "bvat.graph": ["Graph"],
     "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE"],
-    "bvat.models.wrap": ["wrap"],
+    "bvat.models.wrapped": ["wrap"],
     "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],

@@ -21,7 +21,7 @@ from bvat.training.checkpoint import Checkpoint
 from bvat.training.settings import Settings
 from bvat.training.state import start_training
 
-QUICK = ["--epochs", "6", "--hidden", "8", "--device", "cpu"]
+QUICK = ["--epochs", "6", "--hidden", "8", "--device", "cpu", "--confidence", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,14 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = bvat(["train", str(graph_file), "--seeds", "2", "--json", *QUICK], capsys)
+    code, out, _ = bvat(
+        ["train", str(graph_file), "--method", "obvat", "--seeds", "2", "--json", *QUICK], capsys
+    )
     result = json.loads(out)
     assert code == 0
     assert list(result) == [
         "dataset", "method", "space", "seeds", "epochs", "settings", "validation", "val_accuracy",
-        "test_accuracy", "epoch_ms", "peak_rss_mb", "version",
+        "test_accuracy", "epoch_ms", "events", "peak_rss_mb", "version",
     ]  # fmt: skip
     assert (result["method"], result["space"], result["seeds"], result["epochs"]) == (
         "obvat",
@@ -77,7 +79,9 @@ def test_the_table_and_the_folder(graph_file: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("space", ["dense", "sparse", "factored"])
 def test_every_space(graph_file: Path, space: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = bvat(["train", str(graph_file), "--space", space, "--json", *QUICK], capsys)
+    code, out, _ = bvat(
+        ["train", str(graph_file), "--method", "obvat", "--space", space, "--json", *QUICK], capsys
+    )
     assert code == 0
     assert json.loads(out)["space"] == space
 
@@ -92,9 +96,12 @@ BAD: list[tuple[list[str], str]] = [
     (["train", "GRAPH", "--select", "first"], "'first' is not one of"),
     (["train", "GRAPH", "--epochs", "0"], "epochs must be at least 1"),
     (["train", "GRAPH", "--seeds", "0"], "--seeds"),
-    (["train", "GRAPH", "--space", "curved"], "space must be one of auto, dense, sparse, factored"),
+    (
+        ["train", "GRAPH", "--method", "vat", "--space", "curved"],
+        "space must be one of auto, dense, sparse, factored",
+    ),
     (["train", "GRAPH", "--device", "tpu"], "device must be auto, cpu or cuda, not 'tpu'"),
-    (["train", "GRAPH", "--resume"], "there is no run to resume at runs/small-obvat"),
+    (["train", "GRAPH", "--resume"], "there is no run to resume at runs/small-auto"),
     (
         ["train", "GRAPH", "--method", "vat", "--norm", "field"],
         "norm 'field' needs the disjoint receptive fields of sbvat",
@@ -171,8 +178,8 @@ def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:
 
 def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
     seeds = 2
-    run = ["train", str(graph_file), "--epochs", "400", "--hidden", "8", "--seeds", str(seeds), "--jobs", "2",
-           "--json"]  # fmt: skip
+    run = ["train", str(graph_file), "--method", "obvat", "--epochs", "400", "--hidden", "8"]
+    run += ["--seeds", str(seeds), "--jobs", "2", "--json"]
     killed = start([*run, "--out", "killed"])
     wait_for("killed/seed-*/checkpoint.safetensors", killed)
     os.killpg(killed.pid, signal.SIGKILL)
@@ -194,7 +201,19 @@ def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
 def test_ctrl_c_keeps_what_was_done(graph_file: Path, processes: int) -> None:
     several = ["--seeds", str(processes), "--jobs", str(processes)]
     process = start(
-        ["train", str(graph_file), "--epochs", "100000", "--hidden", "8", "--out", "run", *several]
+        [
+            "train",
+            str(graph_file),
+            "--method",
+            "obvat",
+            "--epochs",
+            "100000",
+            "--hidden",
+            "8",
+            "--out",
+            "run",
+            *several,
+        ]
     )
     wait_for(f"run/seed-{processes - 1}/checkpoint.safetensors", process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too

@@ -53,7 +53,18 @@ def test_one_seed_and_all_seeds(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_the_own_graph_is_predicted_when_its_files_are_gone(folder: Path, tmp_path: Path) -> None:
     write_folder(tmp_path / "gone", *rows_of(60))
     quietly(
-        ["train", str(tmp_path / "gone"), "--epochs", "5", "--device", "cpu", "--out", str(tmp_path / "run")]
+        [
+            "train",
+            str(tmp_path / "gone"),
+            "--method",
+            "gcn",
+            "--epochs",
+            "5",
+            "--device",
+            "cpu",
+            "--out",
+            str(tmp_path / "run"),
+        ]
     )
     quietly(["predict", str(tmp_path / "run"), "--graph", str(tmp_path / "gone"), "--out", "before.csv"])
     shutil.rmtree(tmp_path / "gone")
@@ -148,7 +159,7 @@ def test_a_run_without_a_recipe_takes_a_folder_with_as_many_features(tmp_path: P
     """A graph that was built in Python says nothing about how its features were made."""
     graph = bvat.load(write_folder(tmp_path / "pages", *rows_of(60)))
     save_graph(replace(graph, recipe={}), tmp_path / "mine.npz")
-    quietly(["train", "./mine.npz", "--epochs", "2", "--device", "cpu", "--out", "run"])
+    quietly(["train", "./mine.npz", "--method", "gcn", "--epochs", "2", "--device", "cpu", "--out", "run"])
     quietly(["predict", "run", "--graph", "pages", "--out", "a.csv"])
     quietly(["predict", "run", "--out", "b.csv"])
     assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
@@ -159,7 +170,7 @@ def test_names_are_escaped_on_the_page(tmp_path: Path) -> None:
     for row in nodes:
         row["id"], row["label"] = f"<b>{row['id']}", row["label"] and f"<i>{row['label']}"
     write_folder(tmp_path / "odd", nodes, [(f"<b>{a}", f"<b>{b}") for a, b in edges])
-    quietly(["train", "odd", "--epochs", "3", "--device", "cpu", "--out", "run"])
+    quietly(["train", "odd", "--method", "gcn", "--epochs", "3", "--device", "cpu", "--out", "run"])
     quietly(["audit", "run", "--out", "a.csv", "--page", "a.html"])
     page = Path("a.html").read_text("utf-8")
     assert "&lt;b&gt;page-" in page

@@ -162,7 +162,9 @@ def test_bad_options_get_a_sentence(
     other = tmp_path / "other"
     if "OTHER" in arguments:
         write_folder(tmp_path / "pages", *rows_of(60))
-        quietly(["train", "pages", "--epochs", "2", "--device", "cpu", "--out", str(other)])
+        quietly(
+            ["train", "pages", "--method", "gcn", "--epochs", "2", "--device", "cpu", "--out", str(other)]
+        )
         capsys.readouterr()
     places = {
         "RUN": str(folder / "run-gcn"),

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import bvat
 from bvat.errors import GraphError, SettingsError, TrainingError
 from bvat.models import linearize, wrap
-from bvat.models.wrap import EdgeInputs
+from bvat.models.wrapped import EdgeInputs
 from bvat.perturb.spaces import make_space
 
 with warnings.catch_warnings():

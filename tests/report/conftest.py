@@ -14,7 +14,8 @@ from bvat.data import save_graph, synthetic_graph
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     save_graph(synthetic_graph(nodes=200, edges=600, features=60, classes=4), folder / "small.npz")
-    command = ["train", str(folder / "small.npz"), "--seeds", "2", "--jobs", "1", "--epochs", "12", "--json"]
+    command = ["train", str(folder / "small.npz"), "--seeds", "2", "--jobs", "1", "--epochs", "12"]
+    command += ["--method", "obvat", "--json"]
     with pytest.raises(SystemExit) as ended:
         main([*command, "--out", str(folder / "run")])
     assert ended.value.code == 0

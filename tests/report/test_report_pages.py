@@ -122,7 +122,7 @@ def test_training_without_a_page(
     tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_graph(synthetic_graph(nodes=100, edges=200, features=40, classes=2), tmp_path / "small.npz")
-    command = ["train", str(tmp_path / "small.npz"), "--epochs", "2", "--json"]
+    command = ["train", str(tmp_path / "small.npz"), "--method", "obvat", "--epochs", "2", "--json"]
     with pytest.raises(SystemExit) as ended:
         main([*command, "--out", str(tmp_path / "none"), "--no-report"])
     assert ended.value.code == 0

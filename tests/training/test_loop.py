@@ -31,11 +31,12 @@ def graph() -> Graph:
 
 
 def quick(method: str = "obvat", **overrides: Any) -> Settings:
-    return preset("none", method, **{"epochs": 12, "hidden": 8, **overrides})
+    """One phase, with the settings of all methods in the paper; test_phases.py has the other kind."""
+    return preset("cora", method, **{"epochs": 12, "hidden": 8, **overrides})
 
 
 def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{name: value for name, value in row.items() if name != "ms"} for row in metrics]
+    return [{n: None if math.isnan(v) else v for n, v in row.items() if n != "ms"} for row in metrics]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -54,7 +55,7 @@ def test_training_learns(graph: Graph, method: str) -> None:
     assert trained.metrics[-1]["train_accuracy"] > 90
     assert trained.last["test"] > 60  # three classes: a third by chance
     used = method != "gcn"
-    assert (trained.metrics[-1]["r_vadv"] > 0) == used
+    assert (trained.metrics[-1]["r_vadv"] != 0) == used  # FLAG's is a difference
     assert (trained.metrics[-1]["nodes"] > 0) == used
 
 

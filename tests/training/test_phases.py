@@ -72,7 +72,7 @@ def test_the_regulariser_starts_from_the_best_plain_epoch_and_grows(graph: Graph
     assert all(entropies[25:])
     assert [round(beta, 6) for beta in betas[24:30]] == [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
     assert len(trained.metrics) == 40
-    plain = train(graph, quick("gcn", patience=0))
+    plain = train(graph, quick("gcn", patience=0, pretrain=25))
     assert len(plain.metrics) == 25, "a plain model has one phase"
     assert [row["loss"] for row in plain.metrics] == [row["loss"] for row in trained.metrics[:25]]
     assert plain.selected["val"] <= trained.selected["val"], "the second phase is kept only if it is better"
@@ -156,3 +156,4 @@ def test_impossible_phases_are_refused() -> None:
     with pytest.raises(SettingsError, match="pretrain must be below epochs"):
         Settings(pretrain=50, epochs=50)
     assert preset("", "vat", epochs=8).pretrain == 6
+    assert preset("", "gcn", epochs=8).pretrain == 0, "a plain model has all the epochs that are asked for"

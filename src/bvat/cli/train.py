@@ -86,14 +86,17 @@ def train(
     from bvat.training.run_folder import RunFolder, choose_folder, summary_of
     from bvat.training.settings import preset, preset_key, short_name
     from bvat.training.store import SeedTrainer, train_seeds
-    from bvat.tuning.auto import parse_budget
-    from bvat.tuning.variants import AUTO
+    from bvat.tuning.auto import candidates_for, parse_budget
+    from bvat.tuning.variants import AUTO, Variant
 
     named = {"epochs": epochs, "space": space}
     overrides |= {name: value for name, value in named.items() if value is not None}
     method = method or ("obvat" if preset_key(dataset) else AUTO)
     seconds = parse_budget(budget)
     settings = None if method == AUTO else preset(preset_key(dataset), method, **overrides)
+    if settings is None:  # wrong values are refused before the graph is read
+        for name in candidates_for(overrides):
+            Variant.parse(name).settings(**overrides)
     chosen_device = choose_device(device)
     graph = read_graph(dataset, text, train_per_class, val, split_seed)
     if out is not None:

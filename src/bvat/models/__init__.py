@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from bvat.models.mlp import MLP
     from bvat.models.sage import GraphSAGE
     from bvat.models.sgc import SGC
-    from bvat.models.wrap import WrappedModule, wrap
+    from bvat.models.wrapped import WrappedModule, wrap
 
 _MODULE_OF = {
     "APPNP": "appnp", "GAT": "gat", "GCN": "gcn", "MLP": "mlp", "SGC": "sgc", "GraphSAGE": "sage",
-    "Masks": "base", "ProjectedModel": "base", "WrappedModule": "wrap", "linearize": "base", "wrap": "wrap",
+    "Masks": "base", "ProjectedModel": "base", "WrappedModule": "wrapped", "linearize": "base",
+    "wrap": "wrapped",
 }  # fmt: skip
 
 __all__ = [
@@ -35,6 +36,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'bvat.models' has no attribute {name!r}")
-    found = getattr(import_module(f"bvat.models.{_MODULE_OF[name]}"), name)
-    globals()[name] = found  # the function ``wrap`` and the module of that name: the function wins
-    return found
+    return getattr(import_module(f"bvat.models.{_MODULE_OF[name]}"), name)

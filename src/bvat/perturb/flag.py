@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from bvat.errors import SettingsError
 from bvat.models.base import ProjectedModel, required
-from bvat.models.wrap import adapt
+from bvat.models.wrapped import adapt
 from bvat.perturb.passes import DropoutPolicy, make_passes
 from bvat.perturb.regulariser import Outcome
 from bvat.perturb.spaces import SpaceName, make_space

@@ -16,7 +16,7 @@ from bvat.graph.inputs import GraphInputs
 from bvat.kernels import backend
 from bvat.kernels.layout import softmax
 from bvat.models.base import ProjectedModel
-from bvat.models.wrap import adapt
+from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import KL, Divergence, with_gradient
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
 from bvat.perturb.passes import POLICIES, DropoutPolicy, NextPass, make_passes

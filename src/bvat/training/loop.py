@@ -80,7 +80,8 @@ def train(
         resume: continue from ``checkpoint`` if it exists.
         pretrained: folder where the first of two phases is kept for the methods that share it.
     """
-    if (settings.select != "last" or settings.patience) and not graph.val.numel() and not settings.pretrain:
+    blind = not graph.val.numel()
+    if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
         raise SettingsError(
             "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
         )
@@ -95,7 +96,7 @@ def train(
             kept = PretrainedState(pretrained, tuple(hooks), state)
             phases.when_pretrained = kept.save
             kept.load_if_there(state)
-    elif settings.patience:
+    elif settings.patience and not blind:
         hooks.append(EarlyStopping(best, settings.patience))
     hooks += callbacks
     if checkpoint is not None:

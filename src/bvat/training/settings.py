@@ -167,8 +167,9 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     if unknown:
         raise SettingsError(f"there is no setting {sorted(unknown)[0]!r}: see the fields of bvat.Settings")
     merged = {**values, **overrides, "method": method}
-    if "epochs" in overrides and "pretrain" not in overrides:  # as many regularised epochs as they leave
-        merged["pretrain"] = min(merged.get("pretrain", 0), max(0, overrides["epochs"] * 3 // 4))
+    if "epochs" in overrides and "pretrain" not in overrides and merged.get("pretrain"):
+        plain = not merged.get("alpha") and not merged.get("beta")  # one phase, of all these epochs
+        merged["pretrain"] = 0 if plain else min(merged["pretrain"], max(0, overrides["epochs"] * 3 // 4))
     return Settings(**merged)
 
 
