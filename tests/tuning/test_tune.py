@@ -210,5 +210,5 @@ def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_without_optuna_the_remedy_is_named(monkeypatch: Any) -> None:
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
-    with pytest.raises(SettingsError, match=r"pip install 'bvat\[tune\]'"):
+    with pytest.raises(SettingsError, match=r"pip install optuna"):
         tuning.require_optuna()
