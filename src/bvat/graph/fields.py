@@ -22,6 +22,8 @@ class Block(SparseMatrix):
     A block is used for a few products only, so its transpose is not stored: rows are scattered instead.
     """
 
+    stores_transpose = False
+
     def with_values(self, values: Tensor) -> Block:
         """Return a block of the same pattern with other entries."""
         return Block(self.crow, self.col, values, self.shape)

@@ -73,6 +73,8 @@ class SparseMatrix:
     ``S @ dense`` is differentiable with respect to ``dense``.
     """
 
+    stores_transpose = True
+
     def __init__(self, crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
         self.crow, self.col, self.values, self.shape = crow, col, values, shape
 

@@ -43,6 +43,10 @@ class Matrix(Protocol):
         """The entries."""
 
     @property
+    def stores_transpose(self) -> bool:
+        """Whether ``transposed_arrays`` cost nothing after their first use."""
+
+    @property
     def arrays(self) -> tuple[Any, Any, Any]:
         """Row pointers, columns and values as numpy arrays."""
 
@@ -188,20 +192,23 @@ def adam_ascent(
 
     first, last = step.matrices[0], step.matrices[-1]
     base, target = base.detach().contiguous(), target.t().contiguous()
-    projected = torch.addmm(base, z, upper)
+    projected, spare = torch.addmm(base, z, upper), torch.empty_like(z)
     slopes = z.new_zeros(z.shape[0], layers.padded_width(target.shape[0]))
     state = z.numpy(), moments["first"].numpy(), moments["second"].numpy()
     (b1, b2), count = betas, int(moments["count"])
     for number in range(count + 1, count + steps + 1):
-        hidden_layers, narrow = _run_layers(step, projected)
-        logits = last.product(narrow)
-        searches.kl_slopes(logits.numpy(), target.numpy(), slopes.numpy())
-        gated, _ = _pull_back(step, hidden_layers, slopes, np.float32(step.factor), for_weights=False)
+        # fresh memory for every step would cost more than the arithmetic: two arrays change their roles
+        hidden_layers, narrow = _run_layers(step, projected, spare)
+        searches.kl_slopes(*last.arrays, narrow.numpy(), target.numpy(), slopes.numpy())
+        gated, _ = _pull_back(
+            step, hidden_layers, slopes, np.float32(step.factor), for_weights=False, into=projected
+        )
+        spare = gated
         rates = step_size / (1 - b1**number), (1 - b2**number) ** -0.5, betas, penalty, scale
         if z.shape[1] > FUSED_UP_TO:
             gradient = first.transposed_product(gated) @ upper.t()
             searches.adam_entries(gradient.numpy(), *state, *rates)
-            projected = torch.addmm(base, z, upper)
+            projected = torch.addmm(base, z, upper, out=hidden_layers[0])
         else:
             projected = hidden_layers[0]  # its memory is free now
             operands = gated.numpy(), upper.numpy(), base.numpy()
@@ -279,17 +286,19 @@ def power_step_on_fields(
     return FieldsStep(value, squares, direction, for_base, (hidden.t() @ summed)[:, : weight.shape[1]])
 
 
-def _run_layers(step: LayeredPass, state: Tensor) -> tuple[list[Tensor], Tensor]:
+def _run_layers(step: LayeredPass, state: Tensor, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
     """Return the hidden layers, and the last one times its weight, padded with zeros to whole vectors.
 
-    Shapes: state (N, H_1), contiguous; hidden (n_l, H_l), result (n_{K-1}, C) with C a whole vector.
+    Shapes: state (N, H_1), contiguous; hidden (n_l, H_l), the first one in ``into`` if given; result
+    (n_{K-1}, C) with C a whole vector.
     """
     from bvat.kernels import layers
 
     hidden_layers = []
     for layer, weight in enumerate(step.weights):
         matrix, width = step.matrices[layer], weight.shape[0]
-        hidden = state.new_empty(matrix.shape[0], width)
+        reused = into is not None and layer == 0
+        hidden = into if reused and into is not None else state.new_empty(matrix.shape[0], width)
         out = state.new_empty(matrix.shape[0], layers.padded_width(weight.shape[1]))
         mask = step.masks[layer] if step.masks else state.new_ones(1, width)
         arrays = state.numpy(), mask.numpy(), weight.detach().numpy(), hidden.numpy(), out.numpy()
@@ -300,21 +309,35 @@ def _run_layers(step: LayeredPass, state: Tensor) -> tuple[list[Tensor], Tensor]
 
 
 def _pull_back(
-    step: LayeredPass, hidden_layers: Sequence[Tensor], grad: Tensor, factor: Any, *, for_weights: bool
+    step: LayeredPass,
+    hidden_layers: Sequence[Tensor],
+    grad: Tensor,
+    factor: Any,
+    *,
+    for_weights: bool,
+    into: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Pull a gradient (n_K, C), padded, back to ``S_0 P`` (n_0, H_1), and to the weights if asked."""
+    """Pull a gradient (n_K, C), padded, back to ``S_0 P`` (n_0, H_1), and to the weights if asked.
+
+    The result is written to ``into`` if given.
+    """
     from bvat.kernels import layers
 
     weight_grads = []
     for matrix, weight, hidden in zip(
         reversed(step.matrices[1:]), reversed(step.weights), reversed(hidden_layers), strict=True
     ):
-        summed = matrix.transposed_product(grad)
-        if for_weights:
-            weight_grads.append((hidden.t() @ summed)[:, : weight.shape[1]])
-        grad = torch.empty_like(hidden)
-        arrays = summed.numpy(), weight.detach().numpy(), hidden.numpy()
-        layers.layer_backward(*arrays, factor, grad.numpy())
+        first = hidden is hidden_layers[0]
+        result = into if first and into is not None else torch.empty_like(hidden)
+        operands = weight.detach().numpy(), factor, hidden.numpy(), result.numpy()
+        if for_weights or not matrix.stores_transpose:
+            summed = matrix.transposed_product(grad)
+            layers.layer_backward(summed.numpy(), *operands)
+            if for_weights:
+                weight_grads.append((hidden.t() @ summed)[:, : weight.shape[1]])
+        else:
+            layers.layer_backward_of_product(*matrix.transposed_arrays, grad.numpy(), *operands)
+        grad = result
     return grad, weight_grads[::-1]
 
 

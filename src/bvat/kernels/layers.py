@@ -77,7 +77,7 @@ def product_by_columns(crow: Any, col: Any, values: Any, dense: Any, out: Any) -
 
 
 @compiled
-def layer_backward(summed: Any, weight: Any, hidden: Any, factor: float, out: Any) -> None:
+def layer_backward(summed: Any, weight: Any, factor: float, hidden: Any, out: Any) -> None:
     """Write ``out = factor (summed @ weightᵀ) where hidden > 0``.
 
     Shapes: summed (n, C), padded or not, weight (H, c), hidden and out (n, H); H wide.
@@ -90,6 +90,23 @@ def layer_backward(summed: Any, weight: Any, hidden: Any, factor: float, out: An
         row_times_gated(
             summed_flat, start, start + classes, flipped_flat, width, hidden_flat, out_flat, v * width
         )
+
+
+@compiled
+def layer_backward_of_product(
+    crow: Any, col: Any, values: Any, slopes: Any, weight: Any, factor: float, hidden: Any, out: Any
+) -> None:
+    """Do :func:`layer_backward` with ``summed = S slopes``, which is not kept.
+
+    Shapes: S (n, m) as CSR arrays, slopes (m, C) padded, weight (H, c), hidden and out (n, H); H wide.
+    """
+    across, (width, classes) = slopes.shape[1], weight.shape
+    back = flipped(weight, factor).reshape(-1)
+    flat, summed = slopes.reshape(-1), np.empty(across, slopes.dtype)
+    hidden_flat, out_flat = hidden.reshape(-1), out.reshape(-1)
+    for v in range(hidden.shape[0]):
+        sum_narrow(values, col, crow[v], crow[v + 1], flat, across, summed, 0)
+        row_times_gated(summed, 0, classes, back, width, hidden_flat, out_flat, v * width)
 
 
 @compiled

@@ -17,6 +17,7 @@ from bvat.kernels.vectors import (
     part,
     row_times_plus,
     row_times_wide,
+    sum_narrow,
     sum_wide,
 )
 
@@ -65,16 +66,19 @@ def _log_softmax(logits: Any, p: Any, log_p: Any) -> None:
 
 
 @compiled
-def kl_slopes(rows: Any, target: Any, slopes: Any) -> None:
-    """Write ``slopes = softmax(rows) - p``; rows (logits) and slopes (n, C) padded, target p (c, n)."""
-    classes, nodes = target.shape
-    logits = np.zeros((classes, BLOCK), rows.dtype)
-    top, total = np.empty(BLOCK, rows.dtype), np.empty(BLOCK, rows.dtype)
+def kl_slopes(crow: Any, col: Any, values: Any, narrow: Any, target: Any, slopes: Any) -> None:
+    """Write ``slopes = softmax(S narrow) - p``; narrow, slopes (n, C) padded with zeros, target p (c, n)."""
+    across, (classes, nodes) = narrow.shape[1], target.shape
+    flat, row = narrow.reshape(-1), np.empty(across, narrow.dtype)
+    logits = np.zeros((classes, BLOCK), narrow.dtype)
+    top, total = np.empty(BLOCK, narrow.dtype), np.empty(BLOCK, narrow.dtype)
     for start in range(0, nodes, BLOCK):
         size = min(BLOCK, nodes - start)
         for j in range(size):
+            v = start + j
+            sum_narrow(values, col, crow[v], crow[v + 1], flat, across, row, 0)
             for c in range(classes):
-                logits[c, j] = rows[start + j, c]
+                logits[c, j] = row[c]
         _softmax(logits, top, total)
         for j in range(size):
             for c in range(classes):
@@ -165,7 +169,7 @@ def _backward(
     inner, chosen = hidden.shape[0], slopes.shape[0]
     gated = np.empty(hidden.shape, hidden.dtype)
     scattered_product(crow[: chosen + 1], col, values, slopes, summed)
-    layer_backward(summed, weight, hidden, factor, gated)
+    layer_backward(summed, weight, factor, hidden, gated)
     scattered_product(crow[: inner + 1], col, values, gated, out)
 
 
