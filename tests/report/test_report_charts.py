@@ -151,3 +151,11 @@ def test_names_cannot_break_a_file() -> None:
 
 def test_colours_of_the_palette_differ() -> None:
     assert len(set(LIGHT.values())) == len(LIGHT) == len(DARK)
+
+
+def test_bars_of_negative_values_hang_down_from_zero() -> None:
+    drawing = bar_chart({"a": {"up": 2.0, "down": -1.0}}, "gain", reference=0.0)
+    bars = re.findall(r'<rect x="[0-9.]+" y="([0-9.]+)" width="[0-9.]+" height="([0-9.]+)"', drawing.body)
+    (up_top, up_height), (down_top, down_height) = ([float(number) for number in bar] for bar in bars)
+    assert up_top + up_height == pytest.approx(down_top, abs=0.2), "both start at zero"
+    assert up_height == pytest.approx(2 * down_height, abs=0.4)

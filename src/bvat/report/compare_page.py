@@ -34,9 +34,9 @@ def write_compare_files(folder: Path) -> Path:
 
 def compare_page(result: dict[str, Any]) -> str:
     """Return the whole page."""
-    graphs, splits = len(result["graphs"]), result["splits"]
+    graphs, splits = len(result["graphs"]), split_counts(result)
     intro = (
-        f"{graphs} graph{'s' if graphs > 1 else ''}, up to {splits} random splits each, {result['val']} "
+        f"{graphs} graph{'s' if graphs > 1 else ''}, {splits} random splits each, {result['val']} "
         "validation nodes per split. All methods see the same splits; differences to the plain GCN are "
         "paired, with 95 % intervals (Student's t). Settings are the defaults for any graph; nothing was "
         "chosen by test labels."
@@ -56,6 +56,12 @@ def compare_page(result: dict[str, Any]) -> str:
     how = tag("details", tag("summary", "Settings"), settings_table(result["settings"]))
     parts.append(section("How to get these numbers", provenance(result["command"], result["versions"]), how))
     return page("Methods compared", *parts)
+
+
+def split_counts(result: dict[str, Any]) -> str:
+    """Return how many splits the rows have: a number, or from the fewest to the most."""
+    counts = sorted({len(row["splits"]) for row in result["rows"]})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> Markup:
@@ -198,7 +204,7 @@ def compare_markdown(result: dict[str, Any]) -> str:
         lines.append("")
     said = (
         "First row: mean test accuracy of the plain GCN (%). Others: mean difference to it in points, paired "
-        f"over {result['splits']} random splits, ± half the width of its 95 % interval; bold where the "
+        f"over {split_counts(result)} random splits, ± half the width of its 95 % interval; bold where the "
         "interval excludes zero."
     )
     return "\n".join([*lines, said]) + "\n"

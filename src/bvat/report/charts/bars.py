@@ -43,11 +43,13 @@ def bar_chart(
     )
     bar = 0.8 / max(1, len(columns))
     parts = [plot.frame()]
+    foot = plot.y.low if log else 0.0  # negative values hang down from zero
     for k, (group, row) in enumerate(groups.items()):
         for j, name in enumerate(columns):
             if value := row.get(name):
-                left, top = plot.at(k + 0.1 + j * bar, value)
-                right, bottom = plot.at(k + 0.1 + (j + 1) * bar, plot.y.low)
+                left, end = plot.at(k + 0.1 + j * bar, value)
+                right, start = plot.at(k + 0.1 + (j + 1) * bar, foot)
+                top, bottom = min(start, end), max(start, end)
                 label, number = look[name]
                 hint = tag("title", f"{group}, {label}: {value:.4g}".replace("\n", ", "))
                 parts.append(
