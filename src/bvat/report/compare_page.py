@@ -207,7 +207,8 @@ def compare_markdown(result: dict[str, Any]) -> str:
         f"over {split_counts(result)} random splits, ± half the width of its 95 % interval; bold where the "
         "interval excludes zero."
     )
-    return "\n".join([*lines, said]) + "\n"
+    told = [f"- {entry['text']}" for entry in findings(result)]
+    return "\n".join([*lines, said, "", *told]) + "\n"
 
 
 def _gain(gain: dict[str, float]) -> str:
