@@ -1,6 +1,6 @@
 """torch_geometric's GCN trained with the recipe of our default GCN, on the splits of the comparison.
 
-python results/compare/pyg_gcn.py dblp.npz --splits 3 > results/compare/pyg_gcn.json
+python results/compare/pyg_gcn.py dblp.npz --splits 2 > results/compare/pyg_gcn-dblp.json
 """
 
 import argparse
