@@ -80,7 +80,7 @@ def test_runs_are_not_mixed(graph: Graph, tmp_path: Path) -> None:
     folder.start(graph, SETTINGS, resume=False)
     with pytest.raises(SettingsError, match="already holds a run: use --resume"):
         folder.start(graph, SETTINGS, resume=False)
-    with pytest.raises(SettingsError, match=r"a different setting: alpha was 0\.7, now 0\.1"):
+    with pytest.raises(SettingsError, match=r"a different setting: alpha was 0\.3, now 0\.1"):
         folder.start(graph, preset("none", "obvat", epochs=25, hidden=8, alpha=0.1), resume=True)
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("keep me")
