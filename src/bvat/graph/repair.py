@@ -79,7 +79,7 @@ def as_features(features: Any) -> FeatureMatrix:
 
 
 def as_integers(what: str, values: Any) -> Tensor:
-    """Return a copy as int64 (n): a graph shall not change when the caller's arrays do."""
+    """Return a copy as int64 (n): a graph must not change when the caller's arrays do."""
     given = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
     if given.dtype == np.bool_:
         raise GraphError(f"{what} must be numbers, not true or false: use the positions of the true ones")
