@@ -16,6 +16,11 @@ from bvat.graph import Graph
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let ``pytest tests/faults --tally FILE`` write what it counted."""
+    parser.addoption("--tally", help="file for the counts of tests/faults", default=None)
+
+
 def random_graph(
     nodes: int = 40,
     features: int = 24,

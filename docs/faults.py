@@ -1,0 +1,42 @@
+"""Write the table of faults into docs/faults.md, from the counts in results/faults.json.
+
+pytest tests/faults --tally results/faults.json && python docs/faults.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+START, END = "<!-- table of faults -->", "<!-- end of the table -->"
+
+
+def table(counts: Path) -> str:
+    """Return the table as Markdown, with the sums in the last row."""
+    rows = json.loads(counts.read_text("utf-8"))["tallies"]
+    numbers = ("tried", "survived", "lost", "tracebacks", "code_run")
+    lines = [
+        "| kind | fault or attack | what must happen | tried | survived | lost | tracebacks | code run |",
+        "|---|---|---|" + "---:|" * len(numbers),
+    ]
+    for row in rows:
+        cells = [row["group"], row["fault"], row["expected"], *[f"{row[name]:,}" for name in numbers]]
+        lines.append("| " + " | ".join(cells) + " |")
+    sums = [f"**{sum(row[name] for row in rows):,}**" for name in numbers]
+    lines.append("| " + " | ".join(["**all**", "", "", *sums]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Replace the table between the two marks of the page."""
+    page = HERE / "faults.md"
+    text = page.read_text("utf-8")
+    before, rest = text.split(START)
+    after = rest.split(END)[1]
+    new = f"{before}{START}\n{table(HERE.parent / 'results' / 'faults.json')}\n{END}{after}"
+    page.write_text(new, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

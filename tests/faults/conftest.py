@@ -1,0 +1,82 @@
+"""Faults, damage and hostile input: every test here is slow, and counts what it tried and what survived.
+
+``pytest tests/faults --tally results/faults.json`` also writes the counts, from which
+``python docs/faults.py`` makes the table of the documentation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+from bvat import __version__
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Tally:
+    """How often something was tried, and how it ended. ``survived`` is what the tests assert on."""
+
+    group: str
+    fault: str
+    expected: str
+    tried: int = 0
+    survived: int = 0
+    lost: int = 0
+    tracebacks: int = 0
+    code_run: int = 0
+
+    def count(
+        self, survived: bool, *, lost: bool = False, traceback: bool = False, code_run: bool = False
+    ) -> None:
+        """Count one attempt."""
+        self.tried += 1
+        self.survived += survived
+        self.lost += lost
+        self.tracebacks += traceback
+        self.code_run += code_run
+
+    def check(self) -> None:
+        """Fail unless everything that was tried survived, and something was tried."""
+        assert self.tried > 0, f"{self.fault}: nothing was tried"
+        assert (self.survived, self.lost, self.tracebacks, self.code_run) == (self.tried, 0, 0, 0), self
+
+
+_TALLIES: list[Tally] = []
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Iterator[list[Tally]]:
+    """A list that keeps every ``Tally`` a test appends; all of them are checked when the test ends."""
+    kept: list[Tally] = []
+    yield kept
+    _TALLIES.extend(kept)
+    for entry in kept:
+        entry.check()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder as slow."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the counts; those of groups that did not run this time are kept."""
+    target = session.config.getoption("--tally", None)
+    if not target or not _TALLIES:
+        return
+    path = Path(target)
+    before = json.loads(path.read_text("utf-8"))["tallies"] if path.exists() else []
+    now = {(entry.group, entry.fault): {**asdict(entry), "version": __version__} for entry in _TALLIES}
+    kept = [entry for entry in before if (entry["group"], entry["fault"]) not in now]
+    rows = sorted([*kept, *now.values()], key=lambda entry: (entry["group"], entry["fault"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"command": f"pytest tests/faults --tally {target}", "tallies": rows}, indent=2)
+    path.write_text(text + "\n", "utf-8")
