@@ -19,7 +19,7 @@ def test_every_pair_has_settings_within_their_ranges(dataset: str, method: str) 
     settings = preset(dataset, method)
     assert settings.method == method
     assert has_preset(dataset) == (dataset in DATASETS)
-    assert (settings.beta == 0) == (method == "gcn")
+    assert (settings.beta == 0) == (METHODS[method].build == "")
 
 
 def test_the_paper_settings_of_the_base_model() -> None:
