@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 import torch
 
 import bvat
 from bvat.errors import SettingsError
+from bvat.kernels import backend
 from bvat.models import RandomPropagation
-from bvat.models.random_propagation import PropagationMasks, polynomial, spreading_weights
+from bvat.models.random_propagation import PropagationMasks, power_sum, spreading_weights
 
 NODES, FEATURES, CLASSES, HIDDEN = 70, 30, 4, 6
 
@@ -62,8 +61,8 @@ def test_a_pass_is_the_literal_formula(graph: bvat.Graph, spread: str, batch_nor
 def test_nothing_is_dropped_when_predicting(graph: bvat.Graph) -> None:
     model = build().eval()
     a, x = graph.propagation.to_dense(), graph.features.to_dense()
-    theta = spreading_weights("pagerank", 4, 0.1)
-    spread = sum(theta[k] * torch.linalg.matrix_power(a, k) @ x for k in range(5))
+    first, ratio = spreading_weights("pagerank", 4, 0.1)
+    spread = sum(first * ratio**k * torch.linalg.matrix_power(a, k) @ x for k in range(5))
     expected = torch.relu(spread @ model.weights[0] + model.biases[0]) @ model.weights[1] + model.biases[1]
     torch.testing.assert_close(model(graph), expected, rtol=1e-10, atol=1e-12)
 
@@ -81,19 +80,35 @@ def test_half_of_the_nodes_and_columns_are_dropped_and_the_expectation_is_kept(g
 
 
 def test_weights_of_the_steps_sum_to_one() -> None:
-    assert spreading_weights("mean", 2, 0.1) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
-    falling = spreading_weights("pagerank", 10, 0.1)
-    assert sum(falling) == pytest.approx(1)
-    assert [b / a for a, b in pairwise(falling)] == pytest.approx([0.9] * 10)
+    assert spreading_weights("mean", 2, 0.1) == pytest.approx((1 / 3, 1))
+    first, ratio = spreading_weights("pagerank", 10, 0.1)
+    assert ratio == 0.9
+    assert sum(first * ratio**k for k in range(11)) == pytest.approx(1)
 
 
-def test_the_polynomial_of_a_symmetric_matrix_is_its_own_transpose(graph: bvat.Graph) -> None:
+@pytest.mark.parametrize("width", [3, 16, 32, 48, 64])
+@pytest.mark.parametrize("steps", [0, 1, 4, 5])
+def test_the_compiled_sum_of_powers_is_the_plain_one(graph: bvat.Graph, width: int, steps: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    u, v = torch.randn(2, NODES, 3, generator=generator, dtype=torch.float64)
-    theta = spreading_weights("pagerank", 4, 0.1)
-    there = (polynomial(graph.propagation.product, theta, u) * v).sum()
-    back = (u * polynomial(graph.propagation.transposed_product, theta, v)).sum()
-    torch.testing.assert_close(there, back, rtol=1e-12, atol=0)
+    u, v = torch.randn(2, NODES, width, generator=generator, dtype=torch.float64)
+    a = graph.propagation.to_dense()
+    literal = sum(0.9**k * torch.linalg.matrix_power(a, k) @ u for k in range(steps + 1))
+    found = power_sum(graph.propagation, 0.9, steps, u)
+    with backend.plain():
+        torch.testing.assert_close(
+            power_sum(graph.propagation, 0.9, steps, u), literal, rtol=1e-10, atol=1e-12
+        )
+    torch.testing.assert_close(found, literal, rtol=1e-10, atol=1e-12)
+    back = power_sum(graph.propagation, 0.9, steps, v, transposed=True)
+    torch.testing.assert_close((found * v).sum(), (u * back).sum(), rtol=1e-10, atol=1e-12)
+
+
+def test_a_matrix_that_is_not_symmetric_is_transposed_in_the_backward_pass(graph: bvat.Graph) -> None:
+    part = graph.propagation
+    lopsided = bvat.graph.sparse.SparseMatrix(part.crow, part.col, torch.rand_like(part.values), part.shape)
+    u, v = torch.randn(2, NODES, 16, dtype=torch.float64)
+    there = (power_sum(lopsided, 0.5, 3, u) * v).sum()
+    torch.testing.assert_close(there, (u * power_sum(lopsided, 0.5, 3, v, transposed=True)).sum())
 
 
 def test_reused_projection_leaves_the_column_mask_as_it_was(graph: bvat.Graph) -> None:

@@ -81,7 +81,7 @@ def test_regularisers_compare_with_the_target(graph: bvat.Graph, method: str) ->
     outcome = state.regulariser(state.model, graph, clean, None, state.model.project(graph), target)
     literal = (target * (target.log() - torch.log_softmax(clean, 1))).sum(1)
     if method != "sbvat":  # which looks at some of the nodes
-        assert outcome.r_vadv == pytest.approx(float(literal.mean()), rel=1e-3)
+        assert outcome.r_vadv == pytest.approx(literal.mean().item(), rel=1e-3)
     assert outcome.r_vadv > 1e-5
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.sparse import SparseMatrix
+from bvat.kernels import backend
 from bvat.models.base import dropout_factor, dropout_mask
 from bvat.models.layered import LayeredModel, glorot, layer_widths
 
@@ -31,32 +31,44 @@ class PropagationMasks:
     factor: float = 1.0
 
 
-class _Polynomial(torch.autograd.Function):
-    """``sum_k theta_k Â^k P``; its backward pass is the same polynomial of Âᵀ."""
+class _PowerSum(torch.autograd.Function):
+    """``sum_k (rÂ)^k P``; its backward pass is the same sum over Âᵀ."""
 
     @staticmethod
-    def forward(ctx: Any, adjacency: SparseMatrix, theta: Sequence[float], projected: Tensor) -> Tensor:
-        ctx.adjacency, ctx.theta = adjacency, theta
-        return polynomial(adjacency.product, theta, projected)
+    def forward(ctx: Any, adjacency: SparseMatrix, ratio: float, steps: int, projected: Tensor) -> Tensor:
+        ctx.adjacency, ctx.ratio, ctx.steps = adjacency, ratio, steps
+        return power_sum(adjacency, ratio, steps, projected)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, Tensor]:
-        return None, None, polynomial(ctx.adjacency.transposed_product, ctx.theta, grads[0].contiguous())
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, Tensor]:
+        return None, None, None, power_sum(ctx.adjacency, ctx.ratio, ctx.steps, grads[0], transposed=True)
 
 
-def polynomial(product: Any, theta: Sequence[float], start: Tensor) -> Tensor:
-    """Return ``sum_k theta_k Â^k start`` by Horner's rule, without autograd; start and result (N, H)."""
-    state = theta[-1] * start
-    for weight in reversed(theta[:-1]):
-        state = product(state).add_(start, alpha=weight)
+def power_sum(
+    adjacency: SparseMatrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
+) -> Tensor:
+    """Return ``sum_{k <= K} (rÂ)^k start`` by Horner's rule, without autograd; start and result (N, H)."""
+    if start.device.type == "cpu":
+        crow, col, values = adjacency.transposed_arrays if transposed else adjacency.arrays
+        scaled = values if ratio == 1 else values * values.dtype.type(ratio)
+        twin = backend.power_sum((crow, col, scaled), start.contiguous(), steps)
+        if twin is not None:
+            return twin
+    product = adjacency.transposed_product if transposed else adjacency.product
+    state = start
+    for _ in range(steps):
+        state = product(state).mul_(ratio).add_(start)
     return state
 
 
-def spreading_weights(kind: str, steps: int, teleport: float) -> tuple[float, ...]:
-    """Return theta_0 .. theta_K, which sum to 1: all equal ("mean"), or ``∝ (1 - t)^k`` ("pagerank")."""
-    raw = [1.0 if kind == "mean" else (1 - teleport) ** k for k in range(steps + 1)]
-    return tuple(weight / sum(raw) for weight in raw)
+def spreading_weights(kind: str, steps: int, teleport: float) -> tuple[float, float]:
+    """Return theta_0 and r of the weights ``theta_k = theta_0 r^k``, k <= K, which sum to 1.
+
+    All are equal ("mean", r = 1), or they fall by r = 1 - t ("pagerank").
+    """
+    ratio = 1.0 if kind == "mean" else 1 - teleport
+    return 1 / sum(ratio**k for k in range(steps + 1)), ratio
 
 
 class RandomPropagation(LayeredModel):
@@ -117,7 +129,8 @@ class RandomPropagation(LayeredModel):
             dropout=dropout,
             hidden_widths=widths[1:-1],
         )
-        self.power_steps, self.theta = power_steps, spreading_weights(spread, power_steps, teleport)
+        self.power_steps = power_steps
+        self.first_share, self.ratio = spreading_weights(spread, power_steps, teleport)
         self.node_dropout, self.input_dropout = node_dropout, input_dropout
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths[1:-1] if batch_norm)
 
@@ -163,9 +176,12 @@ class RandomPropagation(LayeredModel):
         self, inputs: GraphInputs, projected: Tensor, masks: PropagationMasks | None = None
     ) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
+        share: Any = self.first_share
         if masks is not None and masks.nodes is not None:
-            projected = projected * masks.nodes
-        state: Tensor = _Polynomial.apply(inputs.propagation, self.theta, projected)  # type: ignore[no-untyped-call]
+            share = masks.nodes * share
+        state: Tensor = _PowerSum.apply(  # type: ignore[no-untyped-call]
+            inputs.propagation, self.ratio, self.power_steps, projected * share
+        )
         for layer, weight in enumerate(self.weights):
             if layer:
                 state = torch.relu(state)
