@@ -114,7 +114,7 @@ def product(crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, columns: i
 
 
 def power_sum(arrays: tuple[Any, Any, Any], dense: Tensor, steps: int) -> Tensor | None:
-    """Return ``sum_{k <= steps} S^k dense`` for a square S given as arrays; dense (n, H), H multiple of 16."""
+    """Return ``sum_{k <= steps} S^k dense`` for a square S, given as arrays; dense (n, H), 16 | H."""
     fits = dense.shape[0] == len(arrays[0]) - 1 and dense.shape[1] % 16 == 0 and dense.is_contiguous()
     if not fits or not steps or not usable(dense):
         return None
