@@ -36,6 +36,16 @@ def test_a_target_close_to_one_class_stays_finite() -> None:
     assert torch.isfinite(disagreement([certain], target, DIVERGENCES["kl"]())[0])
 
 
+def test_reused_passes_share_the_projection_and_nothing_else(graph: bvat.Graph) -> None:
+    state = start_training(graph, preset("cora", "grand", model="random-propagation"), 0)
+    first, second, third = draw_passes(state.model.train(), graph, state.generator, 3, reuse=True)
+    assert first.projected is second.projected is third.projected
+    assert first.masks.features is not None
+    assert second.masks.features is None
+    assert not torch.equal(second.masks.nodes, third.masks.nodes)
+    assert not torch.equal(second.logits, third.logits)
+
+
 @pytest.mark.parametrize("name", DIVERGENCES)
 def test_disagreement_and_its_gradient_are_the_literal_ones(name: str) -> None:
     parts, target = logits(), sharpened_mean(logits(), 0.5)

@@ -28,13 +28,18 @@ class Pass(NamedTuple):
 
 
 def draw_passes(
-    model: ProjectedModel, inputs: GraphInputs, generator: torch.Generator, count: int
+    model: ProjectedModel, inputs: GraphInputs, generator: torch.Generator, count: int, *, reuse: bool = False
 ) -> list[Pass]:
-    """Make ``count`` passes with masks of their own."""
-    passes = []
+    """Make ``count`` passes with masks of their own.
+
+    With ``reuse`` they share the projected features of the first, and with them its mask of the features:
+    the products with X, the dearest part on many graphs, are then needed once.
+    """
+    passes: list[Pass] = []
     for _ in range(count):
-        masks = model.draw_masks(inputs, generator)
-        projected = model.project(inputs, masks)
+        again = reuse and bool(passes)
+        masks = model.draw_masks(inputs, generator, features=not again)
+        projected = passes[0].projected if again else model.project(inputs, masks)
         passes.append(Pass(masks, projected, model.propagate(inputs, projected, masks)))
     return passes
 

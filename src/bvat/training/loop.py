@@ -154,7 +154,8 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     """Make one step of Adam on Eq. 6; return the loss and its parts."""
     model, graph, settings = state.model, state.graph, state.settings
     model.train()
-    passes = draw_passes(model, graph, state.generator, settings.samples if state.agreement else 1)
+    count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
+    passes = draw_passes(model, graph, state.generator, count, reuse=reuse)
     masks, projected, logits = passes[0]
     labels = graph.labels[graph.train]
     terms = [F.cross_entropy(part.logits.index_select(0, graph.train), labels) for part in passes]
