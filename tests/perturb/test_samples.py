@@ -114,5 +114,5 @@ def test_with_a_target_the_first_step_needs_no_probe(graph64: bvat.Graph) -> Non
     r = 0.05 * slope / slope.norm(dim=1, keepdim=True).clamp_min(1e-300)
     hidden = torch.relu(graph64.propagation @ ((x + r) @ model.weights[0]))
     log_q = torch.log_softmax(graph64.propagation @ (hidden @ model.weights[1]), 1)
-    literal = float((target * (target.log() - log_q)).sum(1).mean())
+    literal = (target * (target.log() - log_q)).sum(1).mean().item()
     assert found == pytest.approx([literal, literal], rel=1e-6)

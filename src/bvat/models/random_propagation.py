@@ -211,11 +211,9 @@ class RandomPropagation(LayeredModel):
             inputs.propagation, self.ratio, self.power_steps, projected * share
         )
         if len(self.weights) == 2 and not len(self.norms):
-            mask, factor = (
-                (None, 1.0) if masks is None or not masks.hidden else (masks.hidden[0], masks.factor)
-            )
+            mask = masks.hidden[0] if masks is not None and masks.hidden else None
             logits: Tensor = _TwoLayers.apply(  # type: ignore[no-untyped-call]
-                state, mask, factor, self.biases[0], self.weights[1], self.biases[1]
+                state, mask, dropout_factor(self.dropout), self.biases[0], self.weights[1], self.biases[1]
             )
             return logits
         for layer, weight in enumerate(self.weights):

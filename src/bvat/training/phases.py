@@ -188,4 +188,4 @@ class CollapseGuard(Callback):
 
 def first_phase(settings: Any) -> dict[str, Any]:
     """Return the settings that the first phase depends on."""
-    return {name: getattr(settings, name) for name in FIRST_PHASE}
+    return {name: value for name, value in settings.identity().items() if name in FIRST_PHASE}
