@@ -141,7 +141,7 @@ _ROWS = [
     ),
     Method(
         "grand",
-        "GCN + several passes",
+        "GCN + GRAND",
         "all nodes, R = 0: several dropout passes must agree with their sharpened mean (Feng et al., 2020)",
         colour=7,
         effort=4.0,

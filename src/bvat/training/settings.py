@@ -237,6 +237,11 @@ def has_preset(dataset: str) -> bool:
     return dataset in _presets()["dataset"]
 
 
+def has_model_preset(dataset: str, model: str) -> bool:
+    """Whether the preset file has settings for a model on this data set."""
+    return model in _presets()["dataset"].get(dataset, {}).get("model", {})
+
+
 def short_name(dataset: str) -> str:
     """Return a name for folders and files: of a data set its name, of a path its last part."""
     return preset_key(dataset) or Path(dataset).resolve().stem or "graph"
