@@ -81,7 +81,6 @@ def train(
     """
     from rich.console import Console
 
-    from bvat.data.files import write_json
     from bvat.training.progress import ProgressDisplay
     from bvat.training.run_folder import RunFolder, choose_folder, summary_of
     from bvat.training.settings import preset, preset_key, short_name
@@ -110,7 +109,7 @@ def train(
         settings, graph = choice.settings, choice.graph
     folder.start(graph, settings, resume=resume)
     if choice is not None:
-        write_json(folder.path / AUTO_FILE, choice.as_dict())
+        folder.write(AUTO_FILE, choice.as_dict())
     trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device)
     numbers = list(range(seed, seed + seeds))
     with ProgressDisplay(

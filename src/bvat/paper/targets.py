@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.data import load
-from bvat.data.files import write_json
+from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError
 from bvat.paper import figures, table2, timing
 from bvat.paper.request import Request
@@ -62,7 +62,7 @@ def reproduce(
     found = {}
     for name in names:
         found[name] = {**TARGETS[name].collect(request, store), **_provenance(request, plans[name])}
-        write_json(out / f"{name}.json", found[name])
+        write_sealed_json(out / f"{name}.json", found[name])
     return found
 
 

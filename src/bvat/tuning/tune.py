@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bvat.data.files import write_json
+from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.pool import ReportProgress, run_tasks
@@ -191,7 +191,7 @@ def tune(
 
         run_tasks(_TrialRunner(plan, store, study_name, place).run, tasks, jobs, advance)
     result = _result(plan, graph, store, finished(study), jobs, console)
-    write_json(out / f"{plan.name}.json", result)
+    write_sealed_json(out / f"{plan.name}.json", result)
     return result
 
 
