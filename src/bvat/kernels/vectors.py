@@ -43,11 +43,7 @@ def _compile(function: Callable[..., Any], fastmath: set[str]) -> Any:
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Make a function a part of the compiled functions that call it: a call would cost more than its work.
-
-    numba looks at the file of the caller only to tell whether machine code on disk is outdated: after a
-    change of a part, delete ``__pycache__`` of this folder.
-    """
+    """Make a function a part of the compiled functions that call it: a call would cost more than its work."""
     return numba.njit(error_model="numpy", forceinline=True)(function)
 
 
