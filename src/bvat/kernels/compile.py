@@ -46,7 +46,7 @@ def compile_and_keep(function: Callable[..., Any], **options: Any) -> Any:
     from bvat.kernels.kept_code import KeptCode
 
     dispatcher = numba.njit(**options)(function)
-    dispatcher._cache = KeptCode(function)
+    dispatcher._cache = KeptCode(function, tell)
     return dispatcher
 
 

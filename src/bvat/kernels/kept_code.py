@@ -20,16 +20,17 @@ import numba
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.serialize import dumps
 
-from bvat.kernels.compile import tell
-
 _DIGEST = 32
 
 
 class KeptCode(NullCache):
-    """The compiled versions of one function, in the folder that numba chooses (see ``NUMBA_CACHE_DIR``)."""
+    """The compiled versions of one function, in the folder that numba chooses (see ``NUMBA_CACHE_DIR``).
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._name = function.__name__
+    ``tell`` is called with the name of the function before it is compiled, and with "" afterwards.
+    """
+
+    def __init__(self, function: Callable[..., Any], tell: Callable[[str], None]) -> None:
+        self._name, self._tell = function.__name__, tell
         self._numba: Any = None
         with suppress(Exception):  # there is no folder to keep machine code in
             self._stamp = source_stamp(function.__code__.co_filename)
@@ -44,12 +45,12 @@ class KeptCode(NullCache):
                 stamp, data = pickle.loads(content[_DIGEST:])  # noqa: S301 (as numba does)
                 if stamp == self._stamp:
                     return self._numba._impl.rebuild(target_context, data)
-        tell(self._name)
+        self._tell(self._name)
         return None
 
     def save_overload(self, sig: Any, cres: Any) -> None:
         """Keep what was compiled for a signature, if that is possible."""
-        tell("")
+        self._tell("")
         with suppress(Exception):
             implementation, path = self._numba._impl, self._path(sig, cres.codegen)
             if not implementation.check_cachable(cres):
