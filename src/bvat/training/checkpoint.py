@@ -38,6 +38,10 @@ class Checkpoint(Callback):
     def __init__(self, path: Path, callbacks: Sequence[Callback] = (), every: int = 50) -> None:
         self.path, self.callbacks, self.every = path, tuple(callbacks), every
 
+    def on_start(self, state: TrainState) -> None:
+        """Create the folder, now and not later: if it is removed during training, that is an error."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Write the checkpoint if it is due."""
         if state.epoch % self.every == 0 or state.interrupted:
@@ -76,7 +80,7 @@ class Checkpoint(Callback):
             "stop": json.dumps(state.stop),
             "events": json.dumps(state.events),
         }
-        write_safetensors(self.path, tensors, about)
+        write_safetensors(self.path, tensors, about, new_folders=False)
 
     def load(self, state: TrainState) -> None:
         """Restore ``state`` and the callbacks; refuse the checkpoint of a different run."""
@@ -124,6 +128,7 @@ class PretrainedState(Checkpoint):
 
     def __init__(self, folder: Path, callbacks: Sequence[Callback], state: TrainState) -> None:
         super().__init__(folder / f"{digest(self.identity(state))}.safetensors", callbacks)
+        self.on_start(state)
 
     def identity(self, state: TrainState) -> dict[str, str]:
         """Return what the first phase depends on."""
@@ -140,10 +145,12 @@ class PretrainedState(Checkpoint):
                 self.load(state)
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str], *, new_folders: bool = True
+) -> None:
     """Write tensors and metadata with a checksum, atomically."""
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(path, seal(save(content, {**about, CHECKSUM: UNSEALED})))
+    write_atomic(path, seal(save(content, {**about, CHECKSUM: UNSEALED})), new_folders=new_folders)
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -20,7 +20,9 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,8 @@ GRAPH_FILE = "graph.npz"
 """The graph that was trained on, kept so that predictions do not depend on its original files."""
 WEIGHTS, CURVES = "weights.safetensors", "metrics.csv"
 """The files of a seed whose checksums are in its result."""
+AUTO_FILE = "auto.json"
+"""What ``--method auto`` chose: the first file of such a run."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class RunFolder:
 
     def check_new(self, *, resume: bool) -> None:
         """Raise SettingsError unless the folder is new or empty, or holds a run that is to be resumed."""
-        if self.exists:
+        if self.exists or (self.path / AUTO_FILE).is_file():
             if not resume:
                 raise SettingsError(f"{self.path} already holds a run: use --resume, or another --out")
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
@@ -79,6 +83,11 @@ class RunFolder:
         self.check_new(resume=resume)
         if self.exists:
             before, now = self.read("settings.json"), _describe(graph, settings)
+            if before.get("version") != __version__:
+                raise SettingsError(
+                    f"{self.path} was made with bvat {before.get('version')}, not {__version__}: continue it "
+                    "with that version, or use another --out"
+                )
             for what in ("dataset", "nodes", "validation", "settings", "graph"):
                 if before.get(what) != now[what]:
                     change = _difference(what, before.get(what), now[what])
@@ -86,14 +95,16 @@ class RunFolder:
                         f"{self.path} was made with a different {change}: use the same options, or another "
                         "--out"
                     )
-            return
         splits = io.BytesIO()
         parts = {name: getattr(graph, name).cpu().numpy() for name in ("train", "val", "test")}
         np.savez_compressed(splits, **parts)
-        write_atomic(self.path / "split.npz", splits.getvalue())
-        if graph.name not in names() or graph.recipe:  # with a recipe, "cora" is a user's own folder
+        if not self.exists:
+            self.write_settings(graph, settings, files={"split.npz": sha256(splits.getvalue())})
+        if not (self.path / "split.npz").exists():  # also if the process was killed before it wrote them
+            write_atomic(self.path / "split.npz", splits.getvalue())
+        own = graph.name not in names() or graph.recipe  # with a recipe, "cora" is a user's own folder
+        if own and not (self.path / GRAPH_FILE).exists():
             write_atomic(self.path / GRAPH_FILE, graph_to_bytes(graph))
-        self.write_settings(graph, settings, files={"split.npz": sha256(splits.getvalue())})
 
     def write_settings(self, graph: Graph, settings: Settings, **more: Any) -> None:
         """Write ``settings.json``, which makes this a run folder."""
@@ -172,6 +183,7 @@ class RunFolder:
         """Write the weights and metrics of a seed."""
         folder = self.seed_path(trained.seed)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
+        self.path.stat()  # a run folder that was removed in the meantime is not created again
         write_atomic(folder / WEIGHTS, save(weights, {"version": __version__}))
         write_csv(folder / CURVES, METRICS, ([_short(row[m]) for m in METRICS] for row in trained.metrics))
 
@@ -193,15 +205,19 @@ class RunFolder:
 
 
 def choose_folder(parent: Path, name: str, *, resume: bool) -> RunFolder:
-    """Return a new folder ``name[-n]`` in ``parent``; with ``resume``, the newest one that exists."""
-    base = parent / name
-    candidates = [base, *[base.with_name(f"{name}-{n}") for n in range(2, 10_000)]]
-    position = next(i for i, path in enumerate(candidates) if not path.exists())
-    if not resume:
-        return RunFolder(candidates[position])
-    if position == 0:
-        raise SettingsError(f"there is no run to resume at {base}: give its folder with --out")
-    return RunFolder(candidates[position - 1])
+    """Create and return a new folder ``name[-n]`` in ``parent``; with ``resume``, return the newest one."""
+    candidates = [parent / name, *[parent / f"{name}-{n}" for n in range(2, 10_000)]]
+    if resume:
+        existing = list(takewhile(Path.exists, candidates))
+        if not existing:
+            raise SettingsError(f"there is no run to resume at {parent / name}: give its folder with --out")
+        return RunFolder(existing[-1])
+    parent.mkdir(parents=True, exist_ok=True)
+    for path in candidates:
+        with suppress(FileExistsError):  # two processes never get the same one
+            path.mkdir()
+            return RunFolder(path)
+    raise SettingsError(f"{parent} is full of folders called {name}: give one with --out")
 
 
 def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:

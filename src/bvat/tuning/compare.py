@@ -17,6 +17,7 @@ from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.resplit import resplit
 from bvat.errors import BvatError, DataError, SettingsError
 from bvat.graph import Graph
+from bvat.training.claim import share
 from bvat.training.pool import ReportProgress, run_tasks
 from bvat.training.progress import ProgressDisplay
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, versions
@@ -158,14 +159,17 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
         for labels in plan.labels:
             resplit(graph, labels, plan.val, plan.first_split)
     cells, size = plan.cells(), len(plan.trained())
-    with ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display:
+    with (
+        share(out),
+        ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display,
+    ):
 
         def advance(cell: Cell, done: float) -> None:
             display.update(cell, done)
             display.set_title(f"split {display.finished} of {len(cells)}: {cell.name}")
 
         run_tasks(_CellRunner(plan, out / "work").run, cells, jobs, advance)
-    return collect(plan, out)
+        return collect(plan, out)
 
 
 def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
