@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bvat.errors import GraphError
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.optimizer import Adam, make_optimizer
@@ -57,13 +58,16 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
 
     ``state.graph`` has the features scaled as the settings say; ``state.scaling`` is their factor.
     """
+    if not graph.train.numel():
+        raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     scaling = feature_factor(graph, settings)
     if scaling != 1:
         graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
-    model = build_model(settings, graph.num_features, graph.num_classes, weights).to(graph.device)
+    model = build_model(settings, graph.num_features, graph.num_classes, weights)
+    model = model.to(graph.device, graph.features.dtype)
     return TrainState(
         graph=graph,
         settings=settings,
@@ -83,5 +87,7 @@ def restore_model(
 ) -> nn.Module:
     """Return a trained model in evaluation mode; RuntimeError if the weights do not fit the settings."""
     model = build_model(settings, num_features, num_classes)
+    if any(tensor.dtype == torch.float64 for tensor in weights.values()):
+        model = model.double()
     model.load_state_dict(weights)
     return model.eval()

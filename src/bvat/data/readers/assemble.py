@@ -46,6 +46,12 @@ def require_classes(classes: Classes, where: str) -> None:
             f"{where}: all labels are {classes.names[0]!r}, so there is nothing to learn: also label nodes "
             "of another class"
         )
+    labelled = int((classes.labels != UNKNOWN).sum())
+    if len(classes.names) > max(1000, labelled // 2):
+        raise GraphError(
+            f"{where}: {len(classes.names):,} classes for {labelled:,} labelled nodes, most of them with a "
+            "single node: use labels that nodes share"
+        )
 
 
 def assemble(
