@@ -7,8 +7,21 @@ sentence and exits with code 2. Any other exception is a bug in bvat and keeps i
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Return text in which control characters, such as those of colours and new lines, are written out.
+
+    Names come from files of others: printed as they are, they could change what a terminal shows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 class BvatError(Exception):
-    """Base class of all errors whose message is meant for the user."""
+    """Base class of all errors whose message is meant for the user: one line of printable text."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class GraphError(BvatError, ValueError):

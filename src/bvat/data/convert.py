@@ -236,7 +236,7 @@ def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Class
         if unknown:
             raise GraphError(f"label {unknown[0]!r} is not one of class_names: add it there")
         return Classes(np.array([number[_label(v)] for v in given], np.int64), tuple(class_names))
-    if given.dtype.kind == "f" and ((np.abs(given) < 2**31) & (given == np.trunc(given))).all():
+    if given.dtype.kind == "f" and ((np.abs(given) < np.float64(2**31)) & (given == np.trunc(given))).all():
         given = given.astype(np.int64)
     if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= max(size, 2**16):
         raise GraphError("labels must be whole numbers from 0 up, -1 for unknown: number the classes")

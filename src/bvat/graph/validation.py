@@ -66,12 +66,12 @@ def validate(
                     f"an {what} entry points at column {bad}, but there are only 0 to {matrix.shape[1] - 1}: "
                     "remove it or add what it points at"
                 )
-    validate_features(x)
     if x.dtype not in (torch.float32, torch.float64) or a.dtype != x.dtype:
         raise GraphError(
             f"the features are {_short(x.dtype)} and the edge weights {_short(a.dtype)}: use float32 or "
             "float64 for both"
         )
+    validate_features(x)
     _validate_adjacency(a)
     _validate_labels(y, len(names["class_names"]))
     _validate_names(names, n)

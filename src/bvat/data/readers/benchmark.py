@@ -85,7 +85,10 @@ def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
         )
     if labels.dtype.kind == "U":
         return number_classes([str(label).strip() for label in labels])
-    if labels.dtype.kind == "f" and ((np.abs(labels) < 2**31) & (labels == np.trunc(labels))).all():
+    if (
+        labels.dtype.kind == "f"
+        and ((np.abs(labels) < np.float64(2**31)) & (labels == np.trunc(labels))).all()
+    ):
         labels = labels.astype(np.int64)
     if labels.dtype.kind not in "iu" or int(labels.min()) < UNKNOWN or int(labels.max()) >= 2**31:
         raise GraphError(

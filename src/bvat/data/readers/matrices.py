@@ -89,7 +89,7 @@ def read_features(path: Path, rows: int) -> Any:
 def finite(matrix: Any, path: Path | str, what: str) -> Any:
     """Return a matrix as float32; raise GraphError if an entry is NaN, infinite or huge."""
     values = matrix.data if is_sparse(matrix) else matrix
-    bad = np.argwhere(~(np.abs(values) <= LARGEST))
+    bad = np.argwhere(~(np.abs(values) <= np.float64(LARGEST)))
     if bad.size:
         if is_sparse(matrix):
             row = int(np.searchsorted(matrix.indptr, bad[0, 0], side="right")) - 1
