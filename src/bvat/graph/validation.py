@@ -46,10 +46,7 @@ def validate(
         raise GraphError(f"there are {n} labels but features of shape {shape}: one row a node is needed")
     if x.shape[1] == 0:
         raise GraphError("there are no feature columns: give features, or one-hot features for the nodes")
-    if x.shape[1] > max(MAX_EMPTY, 100 * x.nnz):  # the weights of a model would fill the memory
-        raise GraphError(
-            f"there are {x.shape[1]:,} feature columns but only {x.nnz:,} entries: remove the empty columns"
-        )
+    validate_columns(x.shape[1], x.nnz)
     for what, matrix in (("edge", a), ("feature", x)):
         if not isinstance(matrix, SparseMatrix):
             continue
@@ -76,6 +73,15 @@ def validate(
     _validate_labels(y, len(names["class_names"]))
     _validate_names(names, n)
     _validate_splits(y, splits)
+
+
+def validate_columns(columns: int, entries: int, where: str = "") -> None:
+    """Raise GraphError if almost all feature columns are empty: a model's weights would fill the memory."""
+    if columns > max(MAX_EMPTY, 100 * entries):
+        raise GraphError(
+            f"{where}there are {columns:,} feature columns but only {entries:,} entries: remove the empty "
+            "columns"
+        )
 
 
 def _validate_names(names: Mapping[str, Any], n: int) -> None:

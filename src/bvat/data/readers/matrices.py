@@ -15,6 +15,7 @@ from bvat.data.npz import ObjectArray, read_npz
 from bvat.data.readers.matrix_market import read_market
 from bvat.data.readers.table import LARGEST
 from bvat.errors import GraphError
+from bvat.graph.validation import validate_columns
 
 
 def is_sparse(matrix: Any) -> bool:
@@ -89,6 +90,7 @@ def read_features(path: Path, rows: int) -> Any:
 def finite(matrix: Any, path: Path | str, what: str) -> Any:
     """Return a matrix as float32; raise GraphError if an entry is NaN, infinite or huge."""
     values = matrix.data if is_sparse(matrix) else matrix
+    validate_columns(matrix.shape[1], values.size, f"{path}: ")
     bad = np.argwhere(~(np.abs(values) <= np.float64(LARGEST)))
     if bad.size:
         if is_sparse(matrix):

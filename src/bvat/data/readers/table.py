@@ -16,7 +16,7 @@ from bvat.errors import GraphError
 LARGEST = 1e30
 """Larger numbers would overflow when float32 rows are summed or weights are squared."""
 
-SPARE_ROWS, ROWS_PER_BYTE = 1_000_000, 16
+SPARE_ROWS, ROWS_PER_BYTE = 1_000_000, 4
 """A compressed table may have ``SPARE_ROWS`` plus ``ROWS_PER_BYTE`` rows per byte of its file. Rows with ids
 take far more; only rows that repeat for ever, a bomb, take less."""
 
