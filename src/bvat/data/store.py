@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from bvat.data.checksums import UNSEALED, seal, verify
 from bvat.data.files import write_atomic
 from bvat.data.npz import read_npz
 from bvat.errors import DataError, GraphError
@@ -43,22 +44,26 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
         raise DataError(f"{target} cannot be written ({fault.strerror}): choose another place") from None
 
 
-def load_graph(path: str | os.PathLike[str]) -> Graph:
+def load_graph(path: str | os.PathLike[str], purpose: str | None = None) -> Graph:
     """Read a graph written by :func:`save_graph`; nothing in the file is executed.
 
+    Args:
+        path: the file.
+        purpose: the file must have a checksum for this purpose, see :func:`graph_to_bytes`.
+
     Raises:
-        DataError: the file cannot be read, or does not contain a graph.
+        DataError: the file cannot be read, is damaged, or does not contain a graph.
     """
     source = Path(path)
     try:
         content = source.read_bytes()
     except OSError as fault:
         raise DataError(f"{source} cannot be read ({fault.strerror}): check the path") from None
-    return graph_from_bytes(content, str(source))
+    return graph_from_bytes(content, str(source), purpose)
 
 
-def graph_to_bytes(graph: Graph) -> bytes:
-    """Return the content of the ``.npz`` file of a graph."""
+def graph_to_bytes(graph: Graph, purpose: str = "") -> bytes:
+    """Return the content of the ``.npz`` file of a graph; see :func:`seal` for ``purpose``."""
     about = {
         "format": FORMAT,
         "name": graph.name,
@@ -82,11 +87,23 @@ def graph_to_bytes(graph: Graph) -> bytes:
         arrays["features"] = graph.features.to_scipy()
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = UNSEALED.encode()
+    return seal(buffer.getvalue(), purpose)
 
 
-def graph_from_bytes(content: bytes, name: str) -> Graph:
-    """Build a graph from the content of its ``.npz`` file; ``name`` is used in error messages."""
+def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> Graph:
+    """Build a graph from the content of its ``.npz`` file; ``name`` is used in error messages.
+
+    A file without a checksum, such as older versions wrote, is accepted unless it has to have the checksum of
+    a ``purpose``.
+    """
+    correct = verify(content, purpose or "")
+    if correct is False or (correct is None and (purpose is not None or _has_comment(content))):
+        raise DataError(
+            f"{name} is damaged (its checksum is wrong): restore it, or write it again with "
+            "bvat.data.save_graph"
+        )
     try:
         arrays = read_npz(content)
         about = json.loads(arrays["about"].tobytes())
@@ -110,6 +127,11 @@ def graph_from_bytes(content: bytes, name: str) -> Graph:
             f"{name} is damaged or not a graph of bvat ({type(fault).__name__}): "
             "write it with bvat.data.save_graph"
         ) from None
+
+
+def _has_comment(content: bytes) -> bool:
+    """Return whether the archive ends with a comment as long as a checksum, whatever became of its text."""
+    return content[-22 - len(UNSEALED) :].startswith(b"PK\5\6")
 
 
 def _csr_arrays(name: str, matrix: SparseMatrix) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bvat.data import load
-from bvat.data.files import write_json
+from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError
 from bvat.paper import figures, table2, timing
 from bvat.paper.request import Request
+from bvat.training.claim import share
 from bvat.training.provenance import versions
 from bvat.training.settings import short_name
 from bvat.training.store import RunSpec, RunStore
@@ -58,11 +59,12 @@ def reproduce(
     wanted = {dataset for name in names for dataset in request.datasets_of(name)}
     store = RunStore.open(out, {dataset: load(dataset) for dataset in sorted(wanted)})
     plans = {name: TARGETS[name].plan(request) for name in names}
-    store.run_all([run for plan in plans.values() for run in plan], jobs, console)
-    found = {}
-    for name in names:
-        found[name] = {**TARGETS[name].collect(request, store), **_provenance(request, plans[name])}
-        write_json(out / f"{name}.json", found[name])
+    with share(out):
+        store.run_all([run for plan in plans.values() for run in plan], jobs, console)
+        found = {}
+        for name in names:
+            found[name] = {**TARGETS[name].collect(request, store), **_provenance(request, plans[name])}
+            write_sealed_json(out / f"{name}.json", found[name])
     return found
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bvat.data.checksums import read_sealed_json
 from bvat.errors import SettingsError
 from bvat.paper.targets import RESULT_FORMAT
 from bvat.report.html import (
@@ -35,9 +36,9 @@ def read_paper_results(folder: Path) -> dict[str, dict[str, Any]]:
         if not path.exists():
             continue
         try:
-            content = json.loads(path.read_text("utf-8"))
+            content = read_sealed_json(path)
             readable = content["format"] == RESULT_FORMAT
-        except (ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError):
             readable = False
         if not readable:
             raise SettingsError(
