@@ -61,4 +61,4 @@ def explain(error: OSError) -> str:
     """Return one sentence about a file that cannot be read or written, with the remedy."""
     what = "the output" if error.filename is None else str(error.filename)
     remedy = _REMEDIES.get(error.errno or 0, "check the path and the disk")
-    return f"{what} cannot be read or written ({error.strerror or error}): {remedy}"
+    return printable(f"{what} cannot be read or written ({error.strerror or error}): {remedy}")

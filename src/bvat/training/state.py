@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bvat.errors import GraphError
+from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.optimizer import Adam, make_optimizer
@@ -53,6 +54,18 @@ def feature_factor(graph: Graph, settings: Settings) -> float:
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
 
 
+def _check_memory(graph: Graph, settings: Settings) -> None:
+    """Raise SettingsError if the weights, their gradient and Adam's moments certainly exceed the memory."""
+    width = settings.hidden * (settings.heads if settings.model == "gat" else 1)
+    needed = 16 * width * (graph.num_features + (settings.layers - 2) * width)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+    if settings.layers > 1 and needed > there:
+        raise SettingsError(
+            f"hidden {settings.hidden} with {graph.num_features} features needs {needed / 2**30:.0f} GiB, "
+            "more than this machine has: use a smaller one"
+        )
+
+
 def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
     """Return the state before the first epoch. The graph must be on the device to train on.
 
@@ -63,6 +76,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     scaling = feature_factor(graph, settings)
     if scaling != 1:
         graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
+    _check_memory(graph, settings)
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
