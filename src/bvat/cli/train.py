@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
-from bvat.cli.options import with_settings
-from bvat.errors import SettingsError
+from bvat.cli.options import COUNT, PROCESSES, SEED, with_settings
+from bvat.errors import SettingsError, printable
 from bvat.perturb.methods import METHODS
 
 if TYPE_CHECKING:
@@ -35,17 +35,19 @@ def train(
     budget: Annotated[
         str, typer.Option(help="time that auto may take to compare methods: 90s, 2m, 1h", show_default=True)
     ] = "2m",
-    seeds: Annotated[int, typer.Option(help="number of seeds to train", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="the first seed", min=0)] = 0,
-    epochs: Annotated[int | None, typer.Option(help="number of epochs (default: the preset's)")] = None,
+    seeds: Annotated[int, typer.Option(help="number of seeds to train", **COUNT)] = 1,
+    seed: Annotated[int, typer.Option(help="the first seed", **SEED)] = 0,
+    epochs: Annotated[
+        int | None, typer.Option(help="number of epochs (default: the preset's)", metavar="N")
+    ] = None,
     space: Annotated[
         str | None, typer.Option(help="auto, dense, sparse or factored (default: the preset's)")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     jobs: Annotated[
-        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
     ] = None,
-    threads: Annotated[int, typer.Option(help="threads per process", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="threads per process", **PROCESSES)] = 1,
     out: Annotated[
         Path | None, typer.Option(help="run folder (default: a new one, runs/DATASET-METHOD)")
     ] = None,
@@ -61,10 +63,11 @@ def train(
 ) -> None:
     """Train on a data set, print a table, and write a run folder.
 
-    On your own graph, auto compares methods and models on validation data and keeps the best. Settings that
-    are not given come from the preset of the data set and method, or from the defaults for any graph. Ctrl-C
-    saves a checkpoint at the end of the current epoch; a crash loses at most the last 50 epochs. Use --resume
-    to continue.
+    On your own graph, auto compares methods and models on validation data and
+    keeps the best. Settings that are not given come from the preset of the data
+    set and method, or from the defaults for any graph. Ctrl-C saves a checkpoint
+    at the end of the current epoch; a crash loses at most the last 50 epochs.
+    Use --resume to continue.
 
     Examples:
 
@@ -155,7 +158,7 @@ def write_page(
         command = train_command(dataset, method, seeds, options)
         write_run_page(folder, graph, settings, seeds, summary, command)
     except Exception as error:
-        typer.echo(f"note: the page was not written ({type(error).__name__}: {error})", err=True)
+        typer.echo(printable(f"note: the page was not written ({type(error).__name__}: {error})"), err=True)
 
 
 def choose_method(
@@ -194,7 +197,7 @@ def show(summary: dict[str, Any], folder: Path) -> None:
 
     auto = summary.get("auto")
     name = f"{auto['title']} (chosen by auto)" if auto else summary["method"]
-    table = Table(title=f"{name} on {summary['dataset']}", title_justify="left")
+    table = Table(title=printable(f"{name} on {summary['dataset']}"), title_justify="left")
     table.add_column("measure")
     table.add_column("value", justify="right")
     for label, name in (("validation accuracy", "val_accuracy"), ("test accuracy", "test_accuracy")):
@@ -206,15 +209,15 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     table.add_row("space", summary["space"])
     table.add_row("time per epoch", f"{summary['epoch_ms']:.2f} ms")
     table.add_row("peak memory", f"{summary['peak_rss_mb']:.0f} MiB")
-    table.add_row("validation labels", summary["validation"])
-    console = Console()
+    table.add_row("validation labels", printable(summary["validation"]))
+    console = Console(markup=False)
     console.print(table)
     for text in summary["events"]:
-        console.print(f"note: {text}", highlight=False, markup=False)
+        console.print(printable(f"note: {text}"), highlight=False)
     if auto:
-        console.print(auto["text"], highlight=False, markup=False)
+        console.print(auto["text"], highlight=False)
         tried = ", ".join(f"{e['title']} {_mean(e['val'])}" for e in auto["tried"])
-        console.print(f"Tried on {auto['validation']}: {tried}.", highlight=False, markup=False)
+        console.print(f"Tried on {auto['validation']}: {tried}.", highlight=False)
     console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
 
 

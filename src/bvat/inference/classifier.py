@@ -53,6 +53,9 @@ class Classifier:
     def probabilities(self, graph: Graph) -> Tensor:
         """Return the mean over the models of ``softmax(logits)``, shape (N, C)."""
         self.check(graph)
+        dtype = next(self.models[0].parameters()).dtype
+        if graph.features.dtype != dtype:
+            graph = graph.to(dtype=dtype)
         models = [model.to(graph.device) for model in self.models]
         return torch.stack([torch.softmax(predict(model, graph), 1) for model in models]).mean(0)
 
