@@ -51,7 +51,8 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
     assert code == 0
     assert list(result) == [
         "dataset", "method", "space", "seeds", "epochs", "settings", "validation", "val_accuracy",
-        "test_accuracy", "epoch_ms", "events", "peak_rss_mb", "version",
+        "test_accuracy", "val_macro_f1", "test_macro_f1", "f1_nodes", "f1_classes", "epoch_ms", "stopped",
+        "events", "peak_rss_mb", "version",
     ]  # fmt: skip
     assert (result["method"], result["space"], result["seeds"], result["epochs"]) == (
         "obvat",

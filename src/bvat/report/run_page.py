@@ -22,6 +22,7 @@ from bvat.training.build import build_model
 from bvat.training.loop import predict
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
+from bvat.training.stopping import stopping_text
 
 PAGE = "report.html"
 
@@ -57,8 +58,9 @@ def write_run_page(
         _numbers(summary),
         _events(summary["events"]),
         _choice(summary.get("auto")),
-        _curves(curves, settings),
+        _curves(curves, settings, summary),
         _predictions(graph, logits, seeds),
+        _f1(summary),
         section(
             "How to reproduce these numbers",
             provenance(command, {"bvat": summary["version"], "torch": torch.__version__}),
@@ -91,7 +93,11 @@ def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
 
 def _numbers(summary: dict[str, Any]) -> Markup:
     shown: dict[str, Any] = {}
-    for key, words in (("test_accuracy", "test accuracy"), ("val_accuracy", "validation accuracy")):
+    for key, words in (
+        ("test_accuracy", "test accuracy"),
+        ("val_accuracy", "validation accuracy"),
+        ("test_macro_f1", "test macro F1"),
+    ):
         if summary[key]["mean"] is not None:
             spread = f" ± {summary[key]['std']:.1f}" if summary["seeds"] > 1 else ""
             shown[words] = f"{summary[key]['mean']:.1f}{spread} %"
@@ -122,7 +128,22 @@ def _choice(auto: Mapping[str, Any] | None) -> Markup:
     return section("How the method was chosen", tag("p", auto["text"]), table(header, rows), about)
 
 
-def _curves(curves: list[dict[str, list[float]]], settings: Settings) -> Markup:
+def _f1(summary: dict[str, Any]) -> Markup:
+    """Return F1 class by class."""
+    rows = [
+        [entry["class"], entry["nodes"], *(_number(entry[key]) for key in ("mean", "std"))]
+        for entry in summary["f1_classes"]
+    ]
+    text = f"Mean and standard deviation over {summary['seeds']} seeds, on the {summary['f1_nodes']} nodes."
+    header = ["class", "nodes", "F1 (%)", "standard deviation"]
+    return section("F1 per class", tag("p", text, cls="soft"), table(header, rows))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _curves(curves: list[dict[str, list[float]]], settings: Settings, summary: dict[str, Any]) -> Markup:
     loss = {"loss": "loss", "supervised": "cross-entropy on labelled nodes", "entropy": "entropy"}
     accuracy = {"train_accuracy": "train", "val_accuracy": "validation", "test_accuracy": "test"}
     charts = [("Loss", "loss", loss, 0.0), ("Accuracy", "accuracy (%)", accuracy, None)]
@@ -141,9 +162,14 @@ def _curves(curves: list[dict[str, list[float]]], settings: Settings) -> Markup:
     kept = "last epoch" if settings.select == "last" else "best epoch on the validation nodes"
     return section(
         "Training",
-        tag("p", f"{note} The weights are those of the {kept}.", cls="soft"),
+        tag("p", f"{note} The weights are those of the {kept}. {_stopping(summary)}", cls="soft"),
         tag("div", *figures, cls="charts"),
     )
+
+
+def _stopping(summary: dict[str, Any]) -> str:
+    text = stopping_text(summary["stopped"], summary["seeds"])
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _mean_line(curves: list[dict[str, list[float]]], column: str, words: str, number: int) -> Line:

@@ -23,8 +23,10 @@ from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
 from bvat.training.phases import CollapseGuard, TwoPhases
+from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
 from bvat.training.state import TrainState, start_training
+from bvat.training.stopping import why_stopped
 
 METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
            "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
@@ -54,6 +56,10 @@ class TrainedModel:
     """What happened during training that the user should know, one sentence each."""
     phases: dict[str, int] = field(default_factory=dict)
     """Epochs of the selected weights without (``first``) and with the regulariser (``second``)."""
+    f1: dict[str, Any] = field(default_factory=dict)
+    """Macro F1 and F1 of each class in percent, on the validation (``val``) and the test nodes (``test``)."""
+    stopped: str = ""
+    """At which epoch training stopped early and why; empty if it ran to its end."""
 
 
 def train(
@@ -154,7 +160,9 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     masks = model.draw_masks(graph, state.generator)
     projected = model.project(graph, masks)
     logits = model.propagate(graph, projected, masks)
-    supervised = F.cross_entropy(logits.index_select(0, graph.train), graph.labels[graph.train])
+    supervised = F.cross_entropy(
+        logits.index_select(0, graph.train), graph.labels[graph.train], weight=state.class_weights
+    )
     terms, weights = [supervised], [1.0]
     measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
     if state.alpha:
@@ -206,9 +214,11 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
     select_best = state.settings.select != "last" and bool(best.epoch)
     selected = best_or_last if select_best else last
     times = sorted(row["ms"] for row in state.metrics)
+    if select_best:
+        state.model.load_state_dict(best.weights)
     return TrainedModel(
         seed=state.seed,
-        weights=_unscaled(state, best.weights if select_best else dict(state.model.state_dict())),
+        weights=_unscaled(state, dict(state.model.state_dict())),
         last=last,
         best=best_or_last,
         selected=selected,
@@ -217,6 +227,8 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         epoch_ms=times[len(times) // 2],
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
+        f1=split_scores(predict(state.model, state.graph).argmax(1), state.graph),
+        stopped=why_stopped(state, best, phases),
     )
 
 

@@ -19,7 +19,7 @@ from bvat.training.callbacks import BestEpoch, Callback
 from bvat.training.state import TrainState
 
 FIRST_PHASE = ("model", "hidden", "layers", "dropout", "heads", "power_steps", "teleport", "lr",
-               "weight_decay", "scale", "select", "patience", "pretrain")  # fmt: skip
+               "weight_decay", "class_weights", "scale", "select", "patience", "pretrain")  # fmt: skip
 """The settings that the first phase depends on: methods that agree in them share it."""
 
 COLLAPSED = 0.95

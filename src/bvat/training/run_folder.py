@@ -33,6 +33,7 @@ from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.loop import METRICS, TrainedModel
 from bvat.training.provenance import graph_fingerprint, versions
+from bvat.training.scores import summarize_f1
 from bvat.training.settings import Settings
 from bvat.training.statistics import summarize
 
@@ -175,6 +176,8 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
         "epoch_ms": trained.epoch_ms,
         "events": trained.events,
         "phases": trained.phases,
+        "f1": trained.f1,
+        "stopped": trained.stopped,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
     }
@@ -193,7 +196,11 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         "validation": graph.validation,
         "val_accuracy": summarize([result["selected"]["val"] for result in results]),
         "test_accuracy": summarize([result["selected"]["test"] for result in results]),
+        **summarize_f1(graph, results),
         "epoch_ms": times[len(times) // 2],
+        "stopped": [
+            f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
+        ],
         "events": [
             f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
         ],

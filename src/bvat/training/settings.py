@@ -53,6 +53,9 @@ class Settings:
     epochs: int = _setting(200, "number of epochs", at_least=1)
     lr: float = _setting(0.01, "Adam's learning rate", above=0)
     weight_decay: float = _setting(5e-4, "L2 penalty on the first layer", at_least=0)
+    class_weights: str = _setting("none", "how much a labelled node counts in the supervised loss: the same "
+                                  "for all, or balanced, so that every class counts the same",
+                                  choices=("none", "balanced"))  # fmt: skip
     scale: str = _setting("none", "features as they are, or times one factor that makes the root mean square "
                           "length of their rows 1; epsilon is then a share of that length",
                           choices=("none", "unit"))  # fmt: skip

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.optimizer import Adam, make_optimizer
+from bvat.training.scores import balanced_weights
 from bvat.training.settings import Settings
 
 
@@ -40,6 +41,8 @@ class TrainState:
     stop: bool = False
     events: list[str] = field(default_factory=list)
     """What happened during training that the user should know, one sentence each."""
+    class_weights: Tensor | None = None
+    """Weight of each class in the supervised loss, (C); None: all alike."""
     interrupted: bool = False
     """Whether Ctrl-C was pressed: training ends after the current epoch and raises KeyboardInterrupt."""
 
@@ -50,6 +53,14 @@ def feature_factor(graph: Graph, settings: Settings) -> float:
         return 1.0
     length = float(graph.features.row_squares().mean().sqrt())
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
+
+
+def class_weights(graph: Graph, settings: Settings) -> Tensor | None:
+    """Return the weight of each class in the supervised loss, (C); None if all count alike."""
+    if settings.class_weights == "none":
+        return None
+    weights = balanced_weights(graph.labels[graph.train], graph.num_classes)
+    return weights.to(graph.features.dtype)
 
 
 def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
@@ -63,6 +74,10 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
+    weights_of_classes = class_weights(graph, settings)
+    regulariser = build_regulariser(settings, generator)
+    if hasattr(regulariser, "class_weights"):  # FLAG evaluates the supervised loss itself
+        regulariser.class_weights = weights_of_classes
     model = build_model(settings, graph.num_features, graph.num_classes, weights).to(graph.device)
     return TrainState(
         graph=graph,
@@ -70,11 +85,12 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         seed=seed,
         model=model,
         optimizer=make_optimizer(model, settings),
-        regulariser=build_regulariser(settings, generator),
+        regulariser=regulariser,
         generator=generator,
         alpha=settings.alpha,
         beta=settings.beta,
         scaling=scaling,
+        class_weights=weights_of_classes,
     )
 
 
