@@ -20,7 +20,7 @@ from bvat.cli.main import main
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
-WITHOUT_CODE = {"CONTRIBUTING", "contributing", "reference"}
+WITHOUT_CODE = {"CONTRIBUTING", "contributing", "faults", "reference"}
 BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -86,7 +86,6 @@ def test_links_and_pictures_exist() -> None:
 def test_the_navigation_names_every_page() -> None:
     named = re.findall(r"^  - .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     assert sorted(named) == [page.name for page in GUIDE]
-    assert len(named) == 8
 
 
 def test_the_reference_lists_every_public_name() -> None:

@@ -51,11 +51,9 @@ def test_scores_where_labels_are_known(folder: Path, capsys: pytest.CaptureFixtu
     write_folder(Path("half"), nodes, edges)
     other = json.loads(call([*command, "--graph", "half"], capsys)[1])["scores"]
     rows = read_csv(Path("p.csv"))
-    right = [
-        row["predicted"] == node["label"] for row, node in zip(rows, nodes, strict=True) if node["label"]
-    ]
+    pairs = [(row["predicted"], node["label"]) for row, node in zip(rows, nodes, strict=True)]
     assert (other["nodes"], other["of"]) == (45, "nodes with a label")
-    assert other["accuracy"] == pytest.approx(100 * np.mean([a == b for a, b in known]))
+    assert other["accuracy"] == pytest.approx(100 * np.mean([a == b for a, b in pairs if b]))
 
 
 def test_one_seed_and_all_seeds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -55,6 +55,12 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
     report: Annotated[bool, typer.Option(help="write report.html to the run folder")] = True,
+    log: Annotated[
+        Literal["csv", "tensorboard"] | None,
+        typer.Option(
+            help="log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed folders"
+        ),
+    ] = None,
     text: Text = None,
     train_per_class: TrainPerClass = None,
     val: Val = None,
@@ -82,6 +88,7 @@ def train(
     from rich.console import Console
 
     from bvat.data.files import write_json
+    from bvat.training.callbacks import tensorboard_writer
     from bvat.training.progress import ProgressDisplay
     from bvat.training.run_folder import RunFolder, choose_folder, summary_of
     from bvat.training.settings import preset, preset_key, short_name
@@ -98,6 +105,8 @@ def train(
         for name in candidates_for(overrides):
             Variant.parse(name).settings(**overrides)
     chosen_device = choose_device(device)
+    if log == "tensorboard":
+        tensorboard_writer()  # a missing package is noticed before anything is trained
     graph = read_graph(dataset, text, train_per_class, val, split_seed)
     if out is not None:
         folder = RunFolder(out)
@@ -111,7 +120,8 @@ def train(
     folder.start(graph, settings, resume=resume)
     if choice is not None:
         write_json(folder.path / AUTO_FILE, choice.as_dict())
-    trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device)
+    logs = (log,) if log else ()
+    trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device, log=logs)
     numbers = list(range(seed, seed + seeds))
     with ProgressDisplay(
         f"{method} on {graph.name}",

@@ -14,10 +14,10 @@ from safetensors.torch import load
 from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
-from bvat.report.charts import Line, line_chart
 from bvat.report.html import Markup, page, provenance, section, settings_table, table, tag, tiles
 from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
+from bvat.report.run_curves import training_charts
 from bvat.training.build import build_model
 from bvat.training.loop import predict
 from bvat.training.run_folder import RunFolder
@@ -144,20 +144,7 @@ def _number(value: float | None) -> str:
 
 
 def _curves(curves: list[dict[str, list[float]]], settings: Settings, summary: dict[str, Any]) -> Markup:
-    loss = {"loss": "loss", "supervised": "cross-entropy on labelled nodes", "entropy": "entropy"}
-    accuracy = {"train_accuracy": "train", "val_accuracy": "validation", "test_accuracy": "test"}
-    charts = [("Loss", "loss", loss, 0.0), ("Accuracy", "accuracy (%)", accuracy, None)]
-    if any(value for curve in curves for value in curve["r_vadv"]):
-        charts.append(("R_vadv", "R_vadv", {"r_vadv": "R_vadv"}, 0.0))
-    if any(value for curve in curves for value in curve["row_norm"]):
-        charts.append(("Perturbation", "mean norm of a row", {"row_norm": "perturbation"}, 0.0))
-    figures = []
-    for title, label, columns, floor in charts:
-        lines = []
-        for number, (column, words) in enumerate(columns.items()):
-            if any(math.isfinite(value) and value != 0 for curve in curves for value in curve[column]):
-                lines.append(_mean_line(curves, column, words, number))
-        figures.append(line_chart(lines, "epoch", label, title=title, floor=floor).figure())
+    figures = [drawing.figure() for drawing in training_charts(curves)]
     note = f"Mean and standard deviation over {len(curves)} seeds." if len(curves) > 1 else ""
     kept = "last epoch" if settings.select == "last" else "best epoch on the validation nodes"
     return section(
@@ -170,13 +157,6 @@ def _curves(curves: list[dict[str, list[float]]], settings: Settings, summary: d
 def _stopping(summary: dict[str, Any]) -> str:
     text = stopping_text(summary["stopped"], summary["seeds"])
     return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
-def _mean_line(curves: list[dict[str, list[float]]], column: str, words: str, number: int) -> Line:
-    length = min(len(curve[column]) for curve in curves)
-    stacked = torch.tensor([curve[column][:length] for curve in curves], dtype=torch.float64)
-    spread = stacked.std(0).tolist() if len(curves) > 1 else None
-    return Line(words, list(range(1, length + 1)), stacked.mean(0).tolist(), spread, number)
 
 
 def _predictions(graph: Graph, logits: torch.Tensor, seeds: Sequence[int]) -> Markup:

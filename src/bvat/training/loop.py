@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.notebook import Plottable, html_table, percent
 from bvat.perturb.divergence import entropy
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
@@ -36,7 +37,7 @@ The last two are NaN where no setting needs them."""
 
 
 @dataclass
-class TrainedModel:
+class TrainedModel(Plottable):
     """The result of training one seed: the selected weights and the metrics of every epoch.
 
     ``last`` and ``best`` hold epoch, val and test accuracy (percent; None without such nodes) of the last
@@ -60,6 +61,21 @@ class TrainedModel:
     """Macro F1 and F1 of each class in percent, on the validation (``val``) and the test nodes (``test``)."""
     stopped: str = ""
     """At which epoch training stopped early and why; empty if it ran to its end."""
+
+    def _repr_html_(self) -> str:
+        f1 = self.f1.get("test", {}).get("macro")
+        return html_table(
+            f"Trained model, seed {self.seed}",
+            {
+                "validation accuracy": percent(self.selected["val"]),
+                "test accuracy": percent(self.selected["test"]),
+                "test macro F1": percent(f1),
+                "epochs": f"{len(self.metrics)}, weights of epoch {self.selected['epoch']}",
+                "early stopping": self.stopped or "no",
+                "time per epoch": f"{self.epoch_ms:.2f} ms",
+                "perturbation space": self.space,
+            },
+        )
 
 
 def train(

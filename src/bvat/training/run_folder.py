@@ -31,6 +31,7 @@ from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes, load_graph
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.training.callbacks import metric_cell
 from bvat.training.loop import METRICS, TrainedModel
 from bvat.training.provenance import graph_fingerprint, versions
 from bvat.training.scores import summarize_f1
@@ -134,7 +135,9 @@ class RunFolder:
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
         write_atomic(folder / "weights.safetensors", save(weights, {"version": __version__}))
         write_csv(
-            folder / "metrics.csv", METRICS, ([_short(row[m]) for m in METRICS] for row in trained.metrics)
+            folder / "metrics.csv",
+            METRICS,
+            ([metric_cell(row[m]) for m in METRICS] for row in trained.metrics),
         )
 
     def finish(self, seed: int, result: dict[str, Any]) -> None:
@@ -230,9 +233,3 @@ def _difference(what: str, before: Any, now: Any) -> str:
             if before.get(name) != value:
                 return f"setting: {name} was {before.get(name)!r}, now {value!r}"
     return f"{what}: it was {before!r}, now {now!r}"
-
-
-def _short(value: float) -> float:
-    """Return whole numbers without decimals, whether a metric was kept as int or float."""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e9
-    return int(value) if whole else value
