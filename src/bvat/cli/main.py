@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import audit, bench, compare, data, predict, reproduce, train, tune
+from bvat.cli import audit, bench, compare, data, predict, reproduce, runs, train, tune
 from bvat.errors import BvatError
 
 # The base class of all usage errors; typer exports only this subclass of it.
@@ -27,6 +27,7 @@ app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
 app.command("bench")(bench.bench)
+app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 
 

@@ -32,7 +32,8 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"auto, {', '.join(METHODS)} (default: obvat for cora, citeseer, pubmed and nell, else auto)"
+            help=f"auto, {', '.join(METHODS)} (default: obvat for the paper's data sets, else auto)",
+            autocompletion=lambda: ["auto", *METHODS],
         ),
     ] = None,
     budget: Annotated[
