@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import audit, bench, compare, data, predict, reproduce, runs, train, tune
+from bvat.cli import audit, bench, compare, data, export, predict, reproduce, runs, train, tune
 from bvat.errors import BvatError
 
 # The base class of all usage errors; typer exports only this subclass of it.
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("audit")(audit.audit)
+app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
