@@ -36,22 +36,23 @@ def list_runs(
         return
     for fault in faults:
         typer.echo(f"note: {fault}", err=True)
-    header = ("run", "data set", "model", "method", "seeds", "validation", "test", "macro F1", "finished")
+    header = ("run", "data set", "model", "seeds", "val (%)", "test (%)", "F1 (%)", "finished")
     _print(
         header,
         [
             (
                 row["run"],
                 row["dataset"],
-                row["model"],
-                row["method"],
+                _name(row),
                 f"{len(row['seeds'])}" + (f" (+{row['unfinished']})" if row["unfinished"] else ""),
-                *(spread(row[name]) for name in ("val", "test", "macro_f1")),
+                "-" if row["val"]["mean"] is None else f"{row['val']['mean']:.1f}",
+                *(spread(row[name], 1) for name in ("test", "macro_f1")),
                 _day(row["finished"]),
             )
             for row in rows
         ],
         f"{len(rows)} runs in {folder}",
+        right=5,
     )
 
 
@@ -83,8 +84,8 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
         for result in found.results
     ]
     rows.append(("all", *(spread(summary[name]) for name in MEASURES), "", ""))
-    title = f"{summary['model']} + {summary['method']} on {summary['dataset']}, bvat {summary['version']}"
-    _print(("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows, title)
+    title = f"{_name(summary)} on {summary['dataset']}, bvat {summary['version']}"
+    _print(("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows, title, right=0)
     described = ", ".join(f"{name} {value}" for name, value in changed.items())
     typer.echo(f"settings that differ from bvat.Settings(): {described or 'none'}")
 
@@ -118,18 +119,24 @@ def compare_runs(
         (row["run"], len(row["seeds"]), *(_difference(row[name]) for name in names))
         for row in found["differences"]
     ]
-    _print(("run", "seeds", *run_list.MEASURES.values()), rows, f"differences to {base['run']}, in points")
+    _print(("run", "seeds", *run_list.MEASURES.values()), rows, f"differences to {base['run']}, in points", 4)
     for name, values in found["settings"].items():
         typer.echo(f"{name}: {', '.join(str(value) for value in values)}")
     if all(len(row["seeds"]) < 2 for row in found["differences"]):
         typer.echo("note: one seed has no interval: train several with bvat train --seeds 10", err=True)
 
 
-def spread(part: dict[str, Any]) -> str:
+def spread(part: dict[str, Any], digits: int = 2) -> str:
     """Return mean ± standard deviation, or a dash."""
     if part["mean"] is None:
         return "-"
-    return f"{part['mean']:.2f} ± {part['std']:.2f}" if len(part["values"]) > 1 else f"{part['mean']:.2f}"
+    mean = f"{part['mean']:.{digits}f}"
+    return f"{mean} ± {part['std']:.{digits}f}" if len(part["values"]) > 1 else mean
+
+
+def _name(row: dict[str, Any]) -> str:
+    plain = row["method"] == "gcn"  # the method without a regulariser
+    return f"{row['model']}" if plain else f"{row['model']} + {row['method']}"
 
 
 def _percent(value: float | None) -> str:
@@ -148,17 +155,20 @@ def _difference(part: dict[str, Any] | None) -> str:
 def _day(seconds: float | None) -> str:
     from datetime import datetime
 
-    return "-" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+    return "-" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d")
 
 
-def _print(header: tuple[str, ...], rows: list[tuple[Any, ...]], title: str) -> None:
+def _print(header: tuple[str, ...], rows: list[tuple[Any, ...]], title: str, right: int) -> None:
+    """Print a table whose last ``right`` columns hold numbers."""
+    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number > 3 else "left", overflow="fold")
+        left = number < len(header) - right
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
     Console().print(table)
