@@ -45,7 +45,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = bvat(
-        ["train", str(graph_file), "--method", "obvat", "--seeds", "2", "--json", *QUICK], capsys
+        ["train", str(graph_file), "--method", "obvat", "--seeds", "2", "--jobs", "1", "--json", *QUICK],
+        capsys,
     )
     result = json.loads(out)
     assert code == 0
@@ -177,6 +178,7 @@ def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
     seeds = 2
     run = ["train", str(graph_file), "--method", "obvat", "--epochs", "400", "--hidden", "8"]
@@ -199,6 +201,7 @@ def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_done(graph_file: Path, processes: int) -> None:
     several = ["--seeds", str(processes), "--jobs", str(processes)]
     process = start(

@@ -47,7 +47,15 @@ def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ended.value.code, line
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+TRAINING = {"index", "runs", "your-model", "how-it-works"}
+"""Pages whose examples train for seconds."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in TRAINING else []) for page in PAGES],
+    ids=[page.stem for page in PAGES],
+)
 def test_code_and_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
