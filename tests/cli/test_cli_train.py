@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 from bvat.cli.main import main
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.training.checkpoint import Checkpoint
+from bvat.training.progress import ProgressDisplay
 from bvat.training.settings import Settings
 from bvat.training.state import start_training
 
@@ -77,6 +79,38 @@ def test_the_table_and_the_folder(graph_file: Path, capsys: pytest.CaptureFixtur
     }
     bvat(["train", str(graph_file), "--method", "sbvat", *QUICK], capsys)
     assert Path("runs/small-sbvat-2").exists()  # what was there is not touched
+
+
+def test_early_stopping_f1_and_logs_are_shown(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    titles: list[str] = []
+    monkeypatch.setattr(ProgressDisplay, "set_title", lambda self, title: titles.append(title))
+    arguments = ["train", str(graph_file), "--method", "gcn", "--epochs", "90", "--patience", "3"]
+    code, out, _ = bvat([*arguments, "--out", "run", "--class-weights", "balanced", "--log", "csv"], capsys)
+    assert code == 0
+    (stopped,) = json.loads(Path("run/result.json").read_text())["stopped"]
+    assert re.fullmatch(r"seed 0 stopped at epoch \d+ of 90: no better validation for 3 epochs", stopped)
+    assert f"│ early stopping      │ {stopped} │" in out
+    assert titles[-1].endswith(f"({stopped})")
+    assert "test macro F1" in out
+    assert re.search(r"^F1 in % on the test nodes, per class: 0 [\d.]+, 1 [\d.]+, 2 [\d.]+\.$", out, re.M)
+    page = Path("run/report.html").read_text("utf-8")
+    assert f"S{stopped[1:]}." in page
+    assert "F1 per class" in page
+    assert "test macro F1" in page
+    assert json.loads(Path("run/settings.json").read_text())["settings"]["class_weights"] == "balanced"
+
+
+def test_logging_for_tensorboard_needs_it_before_training(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, err = bvat(["train", str(graph_file), "--method", "gcn", "--log", "tensorboard"], capsys)
+    assert code == 2
+    assert "pip install 'bvat[tensorboard]'" in err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize("space", ["dense", "sparse", "factored"])

@@ -82,6 +82,18 @@ def test_every_model_gives_the_same_probabilities(weighted: Graph, model: str, l
     assert float((found.amax(0) - found.amin(0)).max()) > 0.02  # nodes differ
 
 
+@pytest.mark.parametrize("spread", ["pagerank", "mean"])
+def test_settings_of_random_propagation(weighted: Graph, spread: str) -> None:
+    classifier = classifier_of(weighted, "random-propagation", spread=spread, batch_norm=True, teleport=0.3)
+    for model in classifier.models:
+        for norm in model.norms:
+            norm.running_mean.uniform_(), norm.running_var.uniform_(0.5, 2)
+    plain, _ = exported(classifier, weighted)
+    edges, weights = untidy(weighted)
+    found = plain(weighted.features.values, edges, weights)
+    assert torch.allclose(found, classifier.probabilities(weighted), atol=2e-6)
+
+
 def test_edges_have_weight_one_unless_given(graph: Graph) -> None:
     classifier = classifier_of(graph, "gcn")
     plain, _ = exported(classifier, graph)

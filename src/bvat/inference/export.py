@@ -17,7 +17,7 @@ from bvat.data.files import write_atomic
 from bvat.errors import DataError, SettingsError
 from bvat.graph import DenseMatrix, Graph, SparseMatrix
 from bvat.inference.classifier import Classifier
-from bvat.inference.plain import Edges, ExportedModel
+from bvat.inference.plain import Edges, ExportedModel, network_name
 from bvat.inference.tables import check_writable
 
 LARGEST = 20_000_000
@@ -38,7 +38,7 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
         SettingsError: this model cannot be exported, or its export gives other probabilities.
     """
     settings = classifier.settings
-    if not hasattr(ExportedModel, f"_{settings.model}"):
+    if not hasattr(ExportedModel, network_name(settings.model)):
         raise SettingsError(f"the model {settings.model!r} cannot be exported: train gcn, gat, sage or appnp")
     scaling, tensors, words, features = _scaling(classifier, graph)
     about = {
@@ -47,6 +47,7 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
         "layers": settings.layers,
         "power_steps": settings.power_steps,
         "teleport": settings.teleport,
+        "spread": settings.spread,
         "classes": list(classifier.class_names),
         "features": features,
         "scaling": scaling,

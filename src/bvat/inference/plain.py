@@ -33,6 +33,11 @@ def load(path: str | Path) -> "ExportedModel":
     return ExportedModel(about, weights)
 
 
+def network_name(model: str) -> str:
+    """Return the method of :class:`ExportedModel` that computes a model's logits."""
+    return "_" + model.replace("-", "_")
+
+
 class ExportedModel(nn.Module):
     """One or several trained models, whose probabilities are averaged, with the scaling of their features."""
 
@@ -91,7 +96,7 @@ class ExportedModel(nn.Module):
 
     def probabilities(self, x: Tensor, edges: "Edges") -> Tensor:
         """Return the mean probabilities (N, C) of all models for scaled features (N, D)."""
-        network = getattr(self, f"_{self.about['model']}")
+        network = getattr(self, network_name(self.about["model"]))
         models = [network(f"model{k}", x, edges).softmax(1) for k in range(self.about["models"])]
         return torch.stack(models).mean(0)
 
@@ -121,6 +126,28 @@ class ExportedModel(nn.Module):
         for _ in range(self.about["power_steps"]):
             state = (1 - keep) * edges.spread(state) + keep * own
         return state
+
+    def _random_propagation(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        ratio = 1.0 if self.about["spread"] == "mean" else 1 - self.about["teleport"]
+        start = x @ self.weight(f"{name}.weights.0")
+        start = start / sum(ratio**k for k in range(self.about["power_steps"] + 1))
+        state = start
+        for _ in range(self.about["power_steps"]):
+            state = ratio * edges.spread(state) + start
+        biases = self.listed(f"{name}.biases")
+        for layer, weight in enumerate(self.listed(f"{name}.weights")):
+            if layer:
+                state = self._normalised(f"{name}.norms.{layer - 1}", torch.relu(state)) @ weight
+            state = state + biases[layer]
+        return state
+
+    def _normalised(self, name: str, state: Tensor) -> Tensor:
+        """Apply a batch normalisation if the model has it."""
+        if f"{name}.weight" not in self.names:
+            return state
+        mean, variance = self.weight(f"{name}.running_mean"), self.weight(f"{name}.running_var")
+        scaled = (state - mean) / (variance + 1e-5).sqrt()
+        return scaled * self.weight(f"{name}.weight") + self.weight(f"{name}.bias")
 
     def _sage(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
         biases = self.listed(f"{name}.biases")

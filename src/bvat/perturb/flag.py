@@ -75,8 +75,11 @@ class FLAG:
         logits: Tensor,
         masks: Any = None,
         projected: Tensor | None = None,
+        target: Tensor | None = None,
     ) -> Outcome:
         """Return the loss to add to the supervised one; see :class:`bvat.perturb.Regulariser`.
+
+        There is no use for ``target``: the labels are what FLAG compares with.
 
         Shapes: logits (N, C) of the clean pass, with their gradient; projected (N, H) of the clean pass.
         """

@@ -90,13 +90,14 @@ class BestEpoch(Callback):
         }[self.rule]
         if value > self.value and row["val_accuracy"] >= self.bar:  # NaN is not greater than anything
             self.epoch, self.value, self.bar = state.epoch, value, -math.inf
-            self.weights = _copies(state.model.state_dict())
+            self.weights = _copies(state.evaluated.state_dict())
             self.optimizer = _copies(state.optimizer.state_dict()) if self.with_optimizer else {}
 
     def restore(self, state: TrainState) -> None:
         """Go back to the weights (and the optimiser) of the best epoch, if there is one."""
         if self.epoch:
             state.model.load_state_dict(self.weights)
+            state.evaluated.load_state_dict(self.weights)
             if self.optimizer:
                 state.optimizer.load_state_dict(self.optimizer)
 

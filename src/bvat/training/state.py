@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,8 +22,9 @@ from bvat.training.settings import Settings
 class TrainState:
     """What training works on (graph, settings, seed) and everything that changes while it runs.
 
-    ``alpha`` and ``beta`` are the weights of Eq. 6; they start as in the settings, and a callback may change
-    them between epochs. Setting ``stop`` ends training after the current epoch.
+    ``alpha`` and ``beta`` are the weights of Eq. 6 and ``agreement`` that of several passes (see
+    :mod:`bvat.perturb.samples`), 0 with a single one; they start as in the settings, and a callback may
+    change them between epochs. Setting ``stop`` ends training after the current epoch.
     """
 
     graph: Graph
@@ -34,6 +36,9 @@ class TrainState:
     generator: torch.Generator
     alpha: float
     beta: float
+    agreement: float = 0.0
+    average: Any = None
+    """The model with averaged weights, if there is one; that is what is evaluated and kept."""
     scaling: float = 1.0
     epoch: int = 0
     metrics: list[dict[str, float]] = field(default_factory=list)
@@ -45,6 +50,17 @@ class TrainState:
     """Weight of each class in the supervised loss, (C); None: all alike."""
     interrupted: bool = False
     """Whether Ctrl-C was pressed: training ends after the current epoch and raises KeyboardInterrupt."""
+
+    @property
+    def evaluated(self) -> Any:
+        """The model whose predictions count."""
+        return self.model if self.average is None else self.average
+
+    def set_strength(self, share: float) -> None:
+        """Set all weights that regularise to a share of what the settings say."""
+        settings = self.settings
+        self.alpha, self.beta = share * settings.alpha, share * settings.beta
+        self.agreement = share * settings.agreement if settings.samples > 1 else 0.0
 
 
 def feature_factor(graph: Graph, settings: Settings) -> float:
@@ -79,7 +95,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     if hasattr(regulariser, "class_weights"):  # FLAG evaluates the supervised loss itself
         regulariser.class_weights = weights_of_classes
     model = build_model(settings, graph.num_features, graph.num_classes, weights).to(graph.device)
-    return TrainState(
+    state = TrainState(
         graph=graph,
         settings=settings,
         seed=seed,
@@ -89,9 +105,12 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         generator=generator,
         alpha=settings.alpha,
         beta=settings.beta,
+        average=copy.deepcopy(model) if settings.average else None,
         scaling=scaling,
         class_weights=weights_of_classes,
     )
+    state.set_strength(1.0)
+    return state
 
 
 def restore_model(
