@@ -34,6 +34,7 @@ def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> No
     assert curves["off"]["obvat"][10] > curves["off"]["obvat"][0]
 
 
+@pytest.mark.slow
 def test_everything_can_be_asked_for(small_file: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(timing, "ROUNDS", 3)
     request = Request(datasets=[str(small_file)], seeds={"*": 2}, overrides={"epochs": 2})
@@ -88,6 +89,7 @@ def test_rows_can_be_added_to_a_table(small_file: Path, tmp_path: Path) -> None:
     assert third["cells"] == both["cells"]
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_repeats_nothing(small_file: Path, tmp_path: Path) -> None:
     command = ["reproduce", "table2", "--datasets", str(small_file), "--seeds", "4", "--epochs", "300"]
     command += ["--methods", "gcn,obvat", "--json"]

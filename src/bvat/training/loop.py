@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.notebook import Plottable, html_table, percent
 from bvat.perturb.divergence import DIVERGENCES, entropy
 from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
@@ -25,8 +26,10 @@ from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
 from bvat.training.optimizer import learning_rate
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
+from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
 from bvat.training.state import TrainState, start_training
+from bvat.training.stopping import why_stopped
 
 METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
            "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
@@ -36,7 +39,7 @@ The last two are NaN where no setting needs them."""
 
 
 @dataclass
-class TrainedModel:
+class TrainedModel(Plottable):
     """The result of training one seed: the selected weights and the metrics of every epoch.
 
     ``last`` and ``best`` hold epoch, val and test accuracy (percent; None without such nodes) of the last
@@ -56,6 +59,25 @@ class TrainedModel:
     """What happened during training that the user should know, one sentence each."""
     phases: dict[str, int] = field(default_factory=dict)
     """Epochs of the selected weights without (``first``) and with the regulariser (``second``)."""
+    f1: dict[str, Any] = field(default_factory=dict)
+    """Macro F1 and F1 of each class in percent, on the validation (``val``) and the test nodes (``test``)."""
+    stopped: str = ""
+    """At which epoch training stopped early and why; empty if it ran to its end."""
+
+    def _repr_html_(self) -> str:
+        f1 = self.f1.get("test", {}).get("macro")
+        return html_table(
+            f"Trained model, seed {self.seed}",
+            {
+                "validation accuracy": percent(self.selected["val"]),
+                "test accuracy": percent(self.selected["test"]),
+                "test macro F1": percent(f1),
+                "epochs": f"{len(self.metrics)}, weights of epoch {self.selected['epoch']}",
+                "early stopping": self.stopped or "no",
+                "time per epoch": f"{self.epoch_ms:.2f} ms",
+                "perturbation space": self.space,
+            },
+        )
 
 
 def train(
@@ -158,7 +180,10 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     passes = draw_passes(model, graph, state.generator, count, reuse=reuse)
     masks, projected, logits = passes[0]
     labels = graph.labels[graph.train]
-    terms = [F.cross_entropy(part.logits.index_select(0, graph.train), labels) for part in passes]
+    terms = [
+        F.cross_entropy(part.logits.index_select(0, graph.train), labels, weight=state.class_weights)
+        for part in passes
+    ]
     weights = [1 / len(passes)] * len(passes)
     supervised = sum(float(term.detach()) for term in terms) / len(passes)
     measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
@@ -252,6 +277,8 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         epoch_ms=times[len(times) // 2],
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
+        f1=split_scores(predict(state.evaluated, state.graph).argmax(1), state.graph),
+        stopped=why_stopped(state, best, phases),
     )
 
 

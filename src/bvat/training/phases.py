@@ -20,7 +20,7 @@ from bvat.training.state import TrainState
 
 FIRST_PHASE = ("model", "hidden", "layers", "dropout", "heads", "power_steps", "teleport", "spread",
                "node_dropout", "input_dropout", "batch_norm", "lr", "schedule", "first_lr", "weight_decay",
-               "decay", "average", "scale", "select", "patience", "pretrain")  # fmt: skip
+               "decay", "average", "class_weights", "scale", "select", "patience", "pretrain")  # fmt: skip
 """The settings that the first phase depends on: methods that agree in them share it."""
 
 COLLAPSED = 0.95

@@ -78,6 +78,9 @@ class Settings:
                           choices=("first", "all"), later=True)  # fmt: skip
     average: float = _setting(0.0, "use a moving average of the weights that keeps this share of itself per "
                               "epoch; 0: none", at_least=0, below=1, later=True)  # fmt: skip
+    class_weights: str = _setting("none", "how much a labelled node counts in the supervised loss: the same "
+                                  "for all, or balanced, so that every class counts the same",
+                                  choices=("none", "balanced"), later=True)  # fmt: skip
     scale: str = _setting("none", "features as they are, or times one factor that makes the root mean square "
                           "length of their rows 1; epsilon is then a share of that length",
                           choices=("none", "unit"))  # fmt: skip

@@ -16,6 +16,7 @@ from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.optimizer import Adam, make_optimizer
+from bvat.training.scores import balanced_weights
 from bvat.training.settings import Settings
 
 
@@ -47,6 +48,8 @@ class TrainState:
     stop: bool = False
     events: list[str] = field(default_factory=list)
     """What happened during training that the user should know, one sentence each."""
+    class_weights: Tensor | None = None
+    """Weight of each class in the supervised loss, (C); None: all alike."""
     interrupted: bool = False
     """Whether Ctrl-C was pressed: training ends after the current epoch and raises KeyboardInterrupt."""
 
@@ -82,6 +85,14 @@ def _check_memory(graph: Graph, settings: Settings) -> None:
         )
 
 
+def class_weights(graph: Graph, settings: Settings) -> Tensor | None:
+    """Return the weight of each class in the supervised loss, (C); None if all count alike."""
+    if settings.class_weights == "none":
+        return None
+    weights = balanced_weights(graph.labels[graph.train], graph.num_classes)
+    return weights.to(graph.features.dtype)
+
+
 def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
     """Return the state before the first epoch. The graph must be on the device to train on.
 
@@ -96,6 +107,10 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
+    weights_of_classes = class_weights(graph, settings)
+    regulariser = build_regulariser(settings, generator)
+    if hasattr(regulariser, "class_weights"):  # FLAG evaluates the supervised loss itself
+        regulariser.class_weights = weights_of_classes
     model = build_model(settings, graph.num_features, graph.num_classes, weights)
     model = model.to(graph.device, graph.features.dtype)
     state = TrainState(
@@ -104,12 +119,13 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         seed=seed,
         model=model,
         optimizer=make_optimizer(model, settings),
-        regulariser=build_regulariser(settings, generator),
+        regulariser=regulariser,
         generator=generator,
         alpha=settings.alpha,
         beta=settings.beta,
         average=copy.deepcopy(model) if settings.average else None,
         scaling=scaling,
+        class_weights=weights_of_classes,
     )
     state.set_strength(1.0)
     return state
