@@ -88,7 +88,7 @@ def test_weight_decay_and_rates_can_be_set_for_all_layers(graph: Graph) -> None:
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()  # Adam's first step has the length of the rate
-    moved = [float((p - old).abs().max()) for p, old in zip(model.parameters(), before, strict=True)]
+    moved = [(p.detach() - old).abs().max().item() for p, old in zip(model.parameters(), before, strict=True)]
     assert moved == pytest.approx([0.2 * optimizer.lr, optimizer.lr], rel=1e-3)
 
 
