@@ -76,7 +76,8 @@ class Command:
     @property
     def error(self) -> str:
         """What the command wrote to standard error."""
-        return (self.folder / "stderr").read_text()
+        path = self.folder / "stderr"
+        return path.read_text() if path.exists() else ""
 
 
 def _is_worker(process: int) -> bool:
