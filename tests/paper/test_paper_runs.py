@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bvat.cli.main import main
+from bvat.data.checksums import read_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.paper import timing
@@ -40,7 +41,7 @@ def test_everything_can_be_asked_for(small_file: Path, tmp_path: Path, monkeypat
     request = Request(datasets=[str(small_file)], seeds={"*": 2}, overrides={"epochs": 2})
     found = reproduce(list(TARGETS), request, tmp_path, jobs=1)
     assert list(found) == ["table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time"]
-    assert all(json.loads((tmp_path / f"{name}.json").read_text()) == found[name] for name in found)
+    assert all(read_sealed_json(tmp_path / f"{name}.json") == found[name] for name in found)
     cell = found["table2"]["cells"]["obvat"][str(small_file)]
     assert len(cell["last"]["values"]) == 2
     assert cell["paper"] is None

@@ -9,9 +9,9 @@ seed-0/weights.safetensors, metrics.csv, result.json   (checkpoint.safetensors u
 
 Runs of ``bvat reproduce`` and ``bvat tune`` keep ``settings.json`` and ``seed-*/result.json`` only.
 
-JSON files contain their own checksum. Those of the split are in ``settings.json``, and those of the weights
-and metrics of a seed in its ``result.json``; the graph must have the fingerprint in ``settings.json``. Run
-folders of older versions lack checksums and are read without.
+JSON files contain their own checksum. Those of the split and the graph are in ``settings.json``, and those of
+the weights and metrics of a seed in its ``result.json``. Run folders of older versions lack checksums and are
+read without.
 """
 
 from __future__ import annotations
@@ -100,13 +100,14 @@ class RunFolder:
         splits = io.BytesIO()
         parts = {name: getattr(graph, name).cpu().numpy() for name in ("train", "val", "test")}
         np.savez_compressed(splits, **parts)
+        files = {"split.npz": splits.getvalue()}
+        if graph.name not in names() or graph.recipe:  # with a recipe, "cora" is a user's own folder
+            files[GRAPH_FILE] = graph_to_bytes(graph)
         if not self.exists:
-            self.write_settings(graph, settings, files={"split.npz": sha256(splits.getvalue())})
-        if not (self.path / "split.npz").exists():  # also if the process was killed before it wrote them
-            write_atomic(self.path / "split.npz", splits.getvalue())
-        own = graph.name not in names() or graph.recipe  # with a recipe, "cora" is a user's own folder
-        if own and not (self.path / GRAPH_FILE).exists():
-            write_atomic(self.path / GRAPH_FILE, graph_to_bytes(graph))
+            self.write_settings(graph, settings, files={name: sha256(data) for name, data in files.items()})
+        for name, data in files.items():
+            if not (self.path / name).exists():  # also if the process was killed before it wrote them
+                write_atomic(self.path / name, data)
 
     def write_settings(self, graph: Graph, settings: Settings, **more: Any) -> None:
         """Write ``settings.json``, which makes this a run folder."""
