@@ -28,7 +28,7 @@ def wait_until(condition: Callable[[], Any]) -> None:
     stop = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < stop, "waited in vain"
-        time.sleep(0.005)
+        time.sleep(0.01)
 
 
 @dataclass
@@ -59,11 +59,14 @@ class Command:
 
     def workers(self) -> list[int]:
         """Return the worker processes."""
-        return [each for each in self.members() if each != self.process and _is_worker(each)]
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split()
+            return [int(each) for each in children if _is_worker(each)]
+        return []
 
     def ended(self) -> bool:
         """Whether the leader of the session has ended."""
-        return self.process not in self.members()
+        return not Path(f"/proc/{self.process}").exists()  # it is waited for all the time
 
     def send(self, number: int, target: str) -> None:
         """Send a signal to the ``parent``, a ``worker`` (the parent if there is none) or the ``group``."""
@@ -80,7 +83,7 @@ class Command:
         return path.read_text() if path.exists() else ""
 
 
-def _is_worker(process: int) -> bool:
+def _is_worker(process: str) -> bool:
     with contextlib.suppress(OSError):
         return b"spawn_main" in Path(f"/proc/{process}/cmdline").read_bytes()
     return False

@@ -108,7 +108,7 @@ def train(
             choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
             settings, graph = choice.settings, choice.graph
             write_json(folder.path / AUTO_FILE, choice.as_dict())
-        folder.start(graph, settings, resume=resume)
+        folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device)
         numbers = list(range(seed, seed + seeds))
         with ProgressDisplay(
