@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bvat.errors import DataError, GraphError
+from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.loop import predict
+from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 
@@ -53,6 +54,9 @@ class Classifier:
     def probabilities(self, graph: Graph) -> Tensor:
         """Return the mean over the models of ``softmax(logits)``, shape (N, C)."""
         self.check(graph)
+        dtype = next(self.models[0].parameters()).dtype
+        if graph.features.dtype != dtype:
+            graph = graph.to(dtype=dtype)
         models = [model.to(graph.device) for model in self.models]
         return torch.stack([torch.softmax(predict(model, graph), 1) for model in models]).mean(0)
 
@@ -61,6 +65,31 @@ class Classifier:
         indices = [self.class_names.index(name) for name in graph.class_names]
         table = torch.tensor([*indices, UNKNOWN], device=graph.device)  # the label -1 reads the last entry
         return table[graph.labels]
+
+    def scores(
+        self, graph: Graph, probabilities: Tensor, *, all_labels: bool = False
+    ) -> dict[str, Any] | None:
+        """Return accuracy, macro F1 and F1 of each class in percent; None if no label is known.
+
+        Args:
+            graph: with the labels.
+            probabilities: what :meth:`probabilities` returned, (N, C).
+            all_labels: score every node with a label instead of the test nodes.
+        """
+        labels = self.labels(graph)
+        nodes = torch.arange(graph.num_nodes, device=graph.device) if all_labels else graph.test
+        nodes = nodes[labels[nodes] != UNKNOWN]
+        if not nodes.numel():
+            return None
+        predicted, known = probabilities.argmax(1)[nodes], labels[nodes]
+        classes = f1_scores(predicted, known, len(self.class_names))
+        return {
+            "nodes": nodes.numel(),
+            "of": "nodes with a label" if all_labels else "test nodes",
+            "accuracy": 100 * int((predicted == known).sum()) / nodes.numel(),
+            "macro_f1": macro_f1(classes),
+            "f1": [{"class": name, "f1": f1} for name, f1 in zip(self.class_names, classes, strict=True)],
+        }
 
 
 def build_classifier(
@@ -71,9 +100,11 @@ def build_classifier(
     recipe: Mapping[str, Any],
     where: str,
 ) -> Classifier:
-    """Build the models and load their weights; DataError naming ``where`` if they do not fit."""
+    """Build the models and load their weights; DataError naming ``where`` if they cannot be used."""
     models: list[nn.Module] = []
     for state in weights:
+        if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
+            raise DataError(f"the weights in {where} are not finite numbers: train again with a lower lr")
         try:
             models.append(restore_model(settings, num_features, len(class_names), state))
         except RuntimeError:
@@ -84,15 +115,24 @@ def build_classifier(
     return Classifier(tuple(models), settings, class_names, num_features, recipe)
 
 
-def read_settings(stored: Mapping[str, Any], where: str, version: str) -> Settings:
-    """Return stored settings; missing ones get their defaults, unknown ones raise DataError."""
+def read_settings(stored: Any, where: str, version: str) -> Settings:
+    """Return stored settings; missing ones get their defaults, unknown or invalid ones raise DataError."""
     try:
         return Settings(**stored)
+    except SettingsError as error:
+        raise DataError(f"{where} has settings that are not valid ({error}): train again") from None
     except TypeError:
         raise DataError(
             f"{where} was written by bvat {version} with settings that this version does not know: "
             "use that version, or train again"
         ) from None
+
+
+def read_class_names(stored: Any, where: str) -> tuple[str, ...]:
+    """Return stored class names; DataError if they are something else."""
+    if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
+        raise DataError(f"{where} is damaged (its class names are not a list of texts): train again")
+    return tuple(stored)
 
 
 def _features_of(recipe: Mapping[str, Any]) -> str:

@@ -12,21 +12,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import save as to_safetensors
 
 from bvat._version import __version__
-from bvat.data.files import write_atomic
+from bvat.data.checksums import CHECKSUM
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
-from bvat.inference.classifier import Classifier, build_classifier, read_settings
-from bvat.training.checkpoint import read_safetensors
+from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
+from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import TrainedModel, train
+from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings, preset
 from bvat.tuning.auto import Choice, choose, parse_budget
 from bvat.tuning.variants import AUTO
 
-CLASSIFIER_FORMAT = 1
-"""Version of the file that :meth:`NodeClassifier.save` writes."""
+CLASSIFIER_FORMAT = 2
+"""Version of the file that :meth:`NodeClassifier.save` writes; version 1 had no checksum."""
 _KIND = "bvat node classifier"
 _SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "method")
 
@@ -142,22 +142,46 @@ class NodeClassifier:
         names: NDArray[np.str_] = self.classes_[self.predict_proba(graph).argmax(1)]
         return names
 
-    def score(self, graph: Graph, nodes: Any = None) -> float:
-        """Return the accuracy, between 0 and 1.
+    def score(self, graph: Graph, nodes: Any = None, *, metric: str = "accuracy") -> float:
+        """Return the accuracy or the macro F1, between 0 and 1.
+
+        Args:
+            graph: with labels.
+            nodes: indices of nodes (n); default: the test nodes.
+            metric: "accuracy" or "macro_f1".
+        """
+        if metric not in ("accuracy", "macro_f1"):
+            raise SettingsError(f"metric must be accuracy or macro_f1, not {metric!r}")
+        predicted, labels = self._scored(graph, nodes)
+        if metric == "accuracy":
+            return float((predicted == labels).double().mean())
+        return (macro_f1(f1_scores(predicted, labels, len(self.classes_))) or 0.0) / 100
+
+    def f1_per_class(self, graph: Graph, nodes: Any = None) -> dict[str, float]:
+        """Return F1, between 0 and 1, of each class that is predicted or a label of ``nodes``.
 
         Args:
             graph: with labels.
             nodes: indices of nodes (n); default: the test nodes.
         """
+        scores = f1_scores(*self._scored(graph, nodes), len(self.classes_))
+        named = zip(self.classifier_.class_names, scores, strict=True)
+        return {name: score / 100 for name, score in named if score is not None}
+
+    def _scored(self, graph: Graph, nodes: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the predicted and the true classes of some nodes, int64 (n) each."""
         predicted = torch.from_numpy(self.predict_proba(graph).argmax(1))
         chosen = graph.test.cpu() if nodes is None else torch.as_tensor(nodes, dtype=torch.int64)
         labels = self.classifier_.labels(graph).cpu()[chosen]
         if not chosen.numel() or bool((labels == UNKNOWN).any()):
             raise GraphError("a score needs nodes with labels: name them with score(graph, nodes)")
-        return float((predicted[chosen] == labels).double().mean())
+        return predicted[chosen], labels
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata."""
+        """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata.
+
+        The file contains a checksum, which :meth:`load` and ``bvat data check FILE`` verify.
+        """
         fitted = self.classifier_
         about = {
             "kind": _KIND,
@@ -169,10 +193,8 @@ class NodeClassifier:
             "features": str(fitted.num_features),
             "recipe": json.dumps(dict(fitted.recipe)),
         }
-        weights = fitted.models[0].state_dict()
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
         try:
-            write_atomic(Path(path), to_safetensors(tensors, about))
+            write_safetensors(Path(path), fitted.models[0].state_dict(), about)
         except OSError as error:
             raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
 
@@ -181,27 +203,31 @@ class NodeClassifier:
         """Load a saved classifier; its predictions are the same, bit for bit.
 
         Raises:
-            DataError: the file was not written by :meth:`save`, or by a version that cannot be read.
+            DataError: the file is damaged, was not written by :meth:`save`, or by a version that cannot be
+                read.
         """
         try:
             about, tensors = read_safetensors(Path(path))
-        except (OSError, SafetensorError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise DataError(
                 f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
             ) from None
         where, version = str(path), about.get("version", "?")
         if about.get("kind") != _KIND:
             raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
-        if about.get("format") != str(CLASSIFIER_FORMAT):
+        if about.get("format") == str(CLASSIFIER_FORMAT) and CHECKSUM not in about:
+            raise DataError(f"{path} is damaged (its checksum is missing): fit and save again")
+        if about.get("format") not in ("1", str(CLASSIFIER_FORMAT)):
             raise DataError(
                 f"{path} has format {about.get('format')} of bvat {version}, and bvat {__version__} reads "
                 f"format {CLASSIFIER_FORMAT}: install that version, or fit and save again"
             )
         try:
-            params = json.loads(about["params"])
-            stored, classes = json.loads(about["settings"]), tuple(json.loads(about["classes"]))
-            recipe, features = json.loads(about["recipe"]), int(about["features"])
-        except (KeyError, ValueError) as error:
+            params = dict(json.loads(about["params"]))
+            classes = read_class_names(json.loads(about["classes"]), where)
+            recipe, features = dict(json.loads(about["recipe"])), int(about["features"])
+            stored = json.loads(about["settings"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is damaged ({error}): fit and save again") from None
         settings = read_settings(stored, where, version)
         loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})

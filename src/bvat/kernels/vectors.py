@@ -43,12 +43,19 @@ def _compile(function: Callable[..., Any], fastmath: set[str]) -> Any:
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Make a function a part of the compiled functions that call it: a call would cost more than its work.
+    """Make a function a part of the compiled functions that call it: a call would cost more than its work."""
+    return _make_part(function, set())
 
-    numba looks at the file of the caller only to tell whether machine code on disk is outdated: after a
-    change of a part, delete ``__pycache__`` of this folder.
-    """
-    return numba.njit(error_model="numpy", forceinline=True)(function)
+
+def part_reordering(function: Callable[..., Any]) -> Any:
+    """The same for a function whose sums may be added up in any order."""
+    return _make_part(function, set(_FLAGS))
+
+
+def _make_part(function: Callable[..., Any], fastmath: set[str]) -> Any:
+    # without flags of its own a part gets those of its first caller: results would depend on the order in
+    # which callers are compiled, and so on what is kept on disk
+    return numba.njit(error_model="numpy", forceinline=True, fastmath=fastmath)(function)
 
 
 def _make_sum(lanes: int, *, indexed: bool, ahead: int = 0, terms: int = 0, then: str = "") -> Any:
@@ -150,6 +157,7 @@ def _prefetch(builder: Any, pointer: Any) -> None:
 
 _near_16, _near_8, _near_4 = (_make_sum(lanes, indexed=True) for lanes in (16, 8, 4))
 _far_16, _far_8 = (_make_sum(lanes, indexed=True, ahead=FETCH_AHEAD) for lanes in (16, 8))
+_near_add, _near_add_32 = (_make_sum(lanes, indexed=True, then="add") for lanes in (16, 32))
 _near_relu = _make_sum(16, indexed=True, then="relu")
 _far_relu = _make_sum(16, indexed=True, ahead=FETCH_AHEAD, then="relu")
 _row_16, _row_8, _row_4 = (_make_sum(lanes, indexed=False) for lanes in (16, 8, 4))
@@ -172,6 +180,21 @@ def sum_wide(
             _far_16(factors, index, start, stop, dense, width, first, out, 0, out, place + first)
         else:
             _near_16(factors, index, start, stop, dense, width, first, out, 0, out, place + first)
+
+
+@part
+def sum_plus(
+    factors: Any, index: Any, start: int, stop: int, dense: Any, width: int, base: Any, out: Any, place: int
+) -> None:
+    """``out[place : place + width] = base[place:] + sum_k factors[k] dense[index[k]]`` of wide rows."""
+    if width % 32 == 0:
+        for first in range(0, width, 32):
+            to = place + first
+            _near_add_32(factors, index, start, stop, dense, width, first, base, to, out, to)
+    else:
+        for first in range(0, width, 16):
+            to = place + first
+            _near_add(factors, index, start, stop, dense, width, first, base, to, out, to)
 
 
 @part

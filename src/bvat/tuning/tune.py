@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bvat.data.files import write_json
+from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.claim import share
@@ -82,7 +82,7 @@ class TuningPlan:
 
     def fixed(self) -> dict[str, Any]:
         """Return the settings that are not searched."""
-        return {k: v for k, v in self.base().as_dict().items() if k not in tuned_settings(self.space)}
+        return {k: v for k, v in self.base().identity().items() if k not in tuned_settings(self.space)}
 
     def searched(self) -> dict[str, Any]:
         """Return the settings of the current preset that its branch of the space searches."""
@@ -210,7 +210,7 @@ def _search(
 
         run_tasks(_TrialRunner(plan, store, study_name, place).run, tasks, jobs, advance)
     result = _result(plan, graph, store, finished(study), jobs, console)
-    write_json(out / f"{plan.name}.json", result)
+    write_sealed_json(out / f"{plan.name}.json", result)
     return result
 
 
