@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from bvat.cli.main import main
+from bvat.data.checksums import CHECKSUM
 
 PATIENCE = 300
 """Seconds after which a test gives up waiting; what is waited for takes a few."""
@@ -156,7 +157,8 @@ def is_sentence(error: str) -> bool:
     return len(lines) == 1 and lines[0].startswith("bvat: ") and "Traceback" not in error
 
 
-TIMES = ("ms", "epoch_ms", "seconds", "peak_rss_mb", "mean_seconds")
+TIMES = ("ms", "epoch_ms", "seconds", "peak_rss_mb", "files", CHECKSUM)
+"""Measured times, and the checksums of what holds them."""
 
 
 def without_times(content: Any) -> Any:
