@@ -72,9 +72,9 @@ def train(
 
     On your own graph, auto compares methods and models on validation data and
     keeps the best. Settings that are not given come from the preset of the data
-    set and method, or from the defaults for any graph. Ctrl-C saves a checkpoint
-    at the end of the current epoch; a crash loses at most the last 50 epochs.
-    Use --resume to continue.
+    set and method, or from the defaults for any graph. Ctrl-C, SIGTERM and
+    SIGHUP save a checkpoint at the end of the current epoch; a crash loses at
+    most the last 50 epochs. Use --resume to continue.
 
     Examples:
 
