@@ -143,6 +143,15 @@ BAD: list[tuple[list[str], str]] = [
         "norm 'field' needs the disjoint receptive fields of sbvat",
     ),
     (["train", "GRAPH", "--out", "occupied"], "occupied exists but is not a run folder"),
+    (
+        ["train", "GRAPH", "--method", "gcn", "--out", "/proc/run"],
+        "/proc/run cannot be read or written (No such",
+    ),
+    (["train", "GRAPH", "--method", "gcn", "--out", "n" * 300], "(File name too long): use a shorter name"),
+    (
+        ["train", "GRAPH", "--method", "gcn", "--out", "occupied/letter.txt/run"],
+        "(Not a directory): check the path",
+    ),
     (["train", "GRAPH", "extra"], "unexpected extra argument"),
     (["train", "broken.npz"], "broken.npz"),
     (["trian"], "No such command 'trian'"),
@@ -150,7 +159,9 @@ BAD: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+@pytest.mark.parametrize(
+    ("arguments", "message"), BAD, ids=[" ".join(arguments)[:60] for arguments, _ in BAD]
+)
 def test_bad_input_gets_one_sentence_and_code_2(
     arguments: list[str], message: str, graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,9 +72,9 @@ def train(
 
     On your own graph, auto compares methods and models on validation data and
     keeps the best. Settings that are not given come from the preset of the data
-    set and method, or from the defaults for any graph. Ctrl-C saves a checkpoint
-    at the end of the current epoch; a crash loses at most the last 50 epochs.
-    Use --resume to continue.
+    set and method, or from the defaults for any graph. Ctrl-C, SIGTERM and
+    SIGHUP save a checkpoint at the end of the current epoch; a crash loses at
+    most the last 50 epochs. Use --resume to continue.
 
     Examples:
 
@@ -120,7 +120,7 @@ def train(
             choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
             settings, graph = choice.settings, choice.graph
             folder.write(AUTO_FILE, choice.as_dict())
-        folder.start(graph, settings, resume=resume)
+        folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         logs = (log,) if log else ()
         trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device, log=logs)
         numbers = list(range(seed, seed + seeds))
