@@ -247,7 +247,7 @@ def gzipped(rng: Random, content: bytes) -> bytes:
 
 
 def kept_pickles() -> tuple[bytes, ...]:
-    """Return pickles that once broke the reader, or its rule of one line per error, and one that runs code."""
+    """Return pickles that once broke the reader or its rule of one line per error, and one with code."""
     return (
         b"\x80\x04\x8c\x03a\nb\x8c\x01c\x93.",
         b"cos\nsystem\n(S'touch hacked'\ntR.",
@@ -258,16 +258,11 @@ def kept_pickles() -> tuple[bytes, ...]:
 
 def kept_stored() -> tuple[bytes, ...]:
     """Return stored graphs that once broke the reader or training."""
-    dense, sparse = stored_arrays()[1], stored_arrays()[0]
+    sparse, dense = stored_arrays()
+    x, a = dense["features"], sparse["adjacency.values"]
     return (
-        *(
-            npz(**{**dense, "features": dense["features"].astype(kind)})
-            for kind in ("u8", "?", "f2", "c8", "f8")
-        ),
-        *(
-            npz(**{**sparse, "adjacency.values": sparse["adjacency.values"].astype(kind)})
-            for kind in ("f2", "i8")
-        ),
+        *(npz(**{**dense, "features": x.astype(kind)}) for kind in ("u8", "?", "f2", "c8", "f8")),
+        *(npz(**{**sparse, "adjacency.values": a.astype(kind)}) for kind in ("f2", "i8", "f8")),
         npz(**{**sparse, "train": sparse["train"][None]}),
         npz(**{**sparse, "about": np.frombuffer(b"[" * 10**5, np.uint8)}),
     )

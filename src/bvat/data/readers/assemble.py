@@ -82,7 +82,8 @@ def assemble(
     """
     adjacency, repairs = symmetric_adjacency(edges)
     made = features or edge_features(adjacency, like)
-    none = Split(*[np.zeros(0, np.int64)] * 3, "no labels")  # a graph that is only to be predicted
+    empty: IntArray = np.zeros(0, np.int64)
+    none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = bool((classes.labels == UNKNOWN).all())
     parts = split or (none if unlabelled else stratified_split(classes.labels, classes.names, options))
     matrix = fastest_layout(made.matrix)
