@@ -1,6 +1,6 @@
 """The corpus of the fuzzing: small valid files of every format, made here because that is shorter than files.
 
-``KEPT`` holds inputs that once broke a reader; they are tried every time.
+``kept_pickles`` and ``kept_stored`` are inputs that once broke a reader; they are tried every time.
 """
 
 from __future__ import annotations
@@ -246,4 +246,23 @@ def gzipped(rng: Random, content: bytes) -> bytes:
     return mutated(rng, packed) if rng.random() < 0.5 else packed
 
 
-KEPT: dict[str, tuple[bytes, ...]] = {"stored": (), "pickle": ()}
+def kept_pickles() -> tuple[bytes, ...]:
+    """Return pickles that once broke the reader or its rule of one line per error, and one with code."""
+    return (
+        b"\x80\x04\x8c\x03a\nb\x8c\x01c\x93.",
+        b"cos\nsystem\n(S'touch hacked'\ntR.",
+        b"\x80\x02" + b"]" * 2000 + b"a" * 1999 + b".",
+        b"\x80\x02]q\x00h\x00a.",
+    )
+
+
+def kept_stored() -> tuple[bytes, ...]:
+    """Return stored graphs that once broke the reader or training."""
+    sparse, dense = stored_arrays()
+    x, a = dense["features"], sparse["adjacency.values"]
+    return (
+        *(npz(**{**dense, "features": x.astype(kind)}) for kind in ("u8", "?", "f2", "c8", "f8")),
+        *(npz(**{**sparse, "adjacency.values": a.astype(kind)}) for kind in ("f2", "i8", "f8")),
+        npz(**{**sparse, "train": sparse["train"][None]}),
+        npz(**{**sparse, "about": np.frombuffer(b"[" * 10**5, np.uint8)}),
+    )

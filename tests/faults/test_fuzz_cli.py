@@ -1,4 +1,4 @@
-"""2,000 command lines with nonsense in every option: each ends with a result or one sentence, never a traceback."""
+"""2,000 command lines with nonsense in every option: each ends with a result, or with one sentence."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bvat.cli.main import main
 from bvat.data import save_graph, synthetic_graph
 from bvat.training.settings import Settings
 
-VALUES = ("-1", "0", "nan", "inf", "-inf", "1e308", "1e-308", "", "text", "99999999999999999999", "0x10", "1_0", "٣",
-          "²", " 2", "2.5", "[/b]", "\x1b[31m", "a" * 300, "9" * 5000)  # fmt: skip
+VALUES = ("-1", "0", "nan", "inf", "-inf", "1e308", "1e-308", "", "text", "99999999999999999999", "0x10",
+          "1_0", "٣", "²", " 2", "2.5", "[/b]", "\x1b[31m", "a" * 300, "9" * 5000)  # fmt: skip
 LINES = 2_000
 
 
@@ -63,8 +63,8 @@ def commands() -> list[tuple[list[str], list[str]]]:
 
     train = ["train", "g.npz", "--epochs", "2", "--jobs", "1", "--no-report", "--hidden", "4", "--resume"]
     settings = [f"--{f.name.replace('_', '-')}" for f in fields(Settings) if not isinstance(f.default, bool)]
-    own = ["--seeds", "--seed", "--jobs", "--threads", "--budget", "--device", "--text", "--train-per-class", "--val",
-           "--split-seed", "--out"]  # fmt: skip
+    own = ["--seeds", "--seed", "--jobs", "--threads", "--budget", "--device", "--text", "--train-per-class",
+           "--val", "--split-seed", "--out"]  # fmt: skip
     lines = [
         ([*train, "--method", name], [*settings, *own]) for name in ("gcn", "sbvat", "obvat", "vat", "flag")
     ]
@@ -72,11 +72,11 @@ def commands() -> list[tuple[list[str], list[str]]]:
     searching = ["tune", "g.npz", "--method", "random", "--trials", "1", "--seeds", "1", "--finalists", "1",
                  "--check-seeds", "1", "--epochs", "2", "--jobs", "1"]  # fmt: skip
     lines.append((searching, of(tune.tune)))
-    comparing = ["compare", "g.npz", "--methods", "gcn", "--labels", "2", "--splits", "1", "--val", "8", "--epochs",
-                 "4", "--jobs", "1"]  # fmt: skip
+    comparing = ["compare", "g.npz", "--methods", "gcn", "--labels", "2", "--splits", "1", "--val", "8",
+                 "--epochs", "4", "--jobs", "1"]  # fmt: skip
     lines.append((comparing, of(compare.compare)))
-    repeating = ["reproduce", "table2", "--datasets", "g.npz", "--methods", "gcn", "--seeds", "1", "--epochs", "2",
-                 "--jobs", "1"]  # fmt: skip
+    repeating = ["reproduce", "table2", "--datasets", "g.npz", "--methods", "gcn", "--seeds", "1",
+                 "--epochs", "2", "--jobs", "1"]  # fmt: skip
     lines.append((repeating, [option for option in of(reproduce.reproduce) if option != "--datasets"]))
     lines.append((["predict", "run", "--out", "p.csv"], of(predict.predict)))
     lines.append((["audit", "run", "--out", "a.csv", "--nodes", "2"], of(audit.audit)))
@@ -93,10 +93,8 @@ def command_lines() -> Iterator[list[str]]:
         for command in ("train", "predict", "bench", "data", "data check")
         for value in VALUES
     ]
-    every += [
-        ["tune", "g.npz", "--storage", text]
-        for text in (".", "foo://bar", "sqlite:///nowhere/x.db", "/proc/x")
-    ]
+    urls = (".", "foo://bar", "sqlite:///nowhere/x.db", "/proc/x")
+    every += [[*start, "--storage", url] for start, _ in commands() if start[0] == "tune" for url in urls]
     first = [line for line in every if line[0] != "train"]
     rest = [line for line in every if line[0] == "train"]
     rng.shuffle(rest)

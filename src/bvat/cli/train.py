@@ -48,7 +48,9 @@ def train(
     jobs: Annotated[
         int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
     ] = None,
-    threads: Annotated[int, typer.Option(help="threads per process", **PROCESSES)] = 1,
+    threads: Annotated[
+        int, typer.Option(help="threads per process; more than one changes the rounding", **PROCESSES)
+    ] = 1,
     out: Annotated[
         Path | None, typer.Option(help="run folder (default: a new one, runs/DATASET-METHOD)")
     ] = None,

@@ -92,7 +92,8 @@ def _validate_names(names: Mapping[str, Any], n: int) -> None:
     if len(set(names["class_names"])) != len(names["class_names"]):
         raise GraphError("two classes have the same name: rename one")
     for what, given in names.items():
-        texts = () if given is None else (given,) if isinstance(given, str) else given
+        absent = given is None and what == "node_names"
+        texts = () if absent else given if isinstance(given, tuple) else (given,)
         try:
             "".join(texts).encode()
         except (TypeError, UnicodeEncodeError):

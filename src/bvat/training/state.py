@@ -70,6 +70,8 @@ def feature_factor(graph: Graph, settings: Settings) -> float:
     if settings.scale == "none":
         return 1.0
     length = float(graph.features.row_squares().mean().sqrt())
+    if not 0 < length < math.inf:  # the squares of 1e-30 and 1e30 are beyond float32
+        length = float(graph.features.to(dtype=torch.float64).row_squares().mean().sqrt())
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
 
 

@@ -82,7 +82,10 @@ def assemble(
     """
     adjacency, repairs = symmetric_adjacency(edges)
     made = features or edge_features(adjacency, like)
-    parts = split or stratified_split(classes.labels, classes.names, options)
+    empty: IntArray = np.zeros(0, np.int64)
+    none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
+    unlabelled = bool((classes.labels == UNKNOWN).all())
+    parts = split or (none if unlabelled else stratified_split(classes.labels, classes.names, options))
     matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
     return Graph(
@@ -116,10 +119,12 @@ def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str
 
 def _absent(classes: Classes, split: Split) -> list[str]:
     """Name the classes that cannot be learned because they have no training node."""
+    if not split.train.size:
+        return []
     train = split.train[(split.train >= 0) & (split.train < classes.labels.size)]  # Graph rejects the others
     trained = set(classes.labels[train].tolist())
     missing = [name for k, name in enumerate(classes.names) if k not in trained]
     if not missing:
         return []
-    shown = ", ".join(shown(name) for name in missing[:5]) + (" ..." if len(missing) > 5 else "")
-    return [f"no training node has class {shown}, so it is never predicted"]
+    some = ", ".join(shown(name) for name in missing[:5]) + (" ..." if len(missing) > 5 else "")
+    return [f"no training node has class {some}, so it is never predicted"]
