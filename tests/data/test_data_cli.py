@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from data_files import nell_files, planetoid_files, small_registry
 from typer.testing import CliRunner
 
+import bvat
 from bvat.cli.data import app
 from bvat.data import registry
 from bvat.errors import DataError
+from bvat.training.run_folder import RunFolder, summary_of
+from bvat.training.settings import preset
+from bvat.training.store import SeedTrainer, train_seeds
 
 run = CliRunner()
 
@@ -115,3 +121,39 @@ def test_check_of_nell_says_which_labels_validate(raw: Path) -> None:
 def test_errors_reach_the_main_command_as_they_are(command: str, name: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         run.invoke(app, [command, name], catch_exceptions=False)
+
+
+def test_check_notices_a_cached_graph_that_is_not_that_of_the_raw_files(cache: Path) -> None:
+    _json("fetch", "tiny")
+    assert [file["ok"] for file in _json("check", "tiny")["files"]] == [True] * 9
+    (path,) = (cache / "graphs").iterdir()
+    graph = bvat.data.load_graph(path, f"graphs/{path.name}")
+    good = path.read_bytes()
+    bvat.data.save_graph(replace(graph, features=graph.features.with_values(graph.features.values * 2)), path)
+    report = _json("check", "tiny", code=1)
+    assert [file["name"] for file in report["files"] if not file["ok"]] == [f"graphs/{path.name}"]
+    assert torch.equal(bvat.load("tiny").features.values, graph.features.values)  # it is built again
+    assert path.read_bytes() == good
+
+
+def test_check_of_a_path(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder(Path("run"))
+    settings = preset("none", "gcn", epochs=3)
+    folder.start(small, settings, resume=False)
+    results = train_seeds(SeedTrainer(folder, small, settings), [0], 1)
+    folder.summarize([0], summary_of(small, settings, results))
+    Path("run/note.txt").write_text("a text for people")
+    report = _json("check", "run")
+    assert report["ok"] is True
+    assert [file["name"] for file in report["files"] if file["ok"] is None] == ["note.txt"]
+    assert len(report["files"]) == 9
+    assert run.invoke(app, ["check", "run"]).exit_code == 0
+    for file in report["files"]:
+        path = Path("run") / file["name"]
+        good = path.read_bytes()
+        path.write_bytes(good[:-9] + bytes([good[-9] ^ 2]) + good[-8:])
+        found = _json("check", "run", code=int(file["ok"] or 0))["files"]
+        assert file["ok"] is None or file["name"] in [each["name"] for each in found if each["ok"] is False]
+        path.write_bytes(good)
+    assert "WRONG" not in run.invoke(app, ["check", "run/seed-0/weights.safetensors"]).stdout

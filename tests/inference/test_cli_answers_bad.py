@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inference_files import expect, quietly, rows_of, write_folder
+from safetensors.torch import load_file, save_file
 
 import bvat
 from bvat.data import save_graph
+from bvat.data.checksums import read_sealed_json, write_sealed_json
 
 
 def damaged(folder: Path, tmp_path: Path, change: Callable[[Path], Any]) -> str:
@@ -25,27 +27,62 @@ def damaged(folder: Path, tmp_path: Path, change: Callable[[Path], Any]) -> str:
 
 def without(*keys: str) -> Callable[[Path], Any]:
     def change(run: Path) -> None:
-        about = json.loads((run / "settings.json").read_text())
-        (run / "settings.json").write_text(json.dumps({k: v for k, v in about.items() if k not in keys}))
+        about = read_sealed_json(run / "settings.json")
+        write_sealed_json(run / "settings.json", {k: v for k, v in about.items() if k not in keys})
 
     return change
 
 
 def with_settings(**changes: Any) -> Callable[[Path], Any]:
     def change(run: Path) -> None:
-        about = json.loads((run / "settings.json").read_text())
+        about = read_sealed_json(run / "settings.json")
         about["settings"] |= changes
-        (run / "settings.json").write_text(json.dumps(about))
+        write_sealed_json(run / "settings.json", about)
 
     return change
 
 
 def with_about(**changes: Any) -> Callable[[Path], Any]:
     def change(run: Path) -> None:
-        about = json.loads((run / "settings.json").read_text())
-        (run / "settings.json").write_text(json.dumps({**about, **changes}))
+        write_sealed_json(run / "settings.json", {**read_sealed_json(run / "settings.json"), **changes})
 
     return change
+
+
+def edited(name: str, old: str, new: str) -> Callable[[Path], Any]:
+    """Change a file by hand, which its checksum does not allow."""
+
+    def change(run: Path) -> None:
+        content = (run / name).read_text()
+        assert old in content
+        (run / name).write_text(content.replace(old, new, 1))
+
+    return change
+
+
+def flipped(name: str, place: int) -> Callable[[Path], Any]:
+    """Flip one bit of a file."""
+
+    def change(run: Path) -> None:
+        content = bytearray((run / name).read_bytes())
+        content[place] ^= 1
+        (run / name).write_bytes(content)
+
+    return change
+
+
+def another_graph(run: Path) -> None:
+    """Replace the graph of a run by an intact file with another split."""
+    graph = bvat.data.load_graph(run / "graph.npz")
+    save_graph(replace(graph, train=graph.val, val=graph.train), run / "graph.npz")
+
+
+def no_finite_weights(run: Path) -> None:
+    """Make the weights those of an older version, which could end with weights that are not finite."""
+    path = run / "seed-0/weights.safetensors"
+    save_file({name: tensor * float("inf") for name, tensor in load_file(path).items()}, path)
+    result = read_sealed_json(run / "seed-0/result.json")
+    write_sealed_json(run / "seed-0/result.json", {**result, "files": {}})
 
 
 BAD_RUNS = {
@@ -59,6 +96,26 @@ BAD_RUNS = {
         "no finished seed: finish it with bvat train",
     ),
     "not json": (lambda run: (run / "settings.json").write_text("{"), "settings.json cannot be read"),
+    "not an object": (lambda run: (run / "settings.json").write_text("[]"), "it is not a JSON object"),
+    "nested": (lambda run: (run / "settings.json").write_text("[" * 100_000), "it is nested too deeply"),
+    "edited settings": (
+        edited("settings.json", "chess", "cheese"),
+        "settings.json cannot be read (its checksum",
+    ),
+    "settings are a list": (with_about(settings=[1]), "is damaged (settings is not an object): train again"),
+    "classes are a number": (with_about(classes=3), "is damaged (classes is not a list): train again"),
+    "classes are numbers": (with_about(classes=[3]), "its class names are not a list of texts"),
+    "features are a text": (with_about(features="x"), "(features is not a whole number): train again"),
+    "graph is null": (with_about(graph=None), "is damaged (graph is not a text): train again"),
+    "wrong setting": (with_settings(hidden="x"), "has settings that are not valid (hidden must be of type"),
+    "edited result": (edited("seed-0/result.json", "epoch", "Epoch"), "train this seed again"),
+    "flipped weights": (
+        flipped("seed-0/weights.safetensors", -2),
+        "does not have the checksum in result.json",
+    ),
+    "flipped graph": (flipped("graph.npz", 5000), "graph.npz is damaged (its checksum is wrong)"),
+    "another graph": (another_graph, "graph.npz is not the graph that the run was trained on"),
+    "no finite weights": (no_finite_weights, "are not finite numbers: train again with a lower lr"),
     "no weights": (lambda run: (run / "seed-0/weights.safetensors").unlink(), "train this seed again"),
     "bad weights": (
         lambda run: (run / "seed-0/weights.safetensors").write_text("?"),

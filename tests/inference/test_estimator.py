@@ -17,6 +17,7 @@ from sklearn.metrics import f1_score
 import bvat
 from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.training.checkpoint import write_safetensors
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +93,24 @@ def rewritten(fitted: bvat.NodeClassifier, path: Path, **changes: str | None) ->
     fitted.save(path)
     with safe_open(path, framework="pt") as file:
         about = {**file.metadata(), **changes}
-    save_file(load_file(path), path, {key: value for key, value in about.items() if value is not None})
+    write_safetensors(
+        path, load_file(path), {key: value for key, value in about.items() if value is not None}
+    )
     return path
 
 
 SETTINGS = bvat.Settings().as_dict()
 BAD_FILES = [
-    ({"format": "2", "version": "9.0"}, "has format 2 of bvat 9.0, and bvat .* reads format 1: install that"),
+    ({"format": "3", "version": "9.0"}, "has format 3 of bvat 9.0, and bvat .* reads format 2: install that"),
     ({"format": "0", "version": "0.0.1"}, "has format 0 of bvat 0.0.1.* or fit and save again"),
     ({"kind": "something"}, "is not a saved NodeClassifier"),
     ({"kind": None, "format": None}, "is not a saved NodeClassifier"),
     ({"classes": None}, "is damaged"),
     ({"recipe": "{"}, "is damaged"),
+    ({"params": "[1]"}, "is damaged"),
+    ({"classes": "3"}, "is damaged"),
+    ({"settings": "[]"}, "with settings that this version does not know"),
+    ({"settings": json.dumps({**SETTINGS, "hidden": "x"})}, "has settings that are not valid"),
     ({"features": "61"}, "do not fit the model 'gcn'"),
     (
         {"settings": json.dumps({**SETTINGS, "magic": 1}), "version": "9.1"},
@@ -129,6 +136,30 @@ def test_settings_and_parameters_of_other_versions_are_filled_up(
     changes = {"settings": json.dumps(stored), "params": json.dumps(params)}
     loaded = bvat.NodeClassifier.load(rewritten(fitted, tmp_path / "model.safetensors", **changes))
     assert np.array_equal(loaded.predict_proba(graph), fitted.predict_proba(graph))
+
+
+def test_a_file_of_the_version_without_checksums_is_read(
+    fitted: bvat.NodeClassifier, graph: Graph, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
+    fitted.save(path)
+    with safe_open(path, framework="pt") as file:
+        about = {key: value for key, value in file.metadata().items() if key != "checksum"}
+    save_file(load_file(path), path, about)
+    with pytest.raises(DataError, match="its checksum is missing"):
+        bvat.NodeClassifier.load(path)
+    save_file(load_file(path), path, {**about, "format": "1"})
+    assert np.array_equal(bvat.NodeClassifier.load(path).predict_proba(graph), fitted.predict_proba(graph))
+
+
+def test_no_flipped_bit_changes_a_prediction(fitted: bvat.NodeClassifier, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    fitted.save(path)
+    content = path.read_bytes()
+    for place in range(0, len(content), 251):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with pytest.raises(DataError, match=r"model\.safetensors"):
+            bvat.NodeClassifier.load(path)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

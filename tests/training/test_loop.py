@@ -19,6 +19,7 @@ from bvat.perturb import entropy
 from bvat.perturb.methods import METHODS
 from bvat.training import loop
 from bvat.training.callbacks import Callback
+from bvat.training.checkpoint import Checkpoint
 from bvat.training.loop import train
 from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset
@@ -87,7 +88,7 @@ def test_weight_decay_and_rates_can_be_set_for_all_layers(graph: Graph) -> None:
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()  # Adam's first step has the length of the rate
-    moved = [float((p - old).abs().max()) for p, old in zip(model.parameters(), before, strict=True)]
+    moved = [(p.detach() - old).abs().max().item() for p, old in zip(model.parameters(), before, strict=True)]
     assert moved == pytest.approx([0.2 * optimizer.lr, optimizer.lr], rel=1e-3)
 
 
@@ -369,3 +370,26 @@ def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> 
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(TrainingError, match="cannot be read"):
         train(graph, quick(epochs=2), 0, checkpoint=path, resume=True)
+
+
+def test_a_damaged_checkpoint_is_refused_before_anything_changes(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    state = start_training(graph, quick("gcn"), 0)
+    loop.run_epoch(state)
+    Checkpoint(path).save(state)
+    content = path.read_bytes()
+    for place in range(0, len(content), 997):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 2]) + content[place + 1 :])
+        fresh = start_training(graph, quick("gcn"), 0)
+        with pytest.raises(TrainingError, match="delete it and start"):
+            Checkpoint(path).load(fresh)
+        assert (fresh.epoch, fresh.metrics) == (0, [])
+    path.write_bytes(content)
+    Checkpoint(path).load(state)
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_weights_that_are_not_finite_are_a_failure(graph: Graph, select: str) -> None:
+    """The loss is taken before the step, so that a single huge step does not show in it."""
+    with pytest.raises(TrainingError, match=r"the weights of epoch 1 are not finite.* lower lr"):
+        train(graph, quick("gcn", lr=1e38, epochs=1, select=select), 0)

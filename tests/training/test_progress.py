@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from bvat.kernels.compile import tell
 from bvat.training.progress import ProgressDisplay
 
 
@@ -33,3 +34,19 @@ def test_without_a_console_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -
     with ProgressDisplay("nothing to do", dict[int, float]()) as display:
         assert display.finished == 0
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_first_run_says_that_it_compiles() -> None:
+    text = io.StringIO()
+    with ProgressDisplay("seeds", {"a": 10}, Console(file=text, force_terminal=True, width=120)) as display:
+        for name, shown in [
+            ("outer", "compiling for the first run: outer"),
+            ("inner", "compiling for the first run: inner"),
+            ("", "compiling for the first run: outer, 1 done"),
+            ("", "seeds"),
+        ]:
+            tell(name)
+            assert display._rich.tasks[-1].description == shown
+        display._rich.refresh()
+    tell("nobody listens now")
+    assert display._rich.tasks[-1].description == "seeds"

@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from bvat.data import synthetic_graph
-from bvat.errors import SettingsError, TrainingError
+from bvat.data.checksums import read_sealed_json, write_sealed_json
+from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.loop import METRICS, train
 from bvat.training.run_folder import RunFolder, summary_of
@@ -193,3 +194,47 @@ def test_several_processes_give_the_same_numbers(small: Graph, tmp_path: Path) -
         assert second is not None
         assert first["last"] == second["last"]
         assert first["best"] == second["best"]
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "metrics.csv"])
+def test_a_seed_with_damaged_files_is_trained_again(name: str, small: Graph, tmp_path: Path) -> None:
+    before = run(small, tmp_path / "run", [0], 1)
+    path = tmp_path / "run" / "seed-0" / name
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    folder = RunFolder(tmp_path / "run")
+    assert folder.result(0) is None
+    with pytest.raises(DataError, match=rf"{name} does not have the checksum in result\.json\): delete"):
+        folder.weights(0) if "weights" in name else folder.curves(0)
+    assert run(small, tmp_path / "run", [0], 1)[0]["last"] == before[0]["last"]
+    assert folder.result(0) is not None
+
+
+def test_run_folders_without_checksums_are_read(small: Graph, tmp_path: Path) -> None:
+    before = run(small, tmp_path / "run", [0], 1)
+    folder = RunFolder(tmp_path / "run")
+    weights, curves = folder.weights(0), folder.curves(0)
+    for path in (tmp_path / "run").rglob("*.json"):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({k: v for k, v in content.items() if k not in ("checksum", "files")}))
+    assert run(small, tmp_path / "run", [0], 1)[0]["last"] == before[0]["last"]
+    assert all(torch.equal(weights[key], tensor) for key, tensor in folder.weights(0).items())
+    assert folder.curves(0) == curves
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"selected": 3}, {"last": {"epoch": 1}}, {"epochs": "many"}, {"events": "none"}, {"space": None}],
+    ids=str,
+)
+def test_a_result_with_other_types_inside_counts_as_missing(
+    change: dict[str, Any], small: Graph, tmp_path: Path
+) -> None:
+    store = store_of(tmp_path, small)
+    store.run_all([spec()], jobs=1)
+    path = store.folder(spec()).seed_path(0) / "result.json"
+    write_sealed_json(path, {**read_sealed_json(path), **change})
+    assert store.result(spec()) is None
+    for text in ("[]", "3", "null", '"text"'):
+        path.write_text(text)
+        assert store.result(spec()) is None

@@ -33,7 +33,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         to end; ``sizes``, see :class:`bvat.bench.cost.Sizes`; ``settings``, as given.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "bvat.bench.cell"],
+        [sys.executable, "-P", "-m", "bvat.bench.cell"],
         input=json.dumps(asdict(cell)),
         capture_output=True,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,16 +60,46 @@ def fetch(name: Name, as_json: Json = False) -> None:
 
 
 @app.command()
-def check(name: Name, as_json: Json = False) -> None:
-    """Compare the raw files with their sha256 and the counts with Table 1; exit code 1 on a difference."""
-    from bvat.data.check import check as run_check
+def check(
+    name: Annotated[
+        str,
+        typer.Argument(help="Name of a data set, or path of a run folder or file.", show_default=False),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Verify checksums; exit code 1 on a difference.
 
+    For a data set, the raw files are compared with their sha256, the cached graph with the raw files, and the
+    counts with Table 1. For a path, such as a run folder, every file is compared with the checksum that bvat
+    wrote with it.
+    """
+    from bvat.data.check import check as run_check
+    from bvat.data.loading import names
+
+    if name.strip().lower() not in names() and Path(name).exists():
+        _check_path(Path(name), as_json=as_json)
+        return
     result = run_check(name)
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
     else:
         _print_check(result)
     if not result.ok:
+        raise typer.Exit(1)
+
+
+def _check_path(path: Path, *, as_json: bool) -> None:
+    """Verify the checksums of the files at a path."""
+    from bvat.data.checksums import check_files
+
+    found = check_files(path)
+    ok = all(file.ok is not False for file in found)
+    if as_json:
+        typer.echo(json.dumps({"ok": ok, "path": str(path), "files": [asdict(file) for file in found]}))
+    else:
+        words = {True: "ok", False: "WRONG", None: "none"}
+        _print_table(("file", "sha256"), [(file.name, words[file.ok]) for file in found])
+    if not ok:
         raise typer.Exit(1)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from bvat._version import __version__
 from bvat.cli import audit, bench, compare, data, export, predict, reproduce, runs, train, tune
-from bvat.errors import BvatError
+from bvat.errors import BvatError, explain
+from bvat.training.interrupt import stop_like_ctrl_c
 
 # The base class of all usage errors; typer exports only this subclass of it.
 _UsageError: Any = typer.BadParameter.__base__
@@ -49,28 +52,33 @@ def _options(
 
 
 STOPPED = 130
-"""The exit code after Ctrl-C."""
+"""The exit code after Ctrl-C; after another signal it is 128 plus its number."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors that the user can fix become one sentence and exit code 2."""
-    try:
-        code = app(arguments, standalone_mode=False, prog_name="bvat")
-    except _UsageError as error:
-        if not error.format_message():  # no arguments: the help has been shown
-            sys.exit(2)
-        where = error.ctx.command_path if error.ctx is not None else "bvat"
-        _complain(f"{error.format_message().rstrip('.')}. See '{where} --help'.")
-        sys.exit(2)
-    except BvatError as error:
-        _complain(str(error))
-        sys.exit(2)
-    except (KeyboardInterrupt, typer.Abort):
-        code = STOPPED
-    except BrokenPipeError:
-        sys.exit(141)
+    with stop_like_ctrl_c() as received:
+        try:
+            code = app(arguments, standalone_mode=False, prog_name="bvat")
+            sys.stdout.flush()
+        except _UsageError as error:
+            if not error.format_message():  # no arguments: the help has been shown
+                sys.exit(2)
+            where = error.ctx.command_path if error.ctx is not None else "bvat"
+            _fail(f"{error.format_message().rstrip('.')}. See '{where} --help'.")
+        except BvatError as error:
+            _fail(str(error))
+        except (KeyboardInterrupt, typer.Abort):
+            code = STOPPED
+        except BrokenPipeError:
+            _give_up_output()
+            sys.exit(141)
+        except OSError as error:
+            _fail(explain(error))
     if code == STOPPED:  # typer also turns Ctrl-C into this code
-        _complain(f"interrupted{_how_to_continue(arguments if arguments is not None else sys.argv[1:])}")
+        reason = f"stopped by {signal.Signals(received[0]).name}" if received else "interrupted"
+        _complain(reason + _how_to_continue(arguments if arguments is not None else sys.argv[1:]))
+        code = 128 + received[0] if received else STOPPED
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -81,11 +89,28 @@ def _how_to_continue(arguments: list[str]) -> str:
         "train": "; finished work is kept, and --resume continues from there",
         "tune": "; run the same command again to continue after the finished trials",
         "reproduce": "; run the same command again to continue after the finished runs",
+        "compare": "; run the same command again to continue after the finished runs",
     }.get(command, "")
 
 
 def _complain(message: str) -> None:
-    typer.echo(f"bvat: {message}", err=True)
+    with contextlib.suppress(OSError):
+        typer.echo(f"bvat: {message}", err=True)
+
+
+def _fail(message: str) -> NoReturn:
+    _complain(message)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _give_up_output()
+    sys.exit(2)
+
+
+def _give_up_output() -> None:
+    """Close standard output, which cannot be written, so that Python does not try again and complain."""
+    with contextlib.suppress(OSError):
+        sys.stdout.close()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.options import comma_separated
+from bvat.cli.options import NODES, PROCESSES, comma_separated
+from bvat.errors import printable
 from bvat.perturb.methods import METHODS
 
 
@@ -32,11 +33,11 @@ def reproduce(
         bool, typer.Option("--add", help="keep the rows of Table 2 in --out that are not made anew")
     ] = False,
     epochs: Annotated[
-        int | None, typer.Option(help="number of epochs (default: the presets')", min=1)
+        int | None, typer.Option(help="number of epochs (default: the presets')", **NODES)
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for the results")] = Path("results/paper"),
     jobs: Annotated[
-        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
 ) -> None:
@@ -96,13 +97,13 @@ def show(found: dict[str, dict[str, Any]], page: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(markup=False)
     if "table2" in found:
         result = found["table2"]
         table = Table(title=f"{result['title']}, last epoch (published mean)", title_justify="left")
         table.add_column("")
         for dataset in result["datasets"]:
-            table.add_column(dataset, justify="right")
+            table.add_column(printable(dataset), justify="right")
         for method, title in result["methods"].items():
             row = result["cells"][method]
             table.add_row(title, *[cell_text(row.get(dataset)) for dataset in result["datasets"]])

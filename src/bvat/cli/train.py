@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
-from bvat.cli.options import with_settings
-from bvat.errors import SettingsError
+from bvat.cli.options import COUNT, PROCESSES, SEED, with_settings
+from bvat.errors import SettingsError, printable
 from bvat.perturb.methods import METHODS
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from bvat.training.run_folder import RunFolder
     from bvat.training.settings import Settings
     from bvat.tuning.auto import Choice
-
-AUTO_FILE = "auto.json"
-"""What ``--method auto`` chose, in the run folder."""
 
 
 @with_settings("epochs", "method", "space")
@@ -39,17 +36,19 @@ def train(
     budget: Annotated[
         str, typer.Option(help="time that auto may take to compare methods: 90s, 2m, 1h", show_default=True)
     ] = "2m",
-    seeds: Annotated[int, typer.Option(help="number of seeds to train", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="the first seed", min=0)] = 0,
-    epochs: Annotated[int | None, typer.Option(help="number of epochs (default: the preset's)")] = None,
+    seeds: Annotated[int, typer.Option(help="number of seeds to train", **COUNT)] = 1,
+    seed: Annotated[int, typer.Option(help="the first seed", **SEED)] = 0,
+    epochs: Annotated[
+        int | None, typer.Option(help="number of epochs (default: the preset's)", metavar="N")
+    ] = None,
     space: Annotated[
         str | None, typer.Option(help="auto, dense, sparse or factored (default: the preset's)")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     jobs: Annotated[
-        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
     ] = None,
-    threads: Annotated[int, typer.Option(help="threads per process", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="threads per process", **PROCESSES)] = 1,
     out: Annotated[
         Path | None, typer.Option(help="run folder (default: a new one, runs/DATASET-METHOD)")
     ] = None,
@@ -71,10 +70,11 @@ def train(
 ) -> None:
     """Train on a data set, print a table, and write a run folder.
 
-    On your own graph, auto compares methods and models on validation data and keeps the best. Settings that
-    are not given come from the preset of the data set and method, or from the defaults for any graph. Ctrl-C
-    saves a checkpoint at the end of the current epoch; a crash loses at most the last 50 epochs. Use --resume
-    to continue.
+    On your own graph, auto compares methods and models on validation data and
+    keeps the best. Settings that are not given come from the preset of the data
+    set and method, or from the defaults for any graph. Ctrl-C saves a checkpoint
+    at the end of the current epoch; a crash loses at most the last 50 epochs.
+    Use --resume to continue.
 
     Examples:
 
@@ -88,10 +88,10 @@ def train(
     """
     from rich.console import Console
 
-    from bvat.data.files import write_json
     from bvat.training.callbacks import tensorboard_writer
+    from bvat.training.claim import claim
     from bvat.training.progress import ProgressDisplay
-    from bvat.training.run_folder import RunFolder, choose_folder, summary_of
+    from bvat.training.run_folder import AUTO_FILE, RunFolder, choose_folder, summary_of
     from bvat.training.settings import preset, preset_key, short_name
     from bvat.training.store import SeedTrainer, train_seeds
     from bvat.tuning.auto import candidates_for, parse_budget
@@ -113,46 +113,46 @@ def train(
         folder = RunFolder(out)
     else:
         folder = choose_folder(Path("runs"), f"{short_name(dataset)}-{method}", resume=resume)
-    choice = None
-    if settings is None:
-        folder.check_new(resume=resume)
-        choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
-        settings, graph = choice.settings, choice.graph
-    folder.start(graph, settings, resume=resume)
-    if choice is not None:
-        write_json(folder.path / AUTO_FILE, choice.as_dict())
-    logs = (log,) if log else ()
-    trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device, log=logs)
-    numbers = list(range(seed, seed + seeds))
-    with ProgressDisplay(
-        f"{method} on {graph.name}",
-        dict.fromkeys(numbers, settings.epochs),
-        Console(stderr=True),
-        labels={number: f"seed {number}" for number in numbers},
-        unit="epochs",
-    ) as display:
-        processes = jobs or min(seeds, os.cpu_count() or 1)
+    with claim(folder.path):
+        choice = None
+        if settings is None:
+            folder.check_new(resume=resume)
+            choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
+            settings, graph = choice.settings, choice.graph
+            folder.write(AUTO_FILE, choice.as_dict())
+        folder.start(graph, settings, resume=resume)
+        logs = (log,) if log else ()
+        trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device, log=logs)
+        numbers = list(range(seed, seed + seeds))
+        with ProgressDisplay(
+            f"{method} on {graph.name}",
+            dict.fromkeys(numbers, settings.epochs),
+            Console(stderr=True),
+            labels={number: f"seed {number}" for number in numbers},
+            unit="epochs",
+        ) as display:
+            processes = jobs or min(seeds, os.cpu_count() or 1)
 
-        def advance(number: int, done: float) -> None:
-            display.update(number, done)
-            finished = folder.result(number) if done >= settings.epochs else None
-            if finished and finished.get("stopped"):
-                display.set_title(f"{method} on {graph.name} (seed {number} {finished['stopped']})")
+            def advance(number: int, done: float) -> None:
+                display.update(number, done)
+                finished = folder.result(number) if done >= settings.epochs else None
+                if finished and finished.get("stopped"):
+                    display.set_title(f"{method} on {graph.name} (seed {number} {finished['stopped']})")
 
-        results = train_seeds(trainer, numbers, processes, advance, threads=threads)
-    summary = summary_of(graph, settings, results)
-    if choice is not None:
-        summary["auto"] = choice.report
-    folder.summarize(numbers, summary)
-    if report:
-        reader = {
-            "text": text,
-            "train_per_class": train_per_class,
-            "val": val,
-            "split_seed": split_seed or None,
-            "budget": budget if method == AUTO else None,
-        }
-        write_page(folder, graph, settings, numbers, summary, dataset, method, {**overrides, **reader})
+            results = train_seeds(trainer, numbers, processes, advance, threads=threads)
+        summary = summary_of(graph, settings, results)
+        if choice is not None:
+            summary["auto"] = choice.report
+        folder.summarize(numbers, summary)
+        if report:
+            reader = {
+                "text": text,
+                "train_per_class": train_per_class,
+                "val": val,
+                "split_seed": split_seed or None,
+                "budget": budget if method == AUTO else None,
+            }
+            write_page(folder, graph, settings, numbers, summary, dataset, method, {**overrides, **reader})
     if as_json:
         typer.echo(json.dumps(summary))
     else:
@@ -176,7 +176,7 @@ def write_page(
         command = train_command(dataset, method, seeds, options)
         write_run_page(folder, graph, settings, seeds, summary, command)
     except Exception as error:
-        typer.echo(f"note: the page was not written ({type(error).__name__}: {error})", err=True)
+        typer.echo(printable(f"note: the page was not written ({type(error).__name__}: {error})"), err=True)
 
 
 def choose_method(
@@ -185,6 +185,7 @@ def choose_method(
     """Return the choice stored in the run folder, or make it now."""
     from rich.console import Console
 
+    from bvat.training.run_folder import AUTO_FILE
     from bvat.tuning.auto import Choice, choose
 
     if (folder.path / AUTO_FILE).is_file():
@@ -216,7 +217,7 @@ def show(summary: dict[str, Any], folder: Path) -> None:
 
     auto = summary.get("auto")
     name = f"{auto['title']} (chosen by auto)" if auto else summary["method"]
-    table = Table(title=f"{name} on {summary['dataset']}", title_justify="left")
+    table = Table(title=printable(f"{name} on {summary['dataset']}"), title_justify="left")
     table.add_column("measure")
     table.add_column("value", justify="right")
     for label, name in (("validation accuracy", "val_accuracy"), ("test accuracy", "test_accuracy")):
@@ -233,16 +234,16 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     table.add_row("space", summary["space"])
     table.add_row("time per epoch", f"{summary['epoch_ms']:.2f} ms")
     table.add_row("peak memory", f"{summary['peak_rss_mb']:.0f} MiB")
-    table.add_row("validation labels", summary["validation"])
-    console = Console()
+    table.add_row("validation labels", printable(summary["validation"]))
+    console = Console(markup=False)
     console.print(table)
     console.print(f1_text(summary), highlight=False, markup=False)
     for text in summary["events"]:
-        console.print(f"note: {text}", highlight=False, markup=False)
+        console.print(printable(f"note: {text}"), highlight=False)
     if auto:
-        console.print(auto["text"], highlight=False, markup=False)
+        console.print(auto["text"], highlight=False)
         tried = ", ".join(f"{e['title']} {_mean(e['val'])}" for e in auto["tried"])
-        console.print(f"Tried on {auto['validation']}: {tried}.", highlight=False, markup=False)
+        console.print(f"Tried on {auto['validation']}: {tried}.", highlight=False)
     console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
 
 

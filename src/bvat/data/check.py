@@ -1,19 +1,24 @@
-"""Compare a data set with its checksums and with Table 1 of the paper."""
+"""Compare a data set with its checksums, with the cached graph and with Table 1 of the paper."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bvat.data.loading import build_graph, find_dataset
+from bvat.data.folders import cache_folder
+from bvat.data.loading import build_graph, cache_name, find_dataset
 from bvat.data.registry import Dataset
 from bvat.data.sources import Files, Status, inspect, obtain
+from bvat.data.store import graph_to_bytes
 from bvat.graph import Graph
 
 
 @dataclass(frozen=True)
 class FileCheck:
-    """One raw file: where it is, and whether its sha256 is the registered one."""
+    """One raw file: where it is, and whether its sha256 is the registered one.
+
+    For the cached graph: whether it is the graph that the raw files give.
+    """
 
     name: str
     source: str
@@ -51,7 +56,7 @@ class DatasetCheck:
 
 
 def check(name: str) -> DatasetCheck:
-    """Check the raw files of a data set and the counts of its graph, fetching the files if necessary.
+    """Check the raw files of a data set, its cached graph and its counts, fetching the files if necessary.
 
     If ``$BVAT_DATA`` holds wrong files, these are listed and the graph is not built.
 
@@ -65,7 +70,8 @@ def check(name: str) -> DatasetCheck:
         return DatasetCheck(dataset.name, _local_checks(states), (), "not read")
     found = obtain(dataset)
     graph = build_graph(dataset, found)
-    return DatasetCheck(dataset.name, _used_checks(found), count(dataset, graph), graph.validation)
+    files = _used_checks(found) + _cached_check(graph, cache_name(dataset, found))
+    return DatasetCheck(dataset.name, files, count(dataset, graph), graph.validation)
 
 
 def count(dataset: Dataset, graph: Graph) -> tuple[CountCheck, ...]:
@@ -111,3 +117,15 @@ def _local_checks(states: list[Status]) -> tuple[FileCheck, ...]:
 
 def _used_checks(found: Files) -> tuple[FileCheck, ...]:
     return tuple(FileCheck(name, hit.source, hit.file.matches(hit.content)) for name, hit in found.items())
+
+
+def _cached_check(graph: Graph, name: str) -> tuple[FileCheck, ...]:
+    """Compare the cached graph, if there is one, with the one built from the raw files."""
+    folder = cache_folder()
+    if folder is None or not (folder / name).exists():
+        return ()
+    try:
+        same = (folder / name).read_bytes() == graph_to_bytes(graph, name)
+    except OSError:
+        same = False
+    return (FileCheck(name, "cache", same),)

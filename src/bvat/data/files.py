@@ -2,37 +2,112 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import io
 import json
 import math
 import os
+import stat
+import sys
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+_PREFIX, _SUFFIX = ".bvat-", ".part"
+"""Names of temporary files: short, so that they fit wherever the name of the file itself does."""
 
-def write_atomic(path: Path, content: bytes | str) -> None:
+
+def write_atomic(path: Path, content: bytes | str, *, new_folders: bool = True) -> None:
     """Write ``content`` to a temporary file beside ``path``, then move it into place.
 
-    A reader of ``path`` sees either the old content or the new, even after a crash.
+    A reader of ``path`` sees either the old content or the new, even after a crash. Links are followed, and
+    the mode of a file that exists is kept. What is not a regular file (a device, a FIFO) is written to, and
+    so is the file that standard output goes to.
+
+    Args:
+        path: the file.
+        content: text is encoded as UTF-8.
+        new_folders: whether to create the folder of the file; without it, a folder that was removed in the
+            meantime is an error.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        if new_folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        known = path.stat() if path.exists() else None
+        if known is not None and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        output = None if known is None else _open_output(known)
+        if output is not None:
+            _write_all(output, data)
+        elif known is not None and not stat.S_ISREG(known.st_mode):
+            _write_all(os.open(path, os.O_WRONLY), data)
+        else:
+            _replace(Path(os.path.realpath(path)), data, known)
+    except OSError as error:
+        error.filename = str(path)  # not the temporary file, and not nothing
+        raise
+
+
+def _open_output(known: os.stat_result) -> int | None:
+    """Return a copy of the descriptor of standard output or error if that is the same file.
+
+    Opened again, ``/dev/stdout`` would begin at the start of the file, and what is printed later would
+    overwrite it.
+    """
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(known, os.fstat(descriptor)):
+                stream.flush()
+                return os.dup(descriptor)
+    return None
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+
+
+def _replace(target: Path, data: bytes, known: os.stat_result | None) -> None:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PREFIX, suffix=_SUFFIX)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)  # mkstemp creates private files
-        Path(name).replace(path)
+        if known is None:
+            mask = os.umask(0)
+            os.umask(mask)
+            Path(name).chmod(0o666 & ~mask)  # mkstemp creates private files
+        else:
+            if hasattr(os, "chown"):
+                with contextlib.suppress(PermissionError):  # root keeps the owner, others own it already
+                    os.chown(name, known.st_uid, known.st_gid)
+            Path(name).chmod(stat.S_IMODE(known.st_mode))
+        Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def remove_leftovers(folder: Path, *inside: str, older_than: float = 0.0) -> None:
+    """Remove the temporary files of processes that were killed while they wrote.
+
+    Args:
+        folder: where to look, and
+        inside: its subfolders to search too, as patterns.
+        older_than: seconds; younger files may belong to a process that is still writing.
+    """
+    name = f"{_PREFIX}*{_SUFFIX}"
+    for pattern in (name, *(f"{sub}/{name}" for sub in inside)):
+        for path in folder.glob(pattern):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime >= older_than:
+                    path.unlink()
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -7,7 +7,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 
-from bvat.data.files import write_atomic
+from bvat.data.files import remove_leftovers, write_atomic
 from bvat.errors import DataError
 
 SUBFOLDERS = ("", "planetoid", "nell")
@@ -61,6 +61,7 @@ def keep(relative: str, content: bytes) -> None:
         if folder is None:
             raise OSError("there is no home folder")
         write_atomic(folder / relative, content)
+        remove_leftovers(folder, "**", older_than=3600)
     except OSError as fault:
         _warn_once(str(folder), fault.strerror or str(fault))
 

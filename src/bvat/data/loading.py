@@ -102,7 +102,8 @@ def build_graph(dataset: Dataset, found: Files) -> Graph:
 def prepare(dataset: Dataset, found: Files) -> Graph:
     """Build the graph of a data set and cache it."""
     graph = build_graph(dataset, found)
-    keep(_cache_name(dataset, _optional_used(dataset, found)), graph_to_bytes(graph))
+    name = cache_name(dataset, found)
+    keep(name, graph_to_bytes(graph, name))
     return graph
 
 
@@ -111,24 +112,25 @@ def _load_dataset(dataset: Dataset) -> Graph:
     folder = cache_folder()
     if folder is not None:
         for name in _cached_candidates(dataset, found):
-            with suppress(DataError):  # missing or damaged: build it again
-                return load_graph(folder / name)
+            with suppress(DataError):  # missing, damaged, or not made for this place: build it again
+                return load_graph(folder / name, name)
     return prepare(dataset, obtain(dataset, found))
 
 
 def _cached_candidates(dataset: Dataset, found: Files) -> Iterator[str]:
     """Yield the cached graphs to use: the one built from the local files, or any if there are none."""
     if usable(dataset, found) or not dataset.optional:
-        yield _cache_name(dataset, _optional_used(dataset, found))
+        yield cache_name(dataset, found)
         return
     for file in dataset.optional:  # in the registry's order, the official labels first
         yield _cache_name(dataset, file.name)
     yield _cache_name(dataset, None)
 
 
-def _optional_used(dataset: Dataset, found: Files) -> str | None:
-    """Return the optional file that determines what is built: the first one available."""
-    return next((file.name for file in dataset.optional if file.name in found), None)
+def cache_name(dataset: Dataset, found: Files) -> str:
+    """Return the file name of the cached graph that is built from these files."""
+    # of the optional files, the first one available determines what is built
+    return _cache_name(dataset, next((file.name for file in dataset.optional if file.name in found), None))
 
 
 def _cache_name(dataset: Dataset, optional: str | None) -> str:

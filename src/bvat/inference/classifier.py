@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bvat.errors import DataError, GraphError
+from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.loop import predict
 from bvat.training.scores import f1_scores, macro_f1
@@ -54,6 +54,9 @@ class Classifier:
     def probabilities(self, graph: Graph) -> Tensor:
         """Return the mean over the models of ``softmax(logits)``, shape (N, C)."""
         self.check(graph)
+        dtype = next(self.models[0].parameters()).dtype
+        if graph.features.dtype != dtype:
+            graph = graph.to(dtype=dtype)
         models = [model.to(graph.device) for model in self.models]
         return torch.stack([torch.softmax(predict(model, graph), 1) for model in models]).mean(0)
 
@@ -97,9 +100,11 @@ def build_classifier(
     recipe: Mapping[str, Any],
     where: str,
 ) -> Classifier:
-    """Build the models and load their weights; DataError naming ``where`` if they do not fit."""
+    """Build the models and load their weights; DataError naming ``where`` if they cannot be used."""
     models: list[nn.Module] = []
     for state in weights:
+        if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
+            raise DataError(f"the weights in {where} are not finite numbers: train again with a lower lr")
         try:
             models.append(restore_model(settings, num_features, len(class_names), state))
         except RuntimeError:
@@ -110,15 +115,24 @@ def build_classifier(
     return Classifier(tuple(models), settings, class_names, num_features, recipe)
 
 
-def read_settings(stored: Mapping[str, Any], where: str, version: str) -> Settings:
-    """Return stored settings; missing ones get their defaults, unknown ones raise DataError."""
+def read_settings(stored: Any, where: str, version: str) -> Settings:
+    """Return stored settings; missing ones get their defaults, unknown or invalid ones raise DataError."""
     try:
         return Settings(**stored)
+    except SettingsError as error:
+        raise DataError(f"{where} has settings that are not valid ({error}): train again") from None
     except TypeError:
         raise DataError(
             f"{where} was written by bvat {version} with settings that this version does not know: "
             "use that version, or train again"
         ) from None
+
+
+def read_class_names(stored: Any, where: str) -> tuple[str, ...]:
+    """Return stored class names; DataError if they are something else."""
+    if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
+        raise DataError(f"{where} is damaged (its class names are not a list of texts): train again")
+    return tuple(stored)
 
 
 def _features_of(recipe: Mapping[str, Any]) -> str:

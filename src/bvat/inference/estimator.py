@@ -12,22 +12,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import save as to_safetensors
 
 from bvat._version import __version__
-from bvat.data.files import write_atomic
+from bvat.data.checksums import CHECKSUM
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
-from bvat.inference.classifier import Classifier, build_classifier, read_settings
-from bvat.training.checkpoint import read_safetensors
+from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
+from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import TrainedModel, train
 from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings, preset
 from bvat.tuning.auto import Choice, choose, parse_budget
 from bvat.tuning.variants import AUTO
 
-CLASSIFIER_FORMAT = 1
-"""Version of the file that :meth:`NodeClassifier.save` writes."""
+CLASSIFIER_FORMAT = 2
+"""Version of the file that :meth:`NodeClassifier.save` writes; version 1 had no checksum."""
 _KIND = "bvat node classifier"
 _SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "method")
 
@@ -179,7 +178,10 @@ class NodeClassifier:
         return predicted[chosen], labels
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata."""
+        """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata.
+
+        The file contains a checksum, which :meth:`load` and ``bvat data check FILE`` verify.
+        """
         fitted = self.classifier_
         about = {
             "kind": _KIND,
@@ -191,10 +193,8 @@ class NodeClassifier:
             "features": str(fitted.num_features),
             "recipe": json.dumps(dict(fitted.recipe)),
         }
-        weights = fitted.models[0].state_dict()
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
         try:
-            write_atomic(Path(path), to_safetensors(tensors, about))
+            write_safetensors(Path(path), fitted.models[0].state_dict(), about)
         except OSError as error:
             raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
 
@@ -203,27 +203,31 @@ class NodeClassifier:
         """Load a saved classifier; its predictions are the same, bit for bit.
 
         Raises:
-            DataError: the file was not written by :meth:`save`, or by a version that cannot be read.
+            DataError: the file is damaged, was not written by :meth:`save`, or by a version that cannot be
+                read.
         """
         try:
             about, tensors = read_safetensors(Path(path))
-        except (OSError, SafetensorError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise DataError(
                 f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
             ) from None
         where, version = str(path), about.get("version", "?")
         if about.get("kind") != _KIND:
             raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
-        if about.get("format") != str(CLASSIFIER_FORMAT):
+        if about.get("format") == str(CLASSIFIER_FORMAT) and CHECKSUM not in about:
+            raise DataError(f"{path} is damaged (its checksum is missing): fit and save again")
+        if about.get("format") not in ("1", str(CLASSIFIER_FORMAT)):
             raise DataError(
                 f"{path} has format {about.get('format')} of bvat {version}, and bvat {__version__} reads "
                 f"format {CLASSIFIER_FORMAT}: install that version, or fit and save again"
             )
         try:
-            params = json.loads(about["params"])
-            stored, classes = json.loads(about["settings"]), tuple(json.loads(about["classes"]))
-            recipe, features = json.loads(about["recipe"]), int(about["features"])
-        except (KeyError, ValueError) as error:
+            params = dict(json.loads(about["params"]))
+            classes = read_class_names(json.loads(about["classes"]), where)
+            recipe, features = dict(json.loads(about["recipe"])), int(about["features"])
+            stored = json.loads(about["settings"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is damaged ({error}): fit and save again") from None
         settings = read_settings(stored, where, version)
         loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})

@@ -7,16 +7,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from torch import Tensor
-
 from bvat.data import load
 from bvat.data.loading import names
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
-from bvat.inference.classifier import Classifier, build_classifier, read_settings
+from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.run_folder import GRAPH_FILE, RunFolder
+
+_CONTENT = {
+    "settings": (dict, "an object"),
+    "classes": (list, "a list"),
+    "features": (int, "a whole number"),
+    "graph": (str, "a text"),
+}
+"""What ``settings.json`` must contain for predicting."""
 
 
 @dataclass(frozen=True)
@@ -49,29 +54,26 @@ class SavedRun:
             raise SettingsError(f"{self.folder.path} has no finished seed {seed}: use one of {finished}")
         where = str(self.folder.path)
         found = build_classifier(
-            [self._weights(k) for k in (self.seeds if seed is None else (seed,))],
+            [self.folder.weights(k) for k in (self.seeds if seed is None else (seed,))],
             read_settings(self.about["settings"], where, str(self.about.get("version"))),
-            tuple(self.about["classes"]),
-            int(self.about["features"]),
+            read_class_names(self.about["classes"], where),
+            self.about["features"],
             self.kept_graph.recipe if self.kept_graph is not None else {},
             where,
         )
         found.check(graph)
         return found
 
-    def _weights(self, seed: int) -> dict[str, Tensor]:
-        try:
-            return self.folder.weights(seed)
-        except (OSError, SafetensorError) as error:
-            raise DataError(
-                f"the weights of seed {seed} in {self.folder.path} cannot be read ({error}): train this seed "
-                "again"
-            ) from None
-
     @cached_property
     def kept_graph(self) -> Graph | None:
         """The graph in the run folder; None for the paper's, which are loaded by name."""
-        return self.folder.graph()
+        graph = self.folder.graph()
+        if graph is not None and graph_fingerprint(graph) != self.about["graph"]:
+            raise DataError(
+                f"{self.folder.path / GRAPH_FILE} is not the graph that the run was trained on: restore it, "
+                "or train again"
+            )
+        return graph
 
     def graph(self, path: str | None = None) -> Graph:
         """Return the graph of the run; with a path, another graph whose features are made the same way."""
@@ -102,9 +104,15 @@ def open_run(path: str | Path) -> SavedRun:
     if not folder.exists:
         raise DataError(f"{folder.path} is not a run folder: give the folder that bvat train wrote")
     about = folder.read("settings.json")
-    missing = [key for key in ("settings", "classes", "features", "graph") if key not in about]
+    missing = [key for key in _CONTENT if key not in about]
     if missing:
         raise DataError(f"{folder.path} lacks its {missing[0]} because an older bvat wrote it: train again")
+    wrong = [key for key, (kind, _) in _CONTENT.items() if not isinstance(about[key], kind)]
+    if wrong:
+        key = wrong[0]
+        raise DataError(
+            f"{folder.path / 'settings.json'} is damaged ({key} is not {_CONTENT[key][1]}): train again"
+        )
     if about.get("keep") == "result":
         raise DataError(f"{folder.path} keeps results without weights: train the model with bvat train")
     seeds = folder.seeds()

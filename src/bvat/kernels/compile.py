@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+_listeners: list[Callable[[str], None]] = []
+
 
 @cache
 def has_numba() -> bool:
-    """Return whether numba is installed; it is not imported for that."""
-    return find_spec("numba") is not None
+    """Return whether numba can compile: it can be imported, and ``NUMBA_DISABLE_JIT`` is not set."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        import numba
+    except ImportError:  # it refuses versions of numpy that it does not know
+        return False
+    return not getattr(numba.config, "DISABLE_JIT", False)
+
+
+@contextmanager
+def when_compiling(listener: Callable[[str], None]) -> Iterator[None]:
+    """Call ``listener`` inside the block with the name of each function that is compiled, and "" after it."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def tell(name: str) -> None:
+    """Tell the listeners that a function is compiled now; "" when it is done."""
+    for listener in _listeners:
+        listener(name)
 
 
 def compile_and_keep(function: Callable[..., Any], **options: Any) -> Any:
     """Compile a function with numba on its first call; keep the machine code on disk where possible."""
     import numba
 
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder to keep machine code in
-        return numba.njit(**options)(function)
+    from bvat.kernels.kept_code import KeptCode
+
+    dispatcher = numba.njit(**options)(function)
+    dispatcher._cache = KeptCode(function, tell)
+    return dispatcher
 
 
 class Compiled:

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from bvat.kernels.vectors import part
+from bvat.kernels.vectors import part_reordering
 
 ZERO, ONE = np.float32(0), np.float32(1)
 _HALF, _TWO = np.float32(0.5), np.float32(2)
@@ -41,7 +41,7 @@ def _as_bits(_: Any, number: Any) -> Any:
     )
 
 
-@part
+@part_reordering
 def exp(x: Any) -> Any:
     """exp(x) for x <= 0, to 2e-7 of itself: 2^n times the Taylor series at |r| <= ln(2) / 2; 0 below -87."""
     vanishes = x < _LEAST
@@ -53,7 +53,7 @@ def exp(x: Any) -> Any:
     return ZERO if vanishes else (series * r * r + r + ONE) * scale
 
 
-@part
+@part_reordering
 def log(s: Any) -> Any:
     """log(s) for s >= 1: n ln(2) + 2 artanh((m - 1) / (m + 1)) with m = s / 2^n from 0.7 to 1.42."""
     bits = _as_bits(s)

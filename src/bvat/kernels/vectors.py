@@ -43,12 +43,19 @@ def _compile(function: Callable[..., Any], fastmath: set[str]) -> Any:
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Make a function a part of the compiled functions that call it: a call would cost more than its work.
+    """Make a function a part of the compiled functions that call it: a call would cost more than its work."""
+    return _make_part(function, set())
 
-    numba looks at the file of the caller only to tell whether machine code on disk is outdated: after a
-    change of a part, delete ``__pycache__`` of this folder.
-    """
-    return numba.njit(error_model="numpy", forceinline=True)(function)
+
+def part_reordering(function: Callable[..., Any]) -> Any:
+    """The same for a function whose sums may be added up in any order."""
+    return _make_part(function, set(_FLAGS))
+
+
+def _make_part(function: Callable[..., Any], fastmath: set[str]) -> Any:
+    # without flags of its own a part gets those of its first caller: results would depend on the order in
+    # which callers are compiled, and so on what is kept on disk
+    return numba.njit(error_model="numpy", forceinline=True, fastmath=fastmath)(function)
 
 
 def _make_sum(lanes: int, *, indexed: bool, ahead: int = 0, terms: int = 0, then: str = "") -> Any:

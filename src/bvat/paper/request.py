@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,7 +80,9 @@ def parse_seeds(text: str) -> dict[str, int]:
     found: dict[str, int] = {DEFAULT: 10}
     for part in text.split(","):
         name, _, number = part.rpartition("=")
-        if not number.strip().isdigit() or int(number) < 1:
-            raise SettingsError(f"--seeds takes a number or a list such as 20,nell=10, not {text!r}")
+        if not re.fullmatch(r"\s*0*[1-9][0-9]{0,3}\s*", number):
+            raise SettingsError(
+                f"--seeds takes a number below 10,000 or a list such as 20,nell=10, not {text!r}"
+            )
         found[name.strip() or DEFAULT] = int(number)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bvat.data import load
-from bvat.data.files import write_json
+from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import SettingsError
 from bvat.paper import figures, table2, timing
 from bvat.paper.request import Request
+from bvat.training.claim import share
 from bvat.training.provenance import versions
 from bvat.training.settings import short_name
 from bvat.training.store import RunSpec, RunStore
@@ -61,21 +61,22 @@ def reproduce(
     wanted = {dataset for name in names for dataset in request.datasets_of(name)}
     store = RunStore.open(out, {dataset: load(dataset) for dataset in sorted(wanted)})
     plans = {name: TARGETS[name].plan(request) for name in names}
-    store.run_all([run for plan in plans.values() for run in plan], jobs, console)
-    found = {}
-    for name in names:
-        found[name] = {**TARGETS[name].collect(request, store), **_provenance(request, plans[name])}
-        path = out / f"{name}.json"
-        if add and name == "table2" and path.exists():
-            found[name] = table2.merged(found[name], read_result(path))
-        write_json(path, found[name])
+    with share(out):
+        store.run_all([run for plan in plans.values() for run in plan], jobs, console)
+        found = {}
+        for name in names:
+            found[name] = {**TARGETS[name].collect(request, store), **_provenance(request, plans[name])}
+            path = out / f"{name}.json"
+            if add and name == "table2" and path.exists():
+                found[name] = table2.merged(found[name], read_result(path))
+            write_sealed_json(path, found[name])
     return found
 
 
 def read_result(path: Path) -> dict[str, Any]:
     """Read the JSON file of a table or figure."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        content: dict[str, Any] = read_sealed_json(path)
         if content["format"] == RESULT_FORMAT:
             return content
     except (OSError, ValueError, KeyError, TypeError):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from typing import Any
 
-from bvat.data.files import write_json
+from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.graph import Graph
 from bvat.paper.claims import time_claims
 from bvat.paper.published import paper, title
@@ -84,9 +83,9 @@ def _measured(store: RunStore, dataset: str, settings: dict[str, Settings]) -> d
     key = digest([about, store.fingerprints[dataset], ROUNDS])
     path = store.path / "runs" / f"time-{key}.json"
     try:
-        stored: dict[str, float] = json.loads(path.read_text("utf-8"))["ms"]
+        stored: dict[str, float] = read_sealed_json(path)["ms"]
         return stored
     except (OSError, ValueError, KeyError, TypeError):
         times = epoch_times(store.graphs[dataset], settings, ROUNDS)
-        write_json(path, {"key": key, "dataset": dataset, "ms": times, "settings": about})
+        write_sealed_json(path, {"key": key, "dataset": dataset, "ms": times, "settings": about})
         return times

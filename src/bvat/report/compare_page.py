@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from bvat.data.checksums import read_sealed_json
 from bvat.data.files import write_atomic
 from bvat.errors import DataError
 from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone
@@ -18,7 +18,7 @@ def write_compare_files(folder: Path) -> Path:
     """Write the page, ``compare.md`` and the figures from ``compare.json``; return the path of the page."""
     path = folder / "compare.json"
     try:
-        result = json.loads(path.read_text("utf-8"))
+        result = read_sealed_json(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): run bvat compare again") from None
     files = {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from safetensors.torch import load
 
 from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
@@ -47,8 +45,7 @@ def write_run_page(
     """
     curves = [_read_curves(folder, seed) for seed in seeds]
     model = build_model(settings, graph.num_features, graph.num_classes)
-    weights = load((folder.seed_path(seeds[0]) / "weights.safetensors").read_bytes())
-    model.load_state_dict(weights)
+    model.load_state_dict(folder.weights(seeds[0]))
     logits = predict(model.to(graph.device), graph).cpu()
     model_name = settings.model.upper()
     method = model_name if settings.method == "gcn" else f"{model_name} + {METHODS[settings.method].short}"
@@ -86,9 +83,8 @@ def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapp
 
 def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
     """Return the metrics of a seed, one list per column."""
-    with (folder.seed_path(seed) / "metrics.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {name: [float(row[name]) if row[name] else math.nan for row in rows] for name in rows[0]}
+    names, *rows = folder.curves(seed)
+    return {name: [float(row[k]) if row[k] else math.nan for row in rows] for k, name in enumerate(names)}
 
 
 def _numbers(summary: dict[str, Any]) -> Markup:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
+from bvat.data.checksums import CHECKSUM, DAMAGED, UNSEALED, seal, verify
 from bvat.data.files import write_atomic
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
@@ -19,7 +20,7 @@ from bvat.training.phases import first_phase
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.state import TrainState
 
-CHECKPOINT_FORMAT = "bvat checkpoint 4"
+CHECKPOINT_FORMAT = "bvat checkpoint 5"
 
 
 class Checkpoint(Callback):
@@ -36,6 +37,10 @@ class Checkpoint(Callback):
 
     def __init__(self, path: Path, callbacks: Sequence[Callback] = (), every: int = 50) -> None:
         self.path, self.callbacks, self.every = path, tuple(callbacks), every
+
+    def on_start(self, state: TrainState) -> None:
+        """Create the folder, now and not later: if it is removed during training, that is an error."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Write the checkpoint if it is due."""
@@ -76,18 +81,17 @@ class Checkpoint(Callback):
             "stop": json.dumps(state.stop),
             "events": json.dumps(state.events),
         }
-        content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        write_atomic(self.path, save(content, about))
+        write_safetensors(self.path, tensors, about, new_folders=False)
 
     def load(self, state: TrainState) -> None:
         """Restore ``state`` and the callbacks; refuse the checkpoint of a different run."""
         try:
             about, tensors = read_safetensors(self.path)
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, ValueError) as error:
             raise TrainingError(
                 f"{self.path} cannot be read ({error}): delete it and start this seed again"
             ) from error
-        if about.get("format") != CHECKPOINT_FORMAT:
+        if about.get("format") != CHECKPOINT_FORMAT or CHECKSUM not in about:
             raise TrainingError(
                 f"{self.path} is not a checkpoint of this version of bvat: delete it and start again"
             )
@@ -127,6 +131,7 @@ class PretrainedState(Checkpoint):
 
     def __init__(self, folder: Path, callbacks: Sequence[Callback], state: TrainState) -> None:
         super().__init__(folder / f"{digest(self.identity(state))}.safetensors", callbacks)
+        self.on_start(state)
 
     def identity(self, state: TrainState) -> dict[str, str]:
         """Return what the first phase depends on."""
@@ -143,7 +148,31 @@ class PretrainedState(Checkpoint):
                 self.load(state)
 
 
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str], *, new_folders: bool = True
+) -> None:
+    """Write tensors and metadata with a checksum, atomically."""
+    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomic(path, seal(save(content, {**about, CHECKSUM: UNSEALED})), new_folders=new_folders)
+
+
 def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Return the metadata and the tensors of a file."""
-    with safe_open(path, framework="pt") as file:
-        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    """Return the metadata and the tensors of a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError, SafetensorError: it is damaged. A file without a checksum is not known to be intact.
+    """
+    content = path.read_bytes()
+    correct = verify(content)
+    if correct is False:
+        raise ValueError(DAMAGED)
+    try:
+        tensors = load(content)
+    except (KeyError, RuntimeError) as error:  # an unknown precision, a shape that is too large
+        raise ValueError(f"it does not contain tensors: {error}") from None
+    length = int.from_bytes(content[:8], "little")
+    about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    if correct is None and CHECKSUM in about:
+        raise ValueError(DAMAGED)
+    return about, tensors

@@ -1,4 +1,5 @@
-"""Ctrl-C during training: the current epoch is finished first, so that checkpoints are always consistent."""
+"""Ctrl-C and other signals that end a run: the current epoch is finished first, so that checkpoints are
+always consistent."""
 
 from __future__ import annotations
 
@@ -6,18 +7,46 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bvat.training.state import TrainState
+if TYPE_CHECKING:
+    from bvat.training.state import TrainState
+
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""What a job scheduler, a shutdown or a closed terminal sends."""
+
+
+@contextlib.contextmanager
+def stop_like_ctrl_c() -> Iterator[list[int]]:
+    """Let :data:`STOP_SIGNALS` raise KeyboardInterrupt inside the block; yield those that were received.
+
+    Signals that the process ignores (``nohup``) or handles already are left alone.
+    """
+    received: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    changed = []
+    if threading.current_thread() is threading.main_thread():
+        changed = [number for number in STOP_SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
+    for number in changed:
+        signal.signal(number, handle)
+    try:
+        yield received
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
 def finish_epoch_first(state: TrainState) -> Iterator[None]:
     """Turn the first Ctrl-C inside the block into ``state.interrupted``; at its end, raise KeyboardInterrupt.
 
-    A second Ctrl-C raises at once. SIGTERM is treated in the same way where the process handles it, as the
-    workers of :mod:`bvat.training.pool` do. Outside the main thread, where Python delivers no signals, the
-    block runs as it is.
+    A second Ctrl-C raises at once. SIGTERM and SIGHUP are treated in the same way where the process handles
+    them, as the command line and the workers of :mod:`bvat.training.pool` do. Outside the main thread, where
+    Python delivers no signals, the block runs as it is.
     """
     before: dict[int, Callable[..., Any]] = {}
     received: list[int] = []
@@ -29,7 +58,7 @@ def finish_epoch_first(state: TrainState) -> Iterator[None]:
         state.interrupted = True
 
     if threading.current_thread() is threading.main_thread():
-        for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+        for number in (signal.SIGINT, *STOP_SIGNALS):
             handler = signal.getsignal(number)
             if callable(handler):  # neither ignored nor left to the system
                 before[number] = handler

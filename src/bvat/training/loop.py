@@ -259,9 +259,16 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
     times = sorted(row["ms"] for row in state.metrics)
     if select_best:
         state.evaluated.load_state_dict(best.weights)
+    weights = _unscaled(state, dict(state.evaluated.state_dict()))
+    made = [*weights.values(), predict(state.evaluated, state.graph)]
+    if not all(bool(tensor.isfinite().all()) for tensor in made):
+        raise TrainingError(
+            f"the weights of epoch {selected['epoch']} are not finite numbers, or so large that their "
+            "predictions are not: lower lr, beta or the perturbation"
+        )
     return TrainedModel(
         seed=state.seed,
-        weights=_unscaled(state, dict(state.evaluated.state_dict())),
+        weights=weights,
         last=last,
         best=best_or_last,
         selected=selected,

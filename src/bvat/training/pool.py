@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import queue
 import signal
+import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 import torch
 import torch.multiprocessing as mp
 
-from bvat.errors import BvatError, TrainingError
+from bvat.errors import BvatError, TrainingError, explain
+from bvat.training.interrupt import STOP_SIGNALS
 
 Task = TypeVar("Task")
 
@@ -21,6 +27,11 @@ ReportProgress = Callable[[float], None]
 """Called by a task with how much of it is done, in a unit of its own."""
 TaskFunction = Callable[[Task, ReportProgress], Any]
 """Does one task. It and the tasks are pickled: use functions of a module, methods and plain dataclasses."""
+
+_LOOK_EVERY = 0.5
+"""Seconds after which the parent looks whether its processes are alive."""
+_INTERRUPTED = 75
+"""The exit code of a process that was told to stop."""
 
 
 def run_tasks(
@@ -59,70 +70,134 @@ def _run_in_processes(
     advice: str,
 ) -> None:
     context = mp.get_context("spawn")
-    waiting, events = context.Queue(), context.Queue()
-    for numbered in enumerate(tasks):
-        waiting.put(numbered)
-    for _ in range(jobs):
-        waiting.put(None)
-    workers = [
-        context.Process(target=_worker, args=(function, threads, waiting, events, os.getpid()), daemon=True)
-        for _ in range(jobs)
-    ]
-    for worker in workers:
-        worker.start()
+    workers: list[Any] = []
     try:
-        remaining = set(range(len(tasks)))
-        while remaining:
-            try:
-                kind, number, content = events.get(timeout=0.5)
-            except queue.Empty:
-                dead = [worker for worker in workers if worker.exitcode not in (None, 0)]
-                if dead:
-                    raise TrainingError(
-                        f"a process ended with code {dead[0].exitcode} (out of memory?): {advice}"
-                    ) from None
-                continue
-            if kind == "progress":
-                progress(tasks[number], content)
-            elif kind == "done":
-                remaining.discard(number)
-            elif kind == "user error":
-                raise TrainingError(content)
-            else:
-                raise RuntimeError(f"{tasks[number]} failed:\n{content}")
+        with _sheltered():
+            waiting, events = context.Queue(), context.Queue()
+            for numbered in enumerate(tasks):
+                waiting.put(numbered)
+            for _ in range(jobs):
+                waiting.put(None)
+            for _ in range(jobs):
+                arguments = (function, threads, waiting, events)
+                workers.append(context.Process(target=_worker, args=arguments, daemon=True))
+                workers[-1].start()
+        _listen(workers, events, tasks, progress, advice)
         for worker in workers:
             worker.join()
     finally:
+        _stop([worker for worker in workers if worker.pid is not None])
+
+
+def _listen(
+    workers: Sequence[Any],
+    events: Any,
+    tasks: Sequence[Task],
+    progress: Callable[[Task, float], None],
+    advice: str,
+) -> None:
+    """Pass on what the processes report until all tasks are done; a process that ends early is an error."""
+    remaining = set(range(len(tasks)))
+    looked = time.monotonic()
+    while remaining:
+        kind = ""
+        with contextlib.suppress(queue.Empty):
+            kind, number, content = events.get(timeout=_LOOK_EVERY)
+        if kind == "progress":
+            progress(tasks[number], content)
+        elif kind == "done":
+            remaining.discard(number)
+        elif kind == "user error":
+            raise TrainingError(content)
+        elif kind == "error":
+            raise RuntimeError(f"{tasks[number]} failed:\n{content}")
+        if time.monotonic() - looked >= _LOOK_EVERY:
+            looked = time.monotonic()
+            codes = [worker.exitcode for worker in workers]
+            # a process without further tasks ends with 0, its last report is still in the queue
+            bad = [code for code in codes if code not in (None, 0)]
+            if not kind and None not in codes:
+                bad += codes
+            if bad:
+                raise TrainingError(f"a process {_ending(bad[0])}: {advice}")
+
+
+def _ending(code: int) -> str:
+    if code == -9:
+        return "was killed (out of memory?)"
+    if code in (_INTERRUPTED, -signal.SIGTERM):
+        return "was told to stop"
+    return f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
+
+
+def _stop(workers: Sequence[Any]) -> None:
+    """Let processes finish their epoch and save it; Ctrl-C in the meantime ends them at once."""
+    try:
         for worker in workers:
             worker.terminate()
+        for worker in workers:
+            worker.join()
+    except BaseException:
+        for worker in workers:
+            worker.kill()
+        raise
 
 
-def _worker(function: Any, threads: int, waiting: Any, events: Any, parent: int) -> None:
-    """Do tasks from the queue until it returns None; exit if the parent has died."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+@contextlib.contextmanager
+def _sheltered() -> Iterator[None]:
+    """Keep signals of the terminal and code in the current folder away from processes started in the block.
+
+    They inherit blocked signals, so that Ctrl-C does not end them before they have said how to handle it.
+    Python starts them with the current folder as the first place to import from, unless it is told not to.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    mask = getattr(signal, "pthread_sigmask", None)
+    old = mask(signal.SIG_BLOCK, {signal.SIGINT, *STOP_SIGNALS} - {signal.SIGTERM}) if mask else None
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+        if mask:
+            mask(signal.SIG_SETMASK, old)
+
+
+def _worker(function: Any, threads: int, waiting: Any, events: Any) -> None:
+    """Do tasks from the queue until it returns None."""
+    for number in (signal.SIGINT, *STOP_SIGNALS):
+        signal.signal(number, signal.SIG_IGN)  # the parent handles them
     signal.signal(signal.SIGTERM, _interrupt)  # finish the epoch and save a checkpoint
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-
-    def report(number: int, done: float) -> None:
-        if os.getppid() != parent:
-            os._exit(1)
-        events.put(("progress", number, done))
-
     try:
         while (numbered := waiting.get()) is not None:
             number, task = numbered
             try:
-                function(task, lambda done, number=number: report(number, done))
+                function(task, lambda done, number=number: events.put(("progress", number, done)))
                 events.put(("done", number, None))
             except BvatError as error:
                 events.put(("user error", number, str(error)))
+            except OSError as error:
+                events.put(("user error", number, explain(error)))
             except Exception:
                 events.put(("error", number, traceback.format_exc()))
     except KeyboardInterrupt:
-        pass
+        events.cancel_join_thread()  # nobody may be reading any more
+        sys.exit(_INTERRUPTED)
     finally:
         # nothing is left to save: a process killed during shutdown must not print a traceback
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end_with_parent() -> None:
+    """End this process at once when the parent has died, whatever it is doing."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(_INTERRUPTED)
 
 
 def _interrupt(*_: Any) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
+
+from bvat.errors import printable
+from bvat.kernels.compile import when_compiling
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class ProgressDisplay(Generic[Key]):
     """One bar for all tasks together with the time left and, if asked for, one per running task.
+
+    While kernels are compiled, which happens in the first run on a machine, the text before the bar says so.
 
     Args:
         title: text before the bar.
@@ -33,7 +39,7 @@ class ProgressDisplay(Generic[Key]):
 
         amount = [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
         self._rich = progress.Progress(
-            progress.TextColumn("{task.description}"),
+            progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(),
             *(amount if unit else [progress.TaskProgressColumn()]),
             progress.TimeRemainingColumn(),
@@ -41,19 +47,25 @@ class ProgressDisplay(Generic[Key]):
             transient=True,
             speed_estimate_period=600,  # tasks differ in speed: average over a long time
         )
+        title = printable(title)
         self._sizes, self._done = dict(sizes), dict.fromkeys(sizes, 0.0)
         self._bars = {
             key: self._rich.add_task(label, total=sizes[key], visible=False)
             for key, label in (labels or {}).items()
         }
         self._whole = self._rich.add_task(title, total=sum(sizes.values()) or 1)
+        self._title, self._open = title, ExitStack()
+        self._compiling: list[str] = []
+        self._compiled = 0
 
     def __enter__(self) -> ProgressDisplay[Key]:
+        self._open.enter_context(when_compiling(self._note_compiling))
         self._rich.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._rich.stop()
+        self._open.close()
 
     @property
     def finished(self) -> int:
@@ -69,4 +81,21 @@ class ProgressDisplay(Generic[Key]):
 
     def set_title(self, title: str) -> None:
         """Change the text before the bar."""
-        self._rich.update(self._whole, description=title)
+        self._title = printable(title)
+        self._show_title()
+
+    def _note_compiling(self, name: str) -> None:
+        """Note that a function is compiled now, one inside the other; "" ends the last one."""
+        if name:
+            self._compiling.append(name)
+        elif self._compiling:
+            self._compiling.pop()
+            self._compiled += 1
+        self._show_title()
+
+    def _show_title(self) -> None:
+        text = self._title
+        if self._compiling:
+            done = f", {self._compiled} done" if self._compiled else ""
+            text = f"compiling for the first run: {self._compiling[-1]}{done}"
+        self._rich.update(self._whole, description=text)

@@ -8,28 +8,35 @@ result.json              what ``--json`` prints
 seed-0/weights.safetensors, metrics.csv, result.json   (checkpoint.safetensors until the seed is finished)
 
 Runs of ``bvat reproduce`` and ``bvat tune`` keep ``settings.json`` and ``seed-*/result.json`` only.
+
+JSON files contain their own checksum. Those of the split are in ``settings.json``, and those of the weights
+and metrics of a seed in its ``result.json``; the graph must have the fingerprint in ``settings.json``. Run
+folders of older versions lack checksums and are read without.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from bvat._version import __version__
-from bvat.data.files import write_atomic, write_csv, write_json
+from bvat.data.checksums import read_sealed_json, sha256, write_sealed_json
+from bvat.data.files import csv_text, write_atomic, write_csv
 from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes, load_graph
-from bvat.errors import SettingsError, TrainingError
+from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.callbacks import metric_cell
 from bvat.training.loop import METRICS, TrainedModel
@@ -40,6 +47,10 @@ from bvat.training.statistics import summarize
 
 GRAPH_FILE = "graph.npz"
 """The graph that was trained on, kept so that predictions do not depend on its original files."""
+WEIGHTS, CURVES = "weights.safetensors", "metrics.csv"
+"""The files of a seed whose checksums are in its result."""
+AUTO_FILE = "auto.json"
+"""What ``--method auto`` chose: the first file of such a run."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,7 @@ class RunFolder:
 
     def check_new(self, *, resume: bool) -> None:
         """Raise SettingsError unless the folder is new or empty, or holds a run that is to be resumed."""
-        if self.exists:
+        if self.exists or (self.path / AUTO_FILE).is_file():
             if not resume:
                 raise SettingsError(f"{self.path} already holds a run: use --resume, or another --out")
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
@@ -74,6 +85,11 @@ class RunFolder:
         self.check_new(resume=resume)
         if self.exists:
             before, now = self.read("settings.json"), _describe(graph, settings)
+            if before.get("version") != __version__:
+                raise SettingsError(
+                    f"{self.path} was made with bvat {before.get('version')}, not {__version__}: continue it "
+                    "with that version, or use another --out"
+                )
             for what in ("dataset", "nodes", "validation", "settings", "graph"):
                 if before.get(what) != now[what]:
                     change = _difference(what, before.get(what), now[what])
@@ -81,28 +97,33 @@ class RunFolder:
                         f"{self.path} was made with a different {change}: use the same options, or another "
                         "--out"
                     )
-            return
         splits = io.BytesIO()
         parts = {name: getattr(graph, name).cpu().numpy() for name in ("train", "val", "test")}
         np.savez_compressed(splits, **parts)
-        write_atomic(self.path / "split.npz", splits.getvalue())
-        if graph.name not in names() or graph.recipe:  # with a recipe, "cora" is a user's own folder
+        if not self.exists:
+            self.write_settings(graph, settings, files={"split.npz": sha256(splits.getvalue())})
+        if not (self.path / "split.npz").exists():  # also if the process was killed before it wrote them
+            write_atomic(self.path / "split.npz", splits.getvalue())
+        own = graph.name not in names() or graph.recipe  # with a recipe, "cora" is a user's own folder
+        if own and not (self.path / GRAPH_FILE).exists():
             write_atomic(self.path / GRAPH_FILE, graph_to_bytes(graph))
-        self.write_settings(graph, settings)
 
     def write_settings(self, graph: Graph, settings: Settings, **more: Any) -> None:
         """Write ``settings.json``, which makes this a run folder."""
-        write_json(self.path / "settings.json", {**_describe(graph, settings), **more})
+        self.write("settings.json", {**_describe(graph, settings), **more})
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """Write a JSON file of the folder."""
+        write_sealed_json(self.path / name, content)
 
     def read(self, name: str) -> dict[str, Any]:
         """Read a JSON file of the folder."""
         try:
-            content: dict[str, Any] = json.loads((self.path / name).read_text("utf-8"))
+            return read_sealed_json(self.path / name)
         except (OSError, ValueError) as error:
             raise TrainingError(
                 f"{self.path / name} cannot be read ({error}): is this a run folder?"
             ) from error
-        return content
 
     def seeds(self) -> tuple[int, ...]:
         """Return the finished seeds in ascending order."""
@@ -112,17 +133,48 @@ class RunFolder:
     def result(self, seed: int, key: str = "") -> dict[str, Any] | None:
         """Return the result of a finished seed, else None.
 
-        A result that cannot be read, or that belongs to another seed or ``key``, counts as missing.
+        A result that cannot be read, or that belongs to another seed or ``key``, or whose weights and metrics
+        are damaged, counts as missing.
         """
         try:
-            stored: dict[str, Any] = json.loads((self.seed_path(seed) / "result.json").read_text("utf-8"))
-            return stored if stored["seed"] == seed and (not key or stored["key"] == key) else None
-        except (OSError, ValueError, KeyError, TypeError):
+            stored = read_sealed_json(self.seed_path(seed) / "result.json")
+            if not _is_result(stored, seed) or (key and stored.get("key") != key):
+                return None
+            for name in stored.get("files", {}):
+                self._checked(seed, name, stored)
+            return stored
+        except (OSError, ValueError):
             return None
 
     def weights(self, seed: int) -> dict[str, Tensor]:
-        """Return the weights of a seed; OSError or SafetensorError if they cannot be read."""
-        return load((self.seed_path(seed) / "weights.safetensors").read_bytes())
+        """Return the weights of a finished seed; DataError if they cannot be read or are damaged."""
+        try:
+            return load(self._checked(seed, WEIGHTS, read_sealed_json(self.seed_path(seed) / "result.json")))
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise DataError(
+                f"the weights of seed {seed} in {self.path} cannot be read ({error}): delete "
+                f"{self.seed_path(seed)} and train this seed again with --resume"
+            ) from None
+
+    def curves(self, seed: int) -> list[list[str]]:
+        """Return the rows of the metrics of a finished seed; DataError if they are damaged."""
+        try:
+            result = read_sealed_json(self.seed_path(seed) / "result.json")
+            text = self._checked(seed, CURVES, result).decode("utf-8")
+            return list(csv.reader(io.StringIO(text, newline="")))
+        except (OSError, ValueError, csv.Error) as error:
+            raise DataError(
+                f"the metrics of seed {seed} in {self.path} cannot be read ({error}): delete "
+                f"{self.seed_path(seed)} and train this seed again with --resume"
+            ) from None
+
+    def _checked(self, seed: int, name: str, result: dict[str, Any]) -> bytes:
+        """Return the content of a file of a seed; ValueError if it is not the one its result belongs to."""
+        content = (self.seed_path(seed) / name).read_bytes()
+        files = result.get("files", {})  # missing in run folders of older versions
+        if not isinstance(files, dict) or (files and sha256(content) != files.get(name)):
+            raise ValueError(f"{name} does not have the checksum in result.json")
+        return content
 
     def graph(self) -> Graph | None:
         """Return the graph kept in the folder; None for the paper's, which are loaded by name."""
@@ -133,38 +185,43 @@ class RunFolder:
         """Write the weights and metrics of a seed."""
         folder = self.seed_path(trained.seed)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
-        write_atomic(folder / "weights.safetensors", save(weights, {"version": __version__}))
+        self.path.stat()  # a run folder that was removed in the meantime is not created again
+        write_atomic(folder / WEIGHTS, save(weights, {"version": __version__}))
         write_csv(
-            folder / "metrics.csv",
-            METRICS,
-            ([metric_cell(row[m]) for m in METRICS] for row in trained.metrics),
+            folder / CURVES, METRICS, ([metric_cell(row[m]) for m in METRICS] for row in trained.metrics)
         )
 
     def finish(self, seed: int, result: dict[str, Any]) -> None:
         """Write the result of a seed, which marks it as finished, and delete its checkpoint."""
-        write_json(self.seed_path(seed) / "result.json", result)
+        paths = [path for name in (WEIGHTS, CURVES) if (path := self.seed_path(seed) / name).is_file()]
+        files = {"files": {path.name: sha256(path.read_bytes()) for path in paths}} if paths else {}
+        write_sealed_json(self.seed_path(seed) / "result.json", {**result, **files})
         self.checkpoint(seed).unlink(missing_ok=True)
 
     def summarize(self, seeds: Iterable[int], summary: dict[str, Any]) -> None:
         """Write ``result.json`` and one ``metrics.csv`` for all seeds."""
         rows: list[list[Any]] = []
         for seed in seeds:
-            with (self.seed_path(seed) / "metrics.csv").open(newline="", encoding="utf-8") as file:
-                rows += [[seed, *row] for row in list(csv.reader(file))[1:]]
-        write_csv(self.path / "metrics.csv", ("seed", *METRICS), rows)
-        write_json(self.path / "result.json", summary)
+            rows += [[seed, *row] for row in self.curves(seed)[1:]]
+        table = csv_text(("seed", *METRICS), rows)
+        write_atomic(self.path / CURVES, table)
+        self.write("result.json", {**summary, "files": {CURVES: sha256(table.encode())}})
 
 
 def choose_folder(parent: Path, name: str, *, resume: bool) -> RunFolder:
-    """Return a new folder ``name[-n]`` in ``parent``; with ``resume``, the newest one that exists."""
-    base = parent / name
-    candidates = [base, *[base.with_name(f"{name}-{n}") for n in range(2, 10_000)]]
-    position = next(i for i, path in enumerate(candidates) if not path.exists())
-    if not resume:
-        return RunFolder(candidates[position])
-    if position == 0:
-        raise SettingsError(f"there is no run to resume at {base}: give its folder with --out")
-    return RunFolder(candidates[position - 1])
+    """Create and return a new folder ``name[-n]`` in ``parent``; with ``resume``, return the newest one."""
+    candidates = [parent / name, *[parent / f"{name}-{n}" for n in range(2, 10_000)]]
+    if resume:
+        existing = list(takewhile(Path.exists, candidates))
+        if not existing:
+            raise SettingsError(f"there is no run to resume at {parent / name}: give its folder with --out")
+        return RunFolder(existing[-1])
+    parent.mkdir(parents=True, exist_ok=True)
+    for path in candidates:
+        with suppress(FileExistsError):  # two processes never get the same one
+            path.mkdir()
+            return RunFolder(path)
+    raise SettingsError(f"{parent} is full of folders called {name}: give one with --out")
 
 
 def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
@@ -210,6 +267,24 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
     }
+
+
+def _is_result(stored: dict[str, Any], seed: int) -> bool:
+    """Return whether an object has what the result of a seed has, each with the right type."""
+
+    def number(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    chosen: list[Any] = [stored.get(name) for name in ("selected", "last", "best")]
+    return (
+        stored.get("seed") == seed
+        and isinstance(stored.get("space"), str)
+        and all(number(stored.get(name)) for name in ("epochs", "epoch_ms", "peak_rss_mb"))
+        and isinstance(stored.get("events", []), list)
+        and isinstance(stored.get("files", {}), dict)
+        and all(isinstance(each, dict) and {"epoch", "val", "test"} <= each.keys() for each in chosen)
+        and all(value is None or number(value) for each in chosen for value in each.values())
+    )
 
 
 def _describe(graph: Graph, settings: Settings) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import math
 import numbers
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import resources
@@ -18,6 +19,9 @@ from typing import Any
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
+
+LARGEST_INT, LARGEST_FLOAT = 10**9, 1e30
+"""Larger numbers would overflow when they are multiplied with float32."""
 
 
 def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,
@@ -47,11 +51,12 @@ class Settings:
 
     method: str = _setting("obvat", "training method", choices=tuple(METHODS))
     model: str = _setting("gcn", "model", choices=tuple(MODELS))
-    hidden: int = _setting(16, "width of the hidden layers", at_least=1)
-    layers: int = _setting(2, "number of layers K", at_least=1)
+    hidden: int = _setting(16, "width of the hidden layers", at_least=1, at_most=2**16)
+    layers: int = _setting(2, "number of layers K", at_least=1, at_most=1000)
     dropout: float = _setting(0.5, "dropout rate", at_least=0, below=1)
-    heads: int = _setting(8, "attention heads of the hidden layers (gat)", at_least=1)
-    power_steps: int = _setting(10, "steps of the propagation (appnp, random-propagation)", at_least=0)
+    heads: int = _setting(8, "attention heads of the hidden layers (gat)", at_least=1, at_most=1000)
+    power_steps: int = _setting(10, "steps of the propagation (appnp, random-propagation)", at_least=0,
+                                at_most=10_000)  # fmt: skip
     teleport: float = _setting(0.1, "share of its own prediction or features that a node keeps per step "
                                "(appnp, random-propagation)", at_least=0, at_most=1)  # fmt: skip
     spread: str = _setting("pagerank", "weights of the steps: falling by 1 - teleport, or all equal "
@@ -94,7 +99,7 @@ class Settings:
     alpha: float = _setting(0.7, "weight of the entropy of the predictions", at_least=0)
     beta: float = _setting(1.2, "weight of the regulariser R_vadv", at_least=0)
     samples: int = _setting(1, "passes per epoch, each with its own dropout, whose predictions must agree; "
-                            "more than 1 for grand", at_least=1, later=True)  # fmt: skip
+                            "more than 1 for grand", at_least=1, at_most=1000, later=True)  # fmt: skip
     agreement: float = _setting(1.0, "weight of the distance of these predictions from their sharpened mean",
                                 at_least=0, later=True)  # fmt: skip
     temperature: float = _setting(0.5, "how sharp that mean is made: 1 leaves it as it is", above=0,
@@ -114,7 +119,7 @@ class Settings:
     xi: float = _setting(1e-6, "length of the probe of a power iteration (vat, sbvat)", above=0)
     search: str = _setting("adam", "how obvat searches: Adam, or few full steps of length epsilon",
                            choices=("adam", "fast"))  # fmt: skip
-    steps: int = _setting(1, "steps T of the search (vat, sbvat, obvat)", at_least=0)
+    steps: int = _setting(1, "steps T of the search (vat, sbvat, obvat)", at_least=0, at_most=10_000)
     count: int = _setting(100, "number of sampled nodes B (sbvat)", at_least=1)
     step_size: float = _setting(0.001, "Adam's step in the search (obvat)", above=0)
     gamma: float = _setting(1.0, "weight of the penalty on the perturbation's length (obvat)", at_least=0)
@@ -160,7 +165,8 @@ def _plain(value: Any, kind: type) -> Any:
     if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     if kind is float and isinstance(value, numbers.Real):
-        return float(value)
+        with suppress(OverflowError):  # a whole number with hundreds of digits
+            return float(value)
     if kind is int and isinstance(value, numbers.Integral):
         return int(value)
     return value
@@ -173,12 +179,13 @@ def _check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> None:
     if limits["choices"] and value not in limits["choices"]:
         raise SettingsError(f"{name} must be one of {', '.join(limits['choices'])}, not {value!r}")
     if kind in (int, float):
-        if not math.isfinite(value):
+        if kind is float and not math.isfinite(value):
             raise SettingsError(f"{name} must be a finite number, not {value}")
         if limits["at_least"] is not None and value < limits["at_least"]:
             raise SettingsError(f"{name} must be at least {limits['at_least']}, not {value}")
-        if limits["at_most"] is not None and value > limits["at_most"]:
-            raise SettingsError(f"{name} must be at most {limits['at_most']}, not {value}")
+        most = limits["at_most"] or (LARGEST_INT if kind is int else LARGEST_FLOAT)
+        if value > most:
+            raise SettingsError(f"{name} must be at most {most}, not {value}")
         if limits["above"] is not None and value <= limits["above"]:
             raise SettingsError(f"{name} must be above {limits['above']}, not {value}")
         if limits["below"] is not None and value >= limits["below"]:

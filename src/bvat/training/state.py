@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.optimizer import Adam, make_optimizer
@@ -71,6 +73,18 @@ def feature_factor(graph: Graph, settings: Settings) -> float:
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
 
 
+def _check_memory(graph: Graph, settings: Settings) -> None:
+    """Raise SettingsError if the weights, their gradient and Adam's moments certainly exceed the memory."""
+    width = settings.hidden * (settings.heads if settings.model == "gat" else 1)
+    needed = 16 * width * (graph.num_features + (settings.layers - 2) * width)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+    if settings.layers > 1 and needed > there:
+        raise SettingsError(
+            f"hidden {settings.hidden} with {graph.num_features} features needs {needed / 2**30:.0f} GiB, "
+            "more than this machine has: use a smaller one"
+        )
+
+
 def class_weights(graph: Graph, settings: Settings) -> Tensor | None:
     """Return the weight of each class in the supervised loss, (C); None if all count alike."""
     if settings.class_weights == "none":
@@ -84,9 +98,12 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
 
     ``state.graph`` has the features scaled as the settings say; ``state.scaling`` is their factor.
     """
+    if not graph.train.numel():
+        raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     scaling = feature_factor(graph, settings)
     if scaling != 1:
         graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
+    _check_memory(graph, settings)
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
@@ -94,7 +111,8 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     regulariser = build_regulariser(settings, generator)
     if hasattr(regulariser, "class_weights"):  # FLAG evaluates the supervised loss itself
         regulariser.class_weights = weights_of_classes
-    model = build_model(settings, graph.num_features, graph.num_classes, weights).to(graph.device)
+    model = build_model(settings, graph.num_features, graph.num_classes, weights)
+    model = model.to(graph.device, graph.features.dtype)
     state = TrainState(
         graph=graph,
         settings=settings,
@@ -118,5 +136,7 @@ def restore_model(
 ) -> nn.Module:
     """Return a trained model in evaluation mode; RuntimeError if the weights do not fit the settings."""
     model = build_model(settings, num_features, num_classes)
+    if any(tensor.dtype == torch.float64 for tensor in weights.values()):
+        model = model.double()
     model.load_state_dict(weights)
     return model.eval()

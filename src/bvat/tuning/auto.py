@@ -64,9 +64,14 @@ class Choice:
     @classmethod
     def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
         """Return a choice made before for the same graph."""
-        report = content["report"]
-        pooled = _pooled(graph) if report["cross_validated"] else graph
-        return cls(Variant.parse(report["chosen"]), Settings(**content["settings"]), pooled, report)
+        try:
+            report = content["report"]
+            pooled = _pooled(graph) if report["cross_validated"] else graph
+            return cls(Variant.parse(report["chosen"]), Settings(**content["settings"]), pooled, report)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise SettingsError(
+                f"the stored choice of a method is damaged ({error}): use another --out to choose again"
+            ) from None
 
 
 def candidates_for(overrides: dict[str, Any]) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ same cells, so that differences are paired: what a split makes easy or hard, it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -14,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from bvat.data import load
-from bvat.data.files import write_json
+from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.resplit import resplit
-from bvat.errors import BvatError, SettingsError
+from bvat.errors import BvatError, DataError, SettingsError
 from bvat.graph import Graph
+from bvat.training.claim import share
 from bvat.training.pool import ReportProgress, run_tasks
 from bvat.training.progress import ProgressDisplay
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, versions
@@ -121,7 +121,7 @@ class _CellRunner:
                     store.run(spec, lambda done, n=number, s=spec: report(n + done / s.settings.epochs))  # type: ignore[misc]
                 )
             content = {"key": key, "cell": asdict(cell), "graph": about_graph(graph), "results": results}
-            write_json(path, content)
+            write_sealed_json(path, content)
         report(len(names))
 
 
@@ -137,12 +137,12 @@ def _kept(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_cell(path: Path) -> dict[str, Any] | None:
-    """Return the content of a cell's file; None if there is no such file or it cannot be read."""
+    """Return the content of a cell's file; None if there is no such file or it is damaged."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return content if {"key", "cell", "results"} <= content.keys() else None
-    except (OSError, ValueError, AttributeError):
+        content = read_sealed_json(path)
+    except (OSError, ValueError):
         return None
+    return content if {"key", "cell", "graph", "results"} <= content.keys() else None
 
 
 def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> dict[str, Any]:
@@ -159,20 +159,27 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
         for labels in plan.labels:
             resplit(graph, labels, plan.val, plan.first_split)
     cells, size = plan.cells(), len(plan.trained())
-    with ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display:
+    with (
+        share(out),
+        ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display,
+    ):
 
         def advance(cell: Cell, done: float) -> None:
             display.update(cell, done)
             display.set_title(f"split {display.finished} of {len(cells)}: {cell.name}")
 
         run_tasks(_CellRunner(plan, out / "work").run, cells, jobs, advance)
-    return collect(plan, out)
+        return collect(plan, out)
 
 
 def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
     """Write and return the comparison, made of the cells that are finished."""
-    found = [read_cell(out / "work" / "cells" / f"{cell.name}.json") for cell in plan.cells()]
-    cells = [cell for cell in found if cell is not None]
+    cells = []
+    for path in (out / "work" / "cells" / f"{cell.name}.json" for cell in plan.cells()):
+        if (found := read_cell(path)) is not None:
+            cells.append(found)
+        elif path.exists():
+            raise DataError(f"{path} is damaged: run this without --report-only to repeat its split")
     if not cells:
         raise BvatError(f"no split of this comparison is finished in {out}: run it without --report-only")
     variants = list(plan.trained()) + ([AUTO] if AUTO in plan.variants else [])
@@ -197,7 +204,7 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
         "command": plan.command,
         "versions": versions(),
     }
-    write_json(out / "compare.json", result)
+    write_sealed_json(out / "compare.json", result)
     return result
 
 

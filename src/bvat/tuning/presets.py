@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from bvat.data.checksums import read_sealed_json
 from bvat.data.files import write_atomic
 from bvat.errors import SettingsError
 from bvat.training import settings as training_settings
@@ -27,7 +28,7 @@ def read_tuning_results(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            result = json.loads(path.read_text("utf-8"))
+            result = read_sealed_json(path)
             found[result["dataset"], result["method"]] = dict(result["chosen"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SettingsError(f"{path} is not a result of bvat tune ({error}): move it elsewhere") from None

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bvat.errors import SettingsError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import optuna
@@ -17,12 +24,88 @@ def open_storage(storage: str) -> Any:
     """Return the Optuna storage of a URL (``sqlite:///study.db``, ``postgresql://...``) or journal file."""
     import optuna
 
-    if "://" in storage:
-        return optuna.storages.get_storage(storage)
+    try:
+        if "://" in storage:
+            return optuna.storages.get_storage(storage)
+        return optuna.storages.JournalStorage(_journal(Path(storage)))
+    except (SettingsError, OSError):
+        raise
+    except Exception as error:  # whatever a database or its driver raises
+        said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        raise SettingsError(
+            f"the storage {storage!r} cannot be opened ({type(error).__name__}: {said}): use the journal "
+            "file of a search, or a URL such as sqlite:///study.db"
+        ) from None
+
+
+_START = b'{"op_code":'
+"""How every line of a journal begins."""
+
+
+def _journal(path: Path) -> Any:
     from optuna.storages.journal import JournalFileBackend
 
-    Path(storage).parent.mkdir(parents=True, exist_ok=True)
-    return optuna.storages.JournalStorage(JournalFileBackend(storage))
+    if path.exists() and not path.is_file():
+        raise SettingsError(f"the storage {path} is not a file: give the name of a journal file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        return JournalFileBackend(str(path))
+    with path.open("a+b") as file:
+        file.seek(0)
+        start = file.readline().rstrip(b"\n")
+    if _entry(start) is None and not _START.startswith(start[: len(_START)]):
+        raise SettingsError(
+            f"the storage {path} is not a journal of a search: give another file, or a new one"
+        )
+    return JournalFile(path)
+
+
+class JournalFile:
+    """A journal of Optuna, one JSON object per line, that outlives processes killed while they write to it.
+
+    Optuna's own backend refuses a journal with an incomplete line, and waits for the lock of a dead process.
+    Here an incomplete line is skipped, and the lock ends with the process that holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._count, self._offset = 0, 0
+
+    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        """Yield the entries after the first ``log_number_from`` ones."""
+        if log_number_from != self._count:
+            self._count, self._offset = 0, 0
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):  # still being written, or never completed
+                    return
+                self._offset += len(line)
+                entry = _entry(line)
+                if entry is not None:
+                    self._count += 1
+                    if self._count > log_number_from:
+                        yield entry
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append entries, after closing a line that a killed process has left incomplete."""
+        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        with self.path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                text = text if file.read(1) == b"\n" else b"\n" + text
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 def finished(study: optuna.Study) -> list[Any]:
@@ -32,15 +115,32 @@ def finished(study: optuna.Study) -> list[Any]:
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
 
 
-def requeue_abandoned(study: optuna.Study) -> None:
-    """Queue the trials again whose processes on this machine were killed."""
+def requeue_abandoned(study: optuna.Study, storage: Any, *, alone: bool = False) -> None:
+    """Put trials back whose processes on this machine were killed: they keep their number and settings.
+
+    Args:
+        study: the study.
+        storage: where it is kept.
+        alone: whether no other process can have begun a trial without saying who it is.
+    """
     from optuna.trial import TrialState
 
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        host, process = trial.user_attrs.get("worker", ("", 0))
-        if host == platform.node() and not _is_alive(process):
-            study.tell(trial.number, state=TrialState.FAIL)
-            study.enqueue_trial(trial.params)
+        host, process = trial.user_attrs.get("worker", (platform.node(), 0) if alone else ("", 0))
+        if host == platform.node() and not (process and _is_alive(process)):
+            put_back(trial, storage)
+
+
+def put_back(trial: Any, storage: Any) -> None:
+    """Let a trial that was interrupted be run again.
+
+    One that was interrupted while its settings were drawn at random is given up instead: the next one draws
+    the same again, which a trial with some settings could not.
+    """
+    from optuna.trial import TrialState
+
+    drawn = "settings" in trial.user_attrs or "fixed_params" in trial.system_attrs
+    storage.set_trial_state_values(trial._trial_id, TrialState.WAITING if drawn else TrialState.FAIL)
 
 
 def _is_alive(process: int) -> bool:

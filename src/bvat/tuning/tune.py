@@ -14,13 +14,15 @@ import dataclasses
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bvat.data.files import write_json
+from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.training.claim import share
 from bvat.training.pool import ReportProgress, run_tasks
 from bvat.training.progress import ProgressDisplay
 from bvat.training.provenance import about_graph, digest, versions
@@ -29,7 +31,7 @@ from bvat.training.statistics import sample
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.blind import blind
 from bvat.tuning.space import STARTS, parameters, search_space, suggest, tuned_settings
-from bvat.tuning.storage import finished, open_storage, requeue_abandoned, require_optuna
+from bvat.tuning.storage import finished, open_storage, put_back, requeue_abandoned, require_optuna
 
 if TYPE_CHECKING:
     import optuna
@@ -112,11 +114,18 @@ class _TrialRunner:
         plan = self.plan
         sampler = optuna.samplers.TPESampler(seed=plan.sampler_seed + number)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=1)
-        study = optuna.load_study(
-            study_name=self.study, storage=open_storage(self.storage), sampler=sampler, pruner=pruner
-        )
+        storage = open_storage(self.storage)
+        study = optuna.load_study(study_name=self.study, storage=storage, sampler=sampler, pruner=pruner)
         if len(finished(study)) < plan.trials:
-            study.optimize(lambda trial: self.value(trial, report), n_trials=1)
+            trial = study.ask()
+            try:
+                study.tell(trial, self.value(trial, report))
+            except optuna.TrialPruned:
+                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            except BaseException:
+                with suppress(Exception):  # otherwise it is put back when the search is started again
+                    put_back(study.get_trials(deepcopy=False)[trial.number], storage)
+                raise
         report(plan.seeds * plan.base().epochs)
 
     def value(self, trial: optuna.Trial, report: ReportProgress) -> float:
@@ -126,10 +135,11 @@ class _TrialRunner:
         plan, graph = self.plan, self.store.graphs[self.plan.dataset]
         if graph.test.numel():
             raise AssertionError("a search must not see test nodes")
+        trial.set_user_attr("worker", [platform.node(), os.getpid()])
+        reported = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values  # if put back
         values = suggest(trial, plan.space, plan.base().as_dict())
         settings = dataclasses.replace(plan.base(), **values)
         trial.set_user_attr("settings", values)
-        trial.set_user_attr("worker", [platform.node(), os.getpid()])
         accuracies: list[float] = []
         for seed in range(plan.seeds):
             before = seed * settings.epochs
@@ -142,7 +152,8 @@ class _TrialRunner:
                 raise optuna.TrialPruned(str(error)) from None
             accuracies.append(result["selected"]["val"])
             trial.set_user_attr("val", accuracies)
-            trial.report(sample(accuracies).mean, seed)
+            if seed not in reported:
+                trial.report(sample(accuracies).mean, seed)
             if seed + 1 < plan.seeds and trial.should_prune():
                 raise optuna.TrialPruned
         return sample(accuracies).mean
@@ -163,21 +174,29 @@ def tune(
         console: where progress is shown.
     """
     require_optuna()
-    import optuna
-
     if not graph.val.numel():
         raise SettingsError(f"{plan.dataset} has no validation nodes: add some, a search needs them")
+    with share(out) as alone:
+        return _search(plan, graph, out, jobs, storage, console, alone=alone)
+
+
+def _search(
+    plan: TuningPlan, graph: Graph, out: Path, jobs: int, storage: str | None, console: Any, *, alone: bool
+) -> dict[str, Any]:
+    import optuna
+
     store = RunStore.open(out / "work", {plan.dataset: blind(graph)})
     place = storage or str(out / "work" / f"{plan.name}.journal")
     study_name = plan.study_name(store.fingerprints[plan.dataset])
+    opened = open_storage(place)
     study = optuna.create_study(
-        study_name=study_name, storage=open_storage(place), direction="maximize", load_if_exists=True
+        study_name=study_name, storage=opened, direction="maximize", load_if_exists=True
     )
     if not study.get_trials(deepcopy=False):
         base = plan.base().as_dict()
         for point in ({}, *STARTS):
             study.enqueue_trial(parameters({**base, **point}, plan.space), skip_if_exists=True)
-    requeue_abandoned(study)
+    requeue_abandoned(study, opened, alone=alone and storage is None)
     done = len(finished(study))
     tasks = list(range(done, plan.trials))
     size = plan.seeds * plan.base().epochs
@@ -191,7 +210,7 @@ def tune(
 
         run_tasks(_TrialRunner(plan, store, study_name, place).run, tasks, jobs, advance)
     result = _result(plan, graph, store, finished(study), jobs, console)
-    write_json(out / f"{plan.name}.json", result)
+    write_sealed_json(out / f"{plan.name}.json", result)
     return result
 
 
@@ -201,12 +220,12 @@ def _result(
     """Train the finalists again, choose the best one, and return the content of the result file."""
     rows = [
         {
-            "number": trial.number,
+            "number": number,
             "state": trial.state.name.lower(),
             "settings": trial.user_attrs["settings"],
             "val": sample(trial.user_attrs["val"]).as_dict() if "val" in trial.user_attrs else None,
         }
-        for trial in sorted(trials, key=lambda trial: trial.number)
+        for number, trial in enumerate(sorted(trials, key=lambda trial: trial.number))
     ]
     complete = [row for row in rows if row["state"] == "complete"]
     best = sorted(complete, key=lambda row: (-row["val"]["mean"], row["number"]))[: plan.finalists]

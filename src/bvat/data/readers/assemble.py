@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bvat.data.readers.features import Features, edge_features, fastest_layout
 from bvat.data.readers.options import ReadOptions
 from bvat.data.readers.splits import Split, stratified_split
+from bvat.data.readers.table import shown
 from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
 from bvat.graph.repair import symmetric_adjacency
@@ -43,8 +44,14 @@ def require_classes(classes: Classes, where: str) -> None:
         raise GraphError(f"{where}: no node has a label: label a few nodes of each class")
     if len(classes.names) == 1:
         raise GraphError(
-            f"{where}: all labels are {classes.names[0]!r}, so there is nothing to learn: also label nodes "
-            "of another class"
+            f"{where}: all labels are {shown(classes.names[0])}, so there is nothing to learn: also label "
+            "nodes of another class"
+        )
+    labelled = int((classes.labels != UNKNOWN).sum())
+    if len(classes.names) > max(1000, labelled // 2):
+        raise GraphError(
+            f"{where}: {len(classes.names):,} classes for {labelled:,} labelled nodes, most of them with a "
+            "single node: use labels that nodes share"
         )
 
 
@@ -114,5 +121,5 @@ def _absent(classes: Classes, split: Split) -> list[str]:
     missing = [name for k, name in enumerate(classes.names) if k not in trained]
     if not missing:
         return []
-    shown = ", ".join(repr(name) for name in missing[:5]) + (" ..." if len(missing) > 5 else "")
+    shown = ", ".join(shown(name) for name in missing[:5]) + (" ..." if len(missing) > 5 else "")
     return [f"no training node has class {shown}, so it is never predicted"]

@@ -1,0 +1,34 @@
+"""How often something was tried, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Tally:
+    """How often something was tried, and how it ended. ``survived`` is what the tests assert on."""
+
+    group: str
+    fault: str
+    expected: str
+    tried: int = 0
+    survived: int = 0
+    lost: int = 0
+    tracebacks: int = 0
+    code_run: int = 0
+
+    def count(
+        self, survived: bool, *, lost: bool = False, traceback: bool = False, code_run: bool = False
+    ) -> None:
+        """Count one attempt."""
+        self.tried += 1
+        self.survived += survived
+        self.lost += lost
+        self.tracebacks += traceback
+        self.code_run += code_run
+
+    def check(self) -> None:
+        """Fail unless everything that was tried survived, and something was tried."""
+        assert self.tried > 0, f"{self.fault}: nothing was tried"
+        assert (self.survived, self.lost, self.tracebacks, self.code_run) == (self.tried, 0, 0, 0), self
