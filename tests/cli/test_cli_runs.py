@@ -18,6 +18,9 @@ from bvat.training.run_folder import RunFolder, summary_of
 from bvat.training.settings import Settings
 from bvat.training.store import SeedTrainer, train_seeds
 
+VAT = "[bold]vat\x1b[31m"
+"""A folder whose name is markup and changes the colours of a terminal."""
+
 
 def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
@@ -38,7 +41,7 @@ def runs(small: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs with two seeds in common, and one on another split."""
     root = tmp_path_factory.mktemp("runs")
     make_run(small, root / "plain", Settings(method="gcn", epochs=8, alpha=0), [0, 1, 2])
-    make_run(small, root / "deep" / "[bold]vat", Settings(method="vat", epochs=8, patience=2), [1, 2])
+    make_run(small, root / "deep" / VAT, Settings(method="vat", epochs=8, patience=2), [1, 2])
     other = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30, seed=7)
     make_run(other, root / "other", Settings(method="gcn", epochs=3), [0])
     return root
@@ -52,7 +55,7 @@ def table(*arguments: str, capsys: pytest.CaptureFixture[str]) -> Any:
 
 def test_list_finds_runs_in_subfolders(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = table("list", str(runs), capsys=capsys)["runs"]
-    assert [Path(row["run"]).name for row in found] == ["[bold]vat", "other", "plain"]
+    assert [Path(row["run"]).name for row in found] == [VAT, "other", "plain"]
     plain = next(row for row in found if row["run"].endswith("plain"))
     stored = json.loads((runs / "plain" / "result.json").read_text("utf-8"))
     assert plain["seeds"] == [0, 1, 2]
@@ -67,7 +70,7 @@ def test_list_prints_a_table(
     monkeypatch.setenv("COLUMNS", "300")
     code, out, _ = bvat(["runs", "list", str(runs)], capsys)
     assert code == 0
-    assert "[bold]vat" in out  # names are not markup
+    assert r"[bold]vat\x1b[31m" in out
     assert "3 runs in" in out
 
 
@@ -99,14 +102,14 @@ def test_show(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     shown = table("show", str(runs / "plain"), capsys=capsys)
     assert [result["seed"] for result in shown["results"]] == [0, 1, 2]
     assert shown["settings"]["epochs"] == 8
-    code, out, _ = bvat(["runs", "show", str(runs / "deep" / "[bold]vat")], capsys)
+    code, out, _ = bvat(["runs", "show", str(runs / "deep" / VAT)], capsys)
     assert code == 0
     assert "method vat, epochs 8, patience 2" in out
     assert "gcn + vat on synthetic" in out
 
 
 def test_compare_is_paired_by_seed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain, vat = runs / "plain", runs / "deep" / "[bold]vat"
+    plain, vat = runs / "plain", runs / "deep" / VAT
     found = table("compare", str(plain), str(vat), capsys=capsys)
     (row,) = found["differences"]
     assert row["seeds"] == [1, 2]
@@ -133,7 +136,7 @@ def test_what_cannot_be_compared(runs: Path, tmp_path: Path, capsys: pytest.Capt
         assert sentence in err
         assert err.count("\n") == 1
     apart = tmp_path / "apart"
-    shutil.copytree(runs / "deep" / "[bold]vat", apart)
+    shutil.copytree(runs / "deep" / VAT, apart)
     for seed in (1, 2):
         shutil.rmtree(apart / f"seed-{seed}")
     with pytest.raises(SettingsError, match="no finished seed in common"):

@@ -8,23 +8,27 @@ from typing import Annotated
 
 import typer
 
+from bvat.cli.options import SEED
 from bvat.cli.predict import Json, RunArgument
+from bvat.errors import printable
 
 
 def export(
     run: RunArgument,
     out: Annotated[Path, typer.Option(help="file to write: .safetensors or .pt2", show_default=False)],
     seed: Annotated[
-        int | None, typer.Option(help="export the model of one seed (default: all, averaged)", min=0)
+        int | None, typer.Option(help="export the model of one seed (default: all, averaged)", **SEED)
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Export a trained model with its preprocessing for programs that have torch but not bvat.
 
-    NAME.safetensors holds numbers and text only, and NAME.py beside it is a short program in plain torch
-    that reads it. NAME.pt2 is one file for torch.export.load, for the same or a newer version of torch; load
-    such files only from people you trust. Both take raw features and edges and return the probability of each
-    class. Before anything is written, their probabilities are compared with bvat's on the graph of the run.
+    NAME.safetensors holds numbers and text only, and NAME.py beside it is a
+    short program in plain torch that reads it. NAME.pt2 is one file for
+    torch.export.load, for the same or a newer version of torch; load such files
+    only from people you trust. Both take raw features and edges and return the
+    probability of each class. Before anything is written, their probabilities
+    are compared with bvat's on the graph of the run.
 
     Examples:
 
@@ -42,4 +46,4 @@ def export(
     if as_json:
         typer.echo(json.dumps({"run": trained.name, "files": files, "difference": error, **plain.about}))
     else:
-        typer.echo(f"{', '.join(files)}: probabilities agree with bvat's to {error:.1g}")
+        typer.echo(printable(f"{', '.join(files)}: probabilities agree with bvat's to {error:.1g}"))

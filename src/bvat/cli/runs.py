@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat.cli.predict import Json, RunArgument
-from bvat.errors import SettingsError
+from bvat.errors import SettingsError, printable
 
 app = typer.Typer(help="List, show and compare run folders.", no_args_is_help=True)
 
@@ -35,7 +35,7 @@ def list_runs(
         typer.echo(json.dumps({"runs": rows, "faults": faults}))
         return
     for fault in faults:
-        typer.echo(f"note: {fault}", err=True)
+        typer.echo(printable(f"note: {fault}"), err=True)
     header = ("run", "data set", "model", "seeds", "val (%)", "test (%)", "F1 (%)", "finished")
     _print(
         header,
@@ -87,7 +87,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     title = f"{_name(summary)} on {summary['dataset']}, bvat {summary['version']}"
     _print(("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows, title, right=0)
     described = ", ".join(f"{name} {value}" for name, value in changed.items())
-    typer.echo(f"settings that differ from bvat.Settings(): {described or 'none'}")
+    typer.echo(printable(f"settings that differ from bvat.Settings(): {described or 'none'}"))
 
 
 @app.command("compare")
@@ -97,8 +97,8 @@ def compare_runs(
 ) -> None:
     """Compare runs on the same graph and split with the first one, paired by seed.
 
-    Differences are means over the seeds that both runs have, with 95 % intervals; a star marks an interval
-    that excludes zero.
+    Differences are means over the seeds that both runs have, with 95 %
+    intervals; a star marks an interval that excludes zero.
 
     Example:
 
@@ -121,7 +121,7 @@ def compare_runs(
     ]
     _print(("run", "seeds", *run_list.MEASURES.values()), rows, f"differences to {base['run']}, in points", 4)
     for name, values in found["settings"].items():
-        typer.echo(f"{name}: {', '.join(str(value) for value in values)}")
+        typer.echo(printable(f"{name}: {', '.join(str(value) for value in values)}"))
     if all(len(row["seeds"]) < 2 for row in found["differences"]):
         typer.echo("note: one seed has no interval: train several with bvat train --seeds 10", err=True)
 
@@ -165,10 +165,11 @@ def _print(header: tuple[str, ...], rows: list[tuple[Any, ...]], title: str, rig
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    style: dict[str, Any] = {"box": SIMPLE, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(title=Text(printable(title)), title_justify="left", **style)
     for number, name in enumerate(header):
         left = number < len(header) - right
         table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
     for row in rows:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text("-" if cell is None else printable(str(cell))) for cell in row))
     Console().print(table)

@@ -239,7 +239,7 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     table.add_row("validation labels", printable(summary["validation"]))
     console = Console(markup=False)
     console.print(table)
-    console.print(f1_text(summary), highlight=False, markup=False)
+    console.print(f1_text(summary), highlight=False)
     for text in summary["events"]:
         console.print(printable(f"note: {text}"), highlight=False)
     if auto:
@@ -254,7 +254,7 @@ def f1_text(summary: dict[str, Any], most: int = 12) -> str:
     scored = [entry for entry in summary["f1_classes"] if entry["mean"] is not None]
     shown = sorted(scored, key=lambda entry: entry["mean"])[:most] if len(scored) > most else scored
     which = f"lowest {most} of {len(scored)} classes" if len(scored) > most else "per class"
-    listed = ", ".join(f"{entry['class']} {entry['mean']:.1f}" for entry in shown)
+    listed = ", ".join(f"{printable(entry['class'])} {entry['mean']:.1f}" for entry in shown)
     return f"F1 in % on the {summary['f1_nodes']} nodes, {which}: {listed or '-'}."
 
 

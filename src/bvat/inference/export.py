@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bvat.graph import DenseMatrix, Graph, SparseMatrix
 from bvat.inference.classifier import Classifier
 from bvat.inference.plain import Edges, ExportedModel, network_name
 from bvat.inference.tables import check_writable
+from bvat.models.table import MODELS
 
 LARGEST = 20_000_000
 """Entries of the features on which an export is checked; larger graphs are checked on a part."""
@@ -39,7 +41,8 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
     """
     settings = classifier.settings
     if not hasattr(ExportedModel, network_name(settings.model)):
-        raise SettingsError(f"the model {settings.model!r} cannot be exported: train gcn, gat, sage or appnp")
+        able = ", ".join(name for name in MODELS if hasattr(ExportedModel, network_name(name)))
+        raise SettingsError(f"the model {settings.model!r} cannot be exported: train one of {able}")
     scaling, tensors, words, features = _scaling(classifier, graph)
     about = {
         "model": settings.model,
@@ -72,7 +75,7 @@ def write_export(plain: ExportedModel, path: Path) -> list[Path]:
     if path.suffix not in FORMATS:
         raise SettingsError(f"{path} has an unknown format: use a name that ends in {' or '.join(FORMATS)}")
     program = path.with_suffix(".py")
-    source = Path(ExportedModel.forward.__code__.co_filename).read_bytes()
+    source = resources.files("bvat.inference").joinpath("plain.py").read_bytes()
     check_writable(path, program)
     if path.suffix == ".safetensors" and program.exists() and program.read_bytes() != source:
         raise SettingsError(f"{program} exists and is another program: choose another name for {path.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def measure_of(result: dict[str, Any], measure: str) -> float | None:
         value = result["f1"]["test"]["macro"] if measure == "macro_f1" else result["selected"][measure]
     except (KeyError, TypeError):
         return None
-    return float(value) if isinstance(value, (int, float)) else None
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def read_run(path: str | Path) -> RunRecord:

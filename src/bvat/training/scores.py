@@ -56,8 +56,8 @@ def summarize_f1(graph: Graph, results: Sequence[Mapping[str, Any]]) -> dict[str
         macros = [result.get("f1", {}).get(name, {}).get("macro") for result in results]
         summary[f"{name}_macro_f1"] = summarize(macros)
     part = "test" if summary["test_macro_f1"]["mean"] is not None else "val"
-    nodes = getattr(graph, part)
-    counts = torch.bincount(graph.labels[nodes].clamp_min(0), minlength=graph.num_classes).tolist()
+    labels = graph.labels[getattr(graph, part)]
+    counts = torch.bincount(labels[labels != UNKNOWN], minlength=graph.num_classes).tolist()
     seeds = [result["f1"][part]["classes"] for result in results if "f1" in result]
     classes = []
     for k, name in enumerate(graph.class_names):
