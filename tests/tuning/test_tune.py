@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -96,6 +97,66 @@ def test_a_trial_that_was_killed_is_done_again(small: Graph, tmp_path: Path) -> 
     assert [trial["settings"] for trial in again["trials"][1:]] == [killed]
     more = tune(small_plan(trials=6), small, tmp_path, jobs=1)
     assert not any(other in [trial["settings"] for trial in more["trials"]] for other in others)
+
+
+def test_a_torn_journal_line_is_skipped(small: Graph, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("bvat.tuning.storage._is_alive", lambda _: False)  # this process plays the dead one
+    whole = tune(small_plan(trials=2), small, tmp_path / "whole", jobs=1)
+    text = (tmp_path / "whole" / "work" / "small-obvat.journal").read_bytes()
+    lines = text.splitlines(keepends=True)
+    for number, cut in enumerate([b"{", lines[0][:-9], text[:-1], text[:-40], text + lines[-1][:25]]):
+        out = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole" / "work" / "runs", out / "work" / "runs")
+        (out / "work" / "small-obvat.journal").write_bytes(cut)
+        again = tune(small_plan(trials=2), small, out, jobs=1)
+        assert again == whole
+        assert tune(small_plan(trials=2), small, out, jobs=1) == whole  # the torn line is in the middle now
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        (".", "is not a file: give the name of a journal file"),
+        ("foo://bar", "the storage 'foo://bar' cannot be opened"),
+        ("sqlite:////no/such/folder/study.db", "cannot be opened"),
+        ("diary.txt", "is not a journal of a search"),
+        ("other.json", "cannot be opened"),
+    ],
+)
+def test_a_storage_that_cannot_be_used(
+    storage: str, message: str, small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("diary.txt").write_text("Dear diary\n")
+    Path("other.json").write_text('{"other": 1}\n')
+    with pytest.raises(SettingsError, match=message) as caught:
+        tune(small_plan(), small, Path("out"), jobs=1, storage=storage)
+    assert "\n" not in str(caught.value)
+    assert Path("diary.txt").read_text() == "Dear diary\n"
+
+
+def test_an_interrupted_trial_is_put_back(small: Graph, tmp_path: Path, monkeypatch: Any) -> None:
+    whole = tune(small_plan(trials=6), small, tmp_path / "whole", jobs=1)
+    monkeypatch.setattr(tuning.RunStore, "run", interrupted := _interrupt_every_third(tuning.RunStore.run))
+    for _ in range(30):
+        try:
+            found = tune(small_plan(trials=6), small, tmp_path / "again", jobs=1)
+            break
+        except KeyboardInterrupt:
+            pass
+    assert interrupted.calls > 10
+    assert found == whole
+
+
+def _interrupt_every_third(run: Any) -> Any:
+    def method(*arguments: Any, **options: Any) -> Any:
+        method.calls += 1
+        if method.calls % 3 == 0:
+            raise KeyboardInterrupt
+        return run(*arguments, **options)
+
+    method.calls = 0  # type: ignore[attr-defined]
+    return method
 
 
 def test_the_first_trial_is_the_preset_and_the_finalists_have_other_seeds(

@@ -64,6 +64,8 @@ def compare(
     from bvat.tuning.compare import compare as run_comparison
 
     chosen = (comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
+    if "gcn" not in chosen:  # all others are compared with it
+        chosen = ["gcn", *chosen]
     parts = ["bvat", "compare", *[graph if "/" not in graph else Path(graph).name for graph in graphs]]
     parts += ["--methods", ",".join(chosen), "--labels", labels, "--splits", str(splits), "--val", str(val)]
     parts += ["--first-split", str(first_split)] + (["--epochs", str(epochs)] if epochs else [])

@@ -36,7 +36,9 @@ def predict(
     The columns are id, predicted, confidence (the largest probability) and
     p_CLASS for each class. Without --graph, the training graph is predicted, as
     stored with the run. With --graph, a changed or new graph is predicted; its
-    features are made in the same way, and it needs no labels.
+    features are made in the same way, and it needs no labels. Where labels are
+    known, accuracy and macro F1 are printed: of the test nodes, and with --graph
+    of all nodes with a label.
 
     Examples:
 
@@ -54,10 +56,15 @@ def predict(
     probabilities = classifier.probabilities(nodes)
     table = predictions_csv(nodes, classifier.class_names, probabilities, safe=spreadsheet_safe)
     write_text(out, table)
+    scores = classifier.scores(nodes, probabilities, all_labels=graph is not None)
     if as_json:
         about = {"run": trained.name, "graph": nodes.name, "nodes": nodes.num_nodes, "out": str(out)}
-        typer.echo(json.dumps({**about, "seeds": [seed] if seed is not None else list(trained.seeds)}))
+        seeds = [seed] if seed is not None else list(trained.seeds)
+        typer.echo(json.dumps({**about, "seeds": seeds, "scores": scores}))
     else:
         count = len(classifier.models)
         models = "one model" if count == 1 else f"the mean of {count} models"
         typer.echo(printable(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"))
+        if scores is not None:
+            measured = f"accuracy {scores['accuracy']:.2f} %, macro F1 {scores['macro_f1']:.2f} %"
+            typer.echo(f"{measured} on {scores['nodes']:,} {scores['of']}")

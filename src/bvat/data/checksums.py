@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, deserialize
 
 from bvat.data.files import write_atomic
 
@@ -120,7 +123,11 @@ def _is_intact(file: Path, listed: dict[Path, str]) -> bool | None:
             return sha256(content) == listed[file]
         if file.suffix == ".json":
             read_sealed_json(file)
+        if file.suffix == ".safetensors":
+            deserialize(content)  # type: ignore[no-untyped-call]
+        if file.suffix == ".npz" and not zipfile.is_zipfile(file):
+            return False
         # the file of a cached graph is sealed for its place in the cache
         return verify(content) or verify(content, f"{file.parent.name}/{file.name}")
-    except (OSError, ValueError):
+    except (OSError, ValueError, SafetensorError):
         return False

@@ -131,8 +131,9 @@ def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> G
 
 
 def _has_comment(content: bytes) -> bool:
-    """Return whether the archive ends with a comment as long as a checksum, whatever became of its text."""
-    return content[-22 - len(UNSEALED) :].startswith(b"PK\5\6")
+    """Return whether the archive says that it ends with a comment, whatever became of its text."""
+    end = content.rfind(b"PK\5\6")
+    return end >= 0 and content[end + 20 : end + 22] != b"\0\0"
 
 
 def _csr_arrays(name: str, matrix: SparseMatrix) -> dict[str, Any]:

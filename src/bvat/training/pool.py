@@ -19,6 +19,7 @@ import torch
 import torch.multiprocessing as mp
 
 from bvat.errors import BvatError, TrainingError, explain
+from bvat.kernels.compile import tell, when_compiling
 from bvat.training.interrupt import STOP_SIGNALS
 
 Task = TypeVar("Task")
@@ -72,7 +73,7 @@ def _run_in_processes(
     context = mp.get_context("spawn")
     workers: list[Any] = []
     try:
-        with _sheltered():
+        with _sheltered(), _unbroken(advice):
             waiting, events = context.Queue(), context.Queue()
             for numbered in enumerate(tasks):
                 waiting.put(numbered)
@@ -105,6 +106,8 @@ def _listen(
             kind, number, content = events.get(timeout=_LOOK_EVERY)
         if kind == "progress":
             progress(tasks[number], content)
+        elif kind == "compiling":
+            tell(content)
         elif kind == "done":
             remaining.discard(number)
         elif kind == "user error":
@@ -144,6 +147,14 @@ def _stop(workers: Sequence[Any]) -> None:
 
 
 @contextlib.contextmanager
+def _unbroken(advice: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise TrainingError(f"a process ended while it was started: {advice}") from None
+
+
+@contextlib.contextmanager
 def _sheltered() -> Iterator[None]:
     """Keep signals of the terminal and code in the current folder away from processes started in the block.
 
@@ -167,6 +178,11 @@ def _sheltered() -> Iterator[None]:
 
 def _worker(function: Any, threads: int, waiting: Any, events: Any) -> None:
     """Do tasks from the queue until it returns None."""
+    with when_compiling(lambda name: events.put(("compiling", 0, name))):
+        _work(function, threads, waiting, events)
+
+
+def _work(function: Any, threads: int, waiting: Any, events: Any) -> None:
     for number in (signal.SIGINT, *STOP_SIGNALS):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them
     signal.signal(signal.SIGTERM, _interrupt)  # finish the epoch and save a checkpoint

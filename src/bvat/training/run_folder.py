@@ -9,9 +9,9 @@ seed-0/weights.safetensors, metrics.csv, result.json   (checkpoint.safetensors u
 
 Runs of ``bvat reproduce`` and ``bvat tune`` keep ``settings.json`` and ``seed-*/result.json`` only.
 
-JSON files contain their own checksum. Those of the split are in ``settings.json``, and those of the weights
-and metrics of a seed in its ``result.json``; the graph must have the fingerprint in ``settings.json``. Run
-folders of older versions lack checksums and are read without.
+JSON files contain their own checksum. Those of the split and the graph are in ``settings.json``, and those of
+the weights and metrics of a seed in its ``result.json``. Run folders of older versions lack checksums and are
+read without.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes, load_graph
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.training.callbacks import metric_cell
 from bvat.training.loop import METRICS, TrainedModel
 from bvat.training.provenance import graph_fingerprint, versions
+from bvat.training.scores import summarize_f1
 from bvat.training.settings import Settings
 from bvat.training.statistics import summarize
 
@@ -98,13 +100,14 @@ class RunFolder:
         splits = io.BytesIO()
         parts = {name: getattr(graph, name).cpu().numpy() for name in ("train", "val", "test")}
         np.savez_compressed(splits, **parts)
+        files = {"split.npz": splits.getvalue()}
+        if graph.name not in names() or graph.recipe:  # with a recipe, "cora" is a user's own folder
+            files[GRAPH_FILE] = graph_to_bytes(graph)
         if not self.exists:
-            self.write_settings(graph, settings, files={"split.npz": sha256(splits.getvalue())})
-        if not (self.path / "split.npz").exists():  # also if the process was killed before it wrote them
-            write_atomic(self.path / "split.npz", splits.getvalue())
-        own = graph.name not in names() or graph.recipe  # with a recipe, "cora" is a user's own folder
-        if own and not (self.path / GRAPH_FILE).exists():
-            write_atomic(self.path / GRAPH_FILE, graph_to_bytes(graph))
+            self.write_settings(graph, settings, files={name: sha256(data) for name, data in files.items()})
+        for name, data in files.items():
+            if not (self.path / name).exists():  # also if the process was killed before it wrote them
+                write_atomic(self.path / name, data)
 
     def write_settings(self, graph: Graph, settings: Settings, **more: Any) -> None:
         """Write ``settings.json``, which makes this a run folder."""
@@ -185,7 +188,9 @@ class RunFolder:
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
         self.path.stat()  # a run folder that was removed in the meantime is not created again
         write_atomic(folder / WEIGHTS, save(weights, {"version": __version__}))
-        write_csv(folder / CURVES, METRICS, ([_short(row[m]) for m in METRICS] for row in trained.metrics))
+        write_csv(
+            folder / CURVES, METRICS, ([metric_cell(row[m]) for m in METRICS] for row in trained.metrics)
+        )
 
     def finish(self, seed: int, result: dict[str, Any]) -> None:
         """Write the result of a seed, which marks it as finished, and delete its checkpoint."""
@@ -232,6 +237,8 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
         "epoch_ms": trained.epoch_ms,
         "events": trained.events,
         "phases": trained.phases,
+        "f1": trained.f1,
+        "stopped": trained.stopped,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
     }
@@ -250,7 +257,11 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         "validation": graph.validation,
         "val_accuracy": summarize([result["selected"]["val"] for result in results]),
         "test_accuracy": summarize([result["selected"]["test"] for result in results]),
+        **summarize_f1(graph, results),
         "epoch_ms": times[len(times) // 2],
+        "stopped": [
+            f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
+        ],
         "events": [
             f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
         ],
@@ -298,9 +309,3 @@ def _difference(what: str, before: Any, now: Any) -> str:
             if before.get(name) != value:
                 return f"setting: {name} was {before.get(name)!r}, now {value!r}"
     return f"{what}: it was {before!r}, now {now!r}"
-
-
-def _short(value: float) -> float:
-    """Return whole numbers without decimals, whether a metric was kept as int or float."""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e9
-    return int(value) if whole else value

@@ -52,7 +52,7 @@ def _journal(path: Path) -> Any:
         return JournalFileBackend(str(path))
     with path.open("a+b") as file:
         file.seek(0)
-        start = file.readline()
+        start = file.readline().rstrip(b"\n")
     if _entry(start) is None and not _START.startswith(start[: len(_START)]):
         raise SettingsError(
             f"the storage {path} is not a journal of a search: give another file, or a new one"
