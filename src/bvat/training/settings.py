@@ -20,8 +20,8 @@ from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
 
-LARGEST_INT, LARGEST_FLOAT = 10**9, 1e30
-"""Larger numbers would overflow when they are multiplied with float32."""
+LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
+"""Larger numbers are beyond float32."""
 
 
 def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,
