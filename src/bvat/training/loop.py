@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
@@ -170,7 +171,9 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
         measured.update(r_vadv=outcome.loss.detach(), row_norm=outcome.row_norm, nodes=outcome.nodes)
     state.optimizer.zero_grad()
     # the weights enter as gradients of the terms, which saves the operations that would add the terms up
-    torch.autograd.backward(terms, [supervised.new_tensor(weight) for weight in weights])
+    given = tuple(terms), tuple(supervised.new_tensor(weight) for weight in weights)
+    # torch.autograd.backward does the same, but first imports sympy, which takes as long as all of numba
+    _engine_run_backward(*given, False, False, (), allow_unreachable=True, accumulate_grad=True)
     for callback in callbacks:
         callback.on_backward(state)
     state.optimizer.step()
