@@ -76,9 +76,10 @@ def test_rates_are_positive() -> None:
     assert rates["memory_gb_s"] == max(rates["copy_gb_s"], rates["triad_gb_s"])
 
 
-def test_rows_are_the_methods_and_one_variant() -> None:
-    assert [*ROWS] == [*METHODS, "obvat-fast"]
-    assert len({row.colour for row in ROWS.values()}) == len(ROWS)
+def test_rows_are_the_methods_and_two_variants() -> None:
+    assert [*ROWS] == [*METHODS, "obvat-fast", "random-propagation"]
+    methods = [row.colour for row in ROWS.values() if row.method not in ("obvat", "gcn", "grand")]
+    assert len(set(methods)) == len(methods)
     assert settings_of("cora", "vat") == preset("cora", "vat")
     assert (settings_of("cora", "obvat").search, settings_of("cora", "obvat").steps) == ("adam", 10)
 
