@@ -14,8 +14,8 @@ from bvat.audit.copied_fields import CopiedFields, copied_fields
 from bvat.audit.worst_case import RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.graph.notebook import Plottable, html_table
 from bvat.models.base import ProjectedModel
-from bvat.notebook import Plottable, html_table
 from bvat.perturb.searches import SmallestFlip
 from bvat.perturb.searches.smallest_flip import Flip
 

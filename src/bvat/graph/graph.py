@@ -14,10 +14,10 @@ from torch import Tensor
 
 from bvat.graph.dense import DenseMatrix
 from bvat.graph.inputs import FeatureMatrix, Subgraph
+from bvat.graph.notebook import html_table
 from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
 from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph.validation import validate, validate_features
-from bvat.notebook import html_table
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.notebook import Plottable, html_table, percent
+from bvat.graph.notebook import Plottable, html_table, percent
 from bvat.perturb.divergence import DIVERGENCES, entropy
 from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
