@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[1]
 PICTURE = runpy.run_path(str(ROOT / "docs" / "pictures" / "imports.py"))
 read_imports, room_of, draw = PICTURE["read_imports"], PICTURE["room_of"], PICTURE["draw"]
 
-RANK = {room: rank for rank, room in enumerate(PICTURE["ORDER"])} | {"_version": 0}
-TOP_LEVEL = {"__main__", "_version", "errors"}
+RANK = {room: rank for rank, room in enumerate(PICTURE["ORDER"])} | {"_version": 0, "notebook": 0}
+TOP_LEVEL = {"__main__", "_version", "errors", "notebook"}
 """The only modules beside the packages; the package itself and ``__main__`` may import everything."""
 
 Imports = dict[str, set[str]]
@@ -57,21 +57,27 @@ def cycles(imports: Imports) -> list[list[str]]:
     return [list(group) for group in sorted(groups)]
 
 
-def test_the_top_level_has_only_packages_that_are_in_the_order() -> None:
-    assert stray_modules(read_imports()) == []
+@pytest.fixture(scope="module")
+def imports() -> Imports:
+    """The imports of the package itself."""
+    return read_imports()
 
 
-def test_no_package_imports_a_higher_one() -> None:
-    assert upward_imports(read_imports()) == []
+def test_the_top_level_has_only_packages_that_are_in_the_order(imports: Imports) -> None:
+    assert stray_modules(imports) == []
 
 
-def test_no_modules_import_each_other() -> None:
-    assert cycles(read_imports()) == []
+def test_no_package_imports_a_higher_one(imports: Imports) -> None:
+    assert upward_imports(imports) == []
 
 
-def test_the_picture_of_the_imports_is_current() -> None:
+def test_no_modules_import_each_other(imports: Imports) -> None:
+    assert cycles(imports) == []
+
+
+def test_the_picture_of_the_imports_is_current(imports: Imports) -> None:
     """If this fails, run: python docs/pictures/imports.py"""
-    assert (ROOT / "docs/pictures/imports.svg").read_text("utf-8") == draw(read_imports())
+    assert (ROOT / "docs/pictures/imports.svg").read_text("utf-8") == draw(imports)
 
 
 @pytest.fixture

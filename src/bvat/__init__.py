@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bvat._version import __version__
+from bvat.notebook import Plottable
 
 if TYPE_CHECKING:
     from bvat.data import load, synthetic_graph
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from bvat.inference.estimator import NodeClassifier
     from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
     from bvat.perturb import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
+    from bvat.report.plots import plot
+    from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
     from bvat.training.loop import TrainedModel, predict, train
     from bvat.training.settings import Settings, preset
 
@@ -37,17 +40,19 @@ _HOME = {
     "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE"],
     "bvat.models.wrapped": ["wrap"],
     "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
+    "bvat.report.plots": ["plot"],
+    "bvat.training.callbacks": ["Callback", "CSVLogger", "TensorBoardLogger"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "Consistency", "DataError",
-    "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random", "Regulariser", "Settings",
-    "SettingsError", "TrainedModel", "TrainingError", "__version__", "entropy", "from_networkx",
-    "from_pyg", "from_scipy", "load", "predict", "preset", "synthetic_graph", "to_networkx", "to_pyg",
-    "to_scipy", "train", "wrap",
+    "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "CSVLogger", "Callback",
+    "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
+    "Regulariser", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel", "TrainingError",
+    "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot", "predict",
+    "preset", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
 ]  # fmt: skip
 
 
@@ -55,6 +60,10 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'bvat' has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF[name]), name)
+
+
+# charts are above the packages whose objects they show: only here both are known
+Plottable.draw = staticmethod(lambda thing: __getattr__("plot")(thing))
 
 
 def __dir__() -> list[str]:

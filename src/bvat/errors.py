@@ -9,8 +9,21 @@ from __future__ import annotations
 import errno
 
 
+def printable(text: str) -> str:
+    """Return text in which control characters, such as those of colours and new lines, are written out.
+
+    Names come from files of others: printed as they are, they could change what a terminal shows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 class BvatError(Exception):
-    """Base class of all errors whose message is meant for the user."""
+    """Base class of all errors whose message is meant for the user: one line of printable text."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class GraphError(BvatError, ValueError):
@@ -48,4 +61,4 @@ def explain(error: OSError) -> str:
     """Return one sentence about a file that cannot be read or written, with the remedy."""
     what = "the output" if error.filename is None else str(error.filename)
     remedy = _REMEDIES.get(error.errno or 0, "check the path and the disk")
-    return f"{what} cannot be read or written ({error.strerror or error}): {remedy}"
+    return printable(f"{what} cannot be read or written ({error.strerror or error}): {remedy}")

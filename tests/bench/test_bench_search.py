@@ -9,6 +9,7 @@ from bvat.data import synthetic_graph
 from bvat.training.settings import preset
 
 
+@pytest.mark.slow
 def test_one_full_step_reaches_ten_of_adam() -> None:
     graph = synthetic_graph(nodes=300, edges=900, features=200, classes=3, train_per_class=5, seed=1)
     result = measure_search(graph, preset("none", "obvat", epochs=60), every=20)

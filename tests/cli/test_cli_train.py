@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 from bvat.cli.main import main
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.training.checkpoint import Checkpoint
+from bvat.training.progress import ProgressDisplay
 from bvat.training.settings import Settings
 from bvat.training.state import start_training
 
@@ -45,13 +47,15 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = bvat(
-        ["train", str(graph_file), "--method", "obvat", "--seeds", "2", "--json", *QUICK], capsys
+        ["train", str(graph_file), "--method", "obvat", "--seeds", "2", "--jobs", "1", "--json", *QUICK],
+        capsys,
     )
     result = json.loads(out)
     assert code == 0
     assert list(result) == [
         "dataset", "method", "space", "seeds", "epochs", "settings", "validation", "val_accuracy",
-        "test_accuracy", "epoch_ms", "events", "peak_rss_mb", "version",
+        "test_accuracy", "val_macro_f1", "test_macro_f1", "f1_nodes", "f1_classes", "epoch_ms", "stopped",
+        "events", "peak_rss_mb", "version",
     ]  # fmt: skip
     assert (result["method"], result["space"], result["seeds"], result["epochs"]) == (
         "obvat",
@@ -75,6 +79,38 @@ def test_the_table_and_the_folder(graph_file: Path, capsys: pytest.CaptureFixtur
     }
     bvat(["train", str(graph_file), "--method", "sbvat", *QUICK], capsys)
     assert Path("runs/small-sbvat-2").exists()  # what was there is not touched
+
+
+def test_early_stopping_f1_and_logs_are_shown(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    titles: list[str] = []
+    monkeypatch.setattr(ProgressDisplay, "set_title", lambda self, title: titles.append(title))
+    arguments = ["train", str(graph_file), "--method", "gcn", "--epochs", "90", "--patience", "3"]
+    code, out, _ = bvat([*arguments, "--out", "run", "--class-weights", "balanced", "--log", "csv"], capsys)
+    assert code == 0
+    (stopped,) = json.loads(Path("run/result.json").read_text())["stopped"]
+    assert re.fullmatch(r"seed 0 stopped at epoch \d+ of 90: no better validation for 3 epochs", stopped)
+    assert f"│ early stopping      │ {stopped} │" in out
+    assert titles[-1].endswith(f"({stopped})")
+    assert "test macro F1" in out
+    assert re.search(r"^F1 in % on the test nodes, per class: 0 [\d.]+, 1 [\d.]+, 2 [\d.]+\.$", out, re.M)
+    page = Path("run/report.html").read_text("utf-8")
+    assert f"S{stopped[1:]}." in page
+    assert "F1 per class" in page
+    assert "test macro F1" in page
+    assert json.loads(Path("run/settings.json").read_text())["settings"]["class_weights"] == "balanced"
+
+
+def test_logging_for_tensorboard_needs_it_before_training(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, err = bvat(["train", str(graph_file), "--method", "gcn", "--log", "tensorboard"], capsys)
+    assert code == 2
+    assert "pip install 'bvat[tensorboard]'" in err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize("space", ["dense", "sparse", "factored"])
@@ -107,6 +143,15 @@ BAD: list[tuple[list[str], str]] = [
         "norm 'field' needs the disjoint receptive fields of sbvat",
     ),
     (["train", "GRAPH", "--out", "occupied"], "occupied exists but is not a run folder"),
+    (
+        ["train", "GRAPH", "--method", "gcn", "--out", "/proc/run"],
+        "/proc/run cannot be read or written (No such",
+    ),
+    (["train", "GRAPH", "--method", "gcn", "--out", "n" * 300], "(File name too long): use a shorter name"),
+    (
+        ["train", "GRAPH", "--method", "gcn", "--out", "occupied/letter.txt/run"],
+        "(Not a directory): check the path",
+    ),
     (["train", "GRAPH", "extra"], "unexpected extra argument"),
     (["train", "broken.npz"], "broken.npz"),
     (["trian"], "No such command 'trian'"),
@@ -114,7 +159,9 @@ BAD: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+@pytest.mark.parametrize(
+    ("arguments", "message"), BAD, ids=[" ".join(arguments)[:60] for arguments, _ in BAD]
+)
 def test_bad_input_gets_one_sentence_and_code_2(
     arguments: list[str], message: str, graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +223,7 @@ def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
     seeds = 2
     run = ["train", str(graph_file), "--method", "obvat", "--epochs", "400", "--hidden", "8"]
@@ -198,6 +246,7 @@ def test_killed_and_resumed_is_bit_identical(graph_file: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_done(graph_file: Path, processes: int) -> None:
     several = ["--seeds", str(processes), "--jobs", str(processes)]
     process = start(

@@ -249,7 +249,9 @@ def test_the_archive_is_read_member_by_member(cache: Path, server: Any, use_regi
     assert load("nell").validation == "official validation labels"
 
 
-@pytest.mark.parametrize("archive", [b"no archive", _tar({f"{NELL}x": b"wrong"}), _tar({})])
+@pytest.mark.parametrize(
+    "archive", [b"no archive", _tar({f"{NELL}x": b"wrong"}), _tar({})], ids=["none", "wrong", "empty"]
+)
 def test_an_archive_without_the_right_bytes_is_not_used(
     archive: bytes, server: Any, use_registry: Any
 ) -> None:

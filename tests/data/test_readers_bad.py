@@ -79,7 +79,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("features of no matrix", {"features__npz": _saved(x=_X)}, "/features.npz does not contain a CSR, CSC or COO matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"),
     ("features with pickle", {"features__npz": _saved(x=np.array([{}], dtype=object))}, "/features.npz, array 'x': it contains Python objects, which can run code when loaded: save it as plain numbers or text"),
     ("NaN in features", {"features__npz": _sparse(np.where(_X > 0, [1, 1, np.nan, 1, 1], 0))}, "/features.npz: the matrix is NaN, infinite or beyond 1e+30 in row 3, column 3: fill it in or rescale it"),
-    ("features are text", {"features__npz": "1,2,3"}, "/features.npz is not a readable .npz file (ValueError): save it again"),
+    ("features are text", {"features__npz": "1,2,3"}, "/features.npz is not a readable .npz file (BadZipFile): save it again"),
     ("index out of range", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([9]), indptr=np.array([0, 1, 1, 1, 1, 1]))}, "/features.npz: the matrix is invalid (a column index is outside 0 to 4): save it again"),
     ("pointers that fall back", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([1]), indptr=np.array([0, 0, 0, 0, 1, 0]))}, "/features.npz: the matrix is invalid (the row pointers are not ascending from 0): save it again"),
     ("not Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx, line 1: this is not the banner of a general real or integer matrix: write the file with scipy.io.mmwrite(path, matrix, symmetry='general')"),

@@ -116,7 +116,7 @@ def test_edges_of_all_kinds(tmp_path: Path) -> None:
     assert graph.adjacency.to_dense()[0, 1] == graph.adjacency.to_dense()[1, 0] == 3
     assert {
         "edges of weight 0 removed: 1",
-        "unused columns of edges.csv: since",
+        "unused columns of edges.csv: 'since'",
         "self-loops removed: 1",
         "duplicate edges merged, keeping the largest weight: 1",
         "nodes without edges, classified by their features alone: 3",

@@ -17,6 +17,7 @@ CASES = [
     ("custom_model.py",),
     ("own_csv.py",),
     ("estimator.py",),
+    ("exported.py",),
     ("minimal.py",),
 ]
 

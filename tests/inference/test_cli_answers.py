@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,9 @@ Call = Callable[[list[str]], tuple[int, str, str]]
 def test_predictions_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(["predict", str(folder / "run-obvat"), "--out", "p.csv"], capsys)
     assert code == 0
-    assert out == "p.csv: 120 nodes of pages, predicted by the mean of 2 models\n"
+    first, second = out.splitlines()
+    assert first == "p.csv: 120 nodes of pages, predicted by the mean of 2 models"
+    assert re.fullmatch(r"accuracy [\d.]+ %, macro F1 [\d.]+ % on 22 test nodes", second)
     rows = read_csv(Path("p.csv"))
     assert list(rows[0]) == ["id", "predicted", "confidence", *(f"p_{name}" for name in CLASSES)]
     assert [row["id"] for row in rows] == [f"page-{k}" for k in range(120)]
@@ -36,6 +39,21 @@ def test_predictions_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -
         assert row["predicted"] == CLASSES[int(np.argmax(probabilities))]
     right = [row["predicted"] == CLASSES[k % 3] for k, row in enumerate(rows)]
     assert sum(right[90:]) > 24  # the 30 nodes without a label
+
+
+def test_scores_where_labels_are_known(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["predict", str(folder / "run-gcn"), "--out", "p.csv", "--json"]
+    own = json.loads(call(command, capsys)[1])["scores"]
+    assert (own["nodes"], own["of"]) == (22, "test nodes")
+    assert [entry["class"] for entry in own["f1"]] == list(CLASSES)
+    assert own["macro_f1"] == pytest.approx(np.mean([entry["f1"] for entry in own["f1"]]))
+    nodes, edges = rows_of(60)
+    write_folder(Path("half"), nodes, edges)
+    other = json.loads(call([*command, "--graph", "half"], capsys)[1])["scores"]
+    rows = read_csv(Path("p.csv"))
+    pairs = [(row["predicted"], node["label"]) for row, node in zip(rows, nodes, strict=True)]
+    assert (other["nodes"], other["of"]) == (45, "nodes with a label")
+    assert other["accuracy"] == pytest.approx(100 * np.mean([a == b for a, b in pairs if b]))
 
 
 def test_one_seed_and_all_seeds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from sklearn.metrics import f1_score
 
 import bvat
 from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
@@ -40,6 +41,14 @@ def test_it_learns_and_predicts_names(fitted: bvat.NodeClassifier, graph: Graph)
     true = np.array(graph.class_names)[graph.labels.numpy()]
     assert fitted.score(graph) == np.mean((names == true)[graph.test.numpy()]) > 0.6
     assert fitted.score(graph, [0, 1, 2]) == np.mean((names == true)[:3])
+    test = graph.test.numpy()
+    assert fitted.score(graph, metric="macro_f1") == pytest.approx(
+        f1_score(true[test], names[test], average="macro")
+    )
+    each = f1_score(true[test], names[test], average=None, labels=list(fitted.f1_per_class(graph)))
+    assert list(fitted.f1_per_class(graph).values()) == pytest.approx(each.tolist())
+    with pytest.raises(SettingsError, match="accuracy or macro_f1"):
+        fitted.score(graph, metric="f1")
 
 
 def test_it_is_the_model_that_train_gives(fitted: bvat.NodeClassifier, graph: Graph) -> None:

@@ -38,7 +38,7 @@ def build(name: str, **options: object) -> torch.nn.Module:
         "generator": generator,
         **options,
     }
-    if name == "appnp":
+    if name in ("appnp", "random-propagation"):
         options["power_steps"] = 3
     model = MODELS[name].load()(FEATURES, CLASSES, **options).double()
     with torch.no_grad():
@@ -187,7 +187,8 @@ def test_state_dict_round_trip(graph: bvat.Graph, name: str) -> None:
 def test_dropout_is_off_in_eval_mode_and_repeats_with_its_masks(graph: bvat.Graph, name: str) -> None:
     model = build(name)
     assert model.eval().draw_masks(graph) is None
-    assert build(name, dropout=0.0).train().draw_masks(graph) is None
+    rates = [rate for rate in MODELS[name].arguments if rate.endswith("dropout")]
+    assert build(name, **dict.fromkeys(rates, 0.0)).train().draw_masks(graph) is None
     masks = model.train().draw_masks(graph, torch.Generator().manual_seed(1))
     again = model.draw_masks(graph, torch.Generator().manual_seed(1))
     assert torch.equal(model(graph, masks), model(graph, again))
@@ -200,6 +201,10 @@ def test_every_dropout_mask_is_used(graph: bvat.Graph, name: str) -> None:
     model = build(name).train()
     masks = model.draw_masks(graph, torch.Generator().manual_seed(1))
     base = model(graph, masks)
+    for kind in ("features", "nodes"):
+        mask = getattr(masks, kind, None)
+        if mask is not None:
+            assert not torch.equal(model(graph, replace(masks, **{kind: mask + 1})), base), kind
     for kind in ("hidden", "edges"):
         for k, mask in enumerate(getattr(masks, kind, ())):
             others = list(getattr(masks, kind))
@@ -233,7 +238,9 @@ def test_presets_fit_the_model_and_leave_the_plain_method_plain(name: str) -> No
     plain, regularised = (bvat.preset("cora", method, model=name) for method in ("gcn", "obvat"))
     assert plain.model == regularised.model == name
     assert plain.alpha == plain.beta == 0 < regularised.beta
-    assert plain.hidden == regularised.hidden == (16 if name in ("gcn", "sgc") else 64)
+    assert (
+        plain.hidden == regularised.hidden == {"gcn": 16, "sgc": 16, "random-propagation": 32}.get(name, 64)
+    )
     assert bvat.preset("cora", "obvat", model=name, beta=9.0).beta == 9
     MODELS[name].build(plain, FEATURES, CLASSES)
 

@@ -35,6 +35,7 @@ def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> No
     assert curves["off"]["obvat"][10] > curves["off"]["obvat"][0]
 
 
+@pytest.mark.slow
 def test_everything_can_be_asked_for(small_file: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(timing, "ROUNDS", 3)
     request = Request(datasets=[str(small_file)], seeds={"*": 2}, overrides={"epochs": 2})
@@ -60,12 +61,36 @@ def test_requests() -> None:
     for wrong in ("", "0", "x", "cora=", "5,nell=-1"):
         with pytest.raises(SettingsError, match="--seeds"):
             parse_seeds(wrong)
-    with pytest.raises(SettingsError, match="no method 'gat'"):
-        Request(methods=["gat"])
+    with pytest.raises(SettingsError, match="no method 'nonsense'"):
+        Request(methods=["nonsense"])
+    assert "random-propagation/grand" in Request().rows_of("cora")
+    assert "random-propagation/grand" not in Request().rows_of("nell")  # has no settings for that model
+    assert Request(methods=["appnp/vat", "gcn"]).rows_of("nell") == ["gcn", "appnp/vat"]
     with pytest.raises(SettingsError, match="no 'fig9'"):
         reproduce(["fig9"], Request(), Path("nowhere"), 1)
 
 
+def test_rows_can_be_added_to_a_table(small_file: Path, tmp_path: Path) -> None:
+    """The old rows stay as they are, and say which command made them."""
+
+    def request(*methods: str) -> Request:
+        return Request([str(small_file)], methods, {"*": 2}, {"epochs": 2}, command=f"bvat {methods}")
+
+    first = reproduce(["table2"], request("gcn", "vat"), tmp_path, jobs=1)["table2"]
+    both = reproduce(["table2"], request("appnp/vat", "flag"), tmp_path, jobs=1, add=True)["table2"]
+    assert list(both["cells"]) == ["gcn", "vat", "flag", "appnp/vat"]
+    assert both["cells"]["vat"] == first["cells"]["vat"]
+    assert both["methods"]["appnp/vat"] == "APPNP + VAT"
+    assert set(both["rows"]) == {"gcn", "vat"}
+    assert both["rows"]["gcn"]["command"] == "bvat ('gcn', 'vat')"
+    assert set(both["settings"]["small"]) == {"gcn", "vat", "flag", "appnp/vat"}
+    third = reproduce(["table2"], request("gcn"), tmp_path, jobs=1, add=True)["table2"]
+    assert set(third["rows"]) == {"vat", "flag", "appnp/vat"}
+    assert third["rows"]["vat"]["command"] == "bvat ('gcn', 'vat')"
+    assert third["cells"] == both["cells"]
+
+
+@pytest.mark.slow
 def test_killed_and_started_again_repeats_nothing(small_file: Path, tmp_path: Path) -> None:
     command = ["reproduce", "table2", "--datasets", str(small_file), "--seeds", "4", "--epochs", "300"]
     command += ["--methods", "gcn,obvat", "--json"]

@@ -21,7 +21,7 @@ from bvat.training import loop
 from bvat.training.callbacks import Callback
 from bvat.training.checkpoint import Checkpoint
 from bvat.training.loop import train
-from bvat.training.optimizer import make_optimizer
+from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, restore_model, start_training
 
@@ -77,6 +77,59 @@ def test_weight_decay_is_on_the_first_layer_only(graph: Graph) -> None:
     groups = make_optimizer(model, quick(weight_decay=0.25)).groups
     assert [(weight, len(parameters)) for parameters, weight in groups] == [(0.25, 1), (0, 1)]
     assert groups[0][0][0] is model.projection()
+
+
+def test_weight_decay_and_rates_can_be_set_for_all_layers(graph: Graph) -> None:
+    model = start_training(graph, quick(), 0).model
+    optimizer = make_optimizer(model, quick(decay="all", weight_decay=0.1, first_lr=0.2))
+    assert [weight for _, weight in optimizer.groups] == [0.1, 0.1]
+    assert optimizer.factors == [0.2, 1.0]
+    before = [p.detach().clone() for p in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()  # Adam's first step has the length of the rate
+    moved = [(p.detach() - old).abs().max().item() for p, old in zip(model.parameters(), before, strict=True)]
+    assert moved == pytest.approx([0.2 * optimizer.lr, optimizer.lr], rel=1e-3)
+
+
+def test_the_cosine_schedule_falls_to_zero() -> None:
+    rates = [learning_rate(quick(schedule="cosine", lr=0.02, epochs=10), epoch) for epoch in range(10)]
+    assert rates[0] == 0.02
+    assert rates[5] == pytest.approx(0.01)
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.001
+    assert learning_rate(quick(lr=0.02), 7) == 0.02
+
+
+def test_averaged_weights_are_what_is_evaluated_and_kept(graph: Graph) -> None:
+    settings = quick("gcn", epochs=5, average=0.8)
+    weights: list[torch.Tensor] = []
+
+    class Keep(Callback):
+        def on_start(self, state: TrainState) -> None:
+            weights.append(state.model.weights[1].detach().clone())
+
+        def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+            weights.append(state.model.weights[1].detach().clone())
+
+    trained = train(graph, settings, 0, callbacks=[Keep()])
+    expected = weights[0]
+    for value in weights[1:]:
+        expected = 0.8 * expected + 0.2 * value
+    torch.testing.assert_close(trained.weights["weights.1"], expected)
+    model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
+    assert trained.last["val"] == loop.accuracy(model(graph).argmax(1), graph, graph.val)
+
+
+def test_a_ramp_needs_no_first_phase(graph: Graph) -> None:
+    seen: list[tuple[float, float]] = []
+
+    class Watch(Callback):
+        def on_backward(self, state: TrainState) -> None:
+            seen.append((state.beta, state.agreement))
+
+    train(graph, quick("vat", epochs=4, ramp=4, beta=2.0, samples=2, agreement=1.0), 0, callbacks=[Watch()])
+    assert seen == [(0.5, 0.25), (1.0, 0.5), (1.5, 0.75), (2.0, 1.0)]
 
 
 def test_last_and_best_epoch(graph: Graph) -> None:
@@ -230,8 +283,15 @@ def test_the_state_of_callbacks_is_in_the_checkpoint(graph: Graph, tmp_path: Pat
         train(graph, quick(), 0, checkpoint=path, checkpoint_every=1, callbacks=[_Counter(), _Counter()])
 
 
-@pytest.mark.parametrize("method", ["gcn", "sbvat", "obvat"])
-@pytest.mark.parametrize("extra", [{"keep_moments": True}, {"search": "fast", "select": "best"}])
+@pytest.mark.parametrize(
+    ("method", "extra"),
+    [
+        *((m, {"keep_moments": True}) for m in ("gcn", "sbvat", "obvat")),
+        *((m, {"search": "fast", "select": "best"}) for m in ("gcn", "sbvat", "obvat")),
+        ("grand", {"model": "random-propagation", "average": 0.9, "batch_norm": True, "select": "loss"}),
+        ("vat", {"samples": 2, "schedule": "cosine", "ramp": 15, "first_lr": 0.5, "decay": "all"}),
+    ],
+)
 def test_resumed_is_bit_identical(graph: Graph, tmp_path: Path, method: str, extra: dict[str, Any]) -> None:
     settings = quick(method, epochs=21, **extra)
     whole = train(graph, settings, 3)

@@ -15,6 +15,7 @@ from bvat.audit.worst_case import RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models.base import ProjectedModel
+from bvat.notebook import Plottable, html_table
 from bvat.perturb.searches import SmallestFlip
 from bvat.perturb.searches.smallest_flip import Flip
 
@@ -25,7 +26,7 @@ REACH = 10.0
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Plottable):
     """What :func:`audit` found, one entry for each of n nodes.
 
     Shapes: all (n). ``lds`` is at least 0; ``smallest`` is the Frobenius norm of the smallest perturbation
@@ -61,6 +62,20 @@ class Audit:
             "tenth_smallest": quantile(self.smallest, 0.1),
             "not_found": int((~torch.isfinite(self.smallest)).sum()),
         }
+
+    def _repr_html_(self) -> str:
+        found = self.summary()
+        shown = {name: "none found" if value is None else f"{value:.4g}" for name, value in found.items()}
+        return html_table(
+            f"Audit of {found['nodes']:,} nodes, epsilon {self.epsilon:g}",
+            {
+                "median LDS (lower is better)": shown["median_lds"],
+                "median smallest change of class": shown["median_smallest"],
+                "relative to the features around": shown["median_relative"],
+                "the most fragile tenth: at most": shown["tenth_smallest"],
+                "nodes without a change of class": f"{found['not_found']:,}",
+            },
+        )
 
 
 def audit(

@@ -9,23 +9,28 @@ from torch import Tensor
 from bvat.audit.audit import Audit
 from bvat.data.files import csv_text
 from bvat.graph import UNKNOWN, Graph
-from bvat.inference.tables import node_id, short_number
+from bvat.inference.tables import no_formula, node_id, short_number
 
 AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
                  "smallest_relative", "becomes")  # fmt: skip
 
 
-def audit_csv(graph: Graph, class_names: Sequence[str], labels: Tensor, found: Audit) -> str:
+def audit_csv(
+    graph: Graph, class_names: Sequence[str], labels: Tensor, found: Audit, *, safe: bool = False
+) -> str:
     """Return the columns of ``AUDIT_COLUMNS``, one line per node; cells are empty where nothing was found.
+
+    With ``safe``, names do not look like formulas to a spreadsheet.
 
     Shapes: labels int64 (N), indices into ``class_names``, -1 for unknown.
     """
+    shield = no_formula if safe else str
 
     def name(k: int) -> str:
-        return "" if k == UNKNOWN else class_names[k]
+        return "" if k == UNKNOWN else shield(class_names[k])
 
     columns = (
-        [node_id(graph, node) for node in found.nodes.tolist()],
+        [shield(node_id(graph, node)) for node in found.nodes.tolist()],
         [name(k) for k in found.predicted.tolist()],
         [name(k) for k in labels.cpu()[found.nodes].tolist()],
         [short_number(p) for p in found.confidence.tolist()],

@@ -31,8 +31,11 @@ ROWS["obvat-fast"] = BenchRow(
     min(set(range(8)) - {method.colour for method in METHODS.values()}, default=5),
     {"search": "fast", "steps": 1, "masks": "reuse"},
 )
+ROWS["random-propagation"] = BenchRow(
+    "grand", "random propagation, 4 passes", 0, {"model": "random-propagation", "ramp": 0}
+)
 """The methods with their presets, except O-BVAT: ten steps of Adam, and one full step of the fast search that
-reuses the projection of the clean pass."""
+reuses the projection of the clean pass. Random propagation is the model of GRAND."""
 
 
 @dataclass(frozen=True)

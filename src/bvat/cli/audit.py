@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bvat.cli.predict import Json, RunArgument
-from bvat.errors import SettingsError
+from bvat.cli.options import NODES, PROCESSES, SEED
+from bvat.cli.predict import Json, RunArgument, SpreadsheetSafe
+from bvat.errors import SettingsError, printable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,29 +24,33 @@ if TYPE_CHECKING:
 def audit(
     run: RunArgument,
     out: Annotated[Path, typer.Option(help="CSV file to write", show_default=False)],
-    epsilon: Annotated[float, typer.Option(help="length of each row of the perturbation for LDS")] = 0.03,
+    epsilon: Annotated[
+        float, typer.Option(help="length of each row of the perturbation for LDS", metavar="X")
+    ] = 0.03,
     compare: Annotated[str | None, typer.Option(help="another run on the same graph to compare with")] = None,
     page: Annotated[Path | None, typer.Option(help="HTML page to write")] = None,
     nodes: Annotated[
-        int | None, typer.Option(help="number of nodes to audit, drawn at random (default: all)", min=1)
+        int | None, typer.Option(help="number of nodes to audit, drawn at random (default: all)", **NODES)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="seed of the model to audit (default: the run's first)", min=0)
+        int | None, typer.Option(help="seed of the model to audit (default: the run's first)", **SEED)
     ] = None,
-    threads: Annotated[int, typer.Option(help="number of threads", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="number of threads", **PROCESSES)] = 1,
+    spreadsheet_safe: SpreadsheetSafe = False,
     as_json: Json = False,
 ) -> None:
     """Measure how fragile each prediction is, and write a table and, with --page, a web page.
 
-    For each node, lds is how far its prediction moves (KL divergence) when every feature row around it is
-    changed by at most epsilon, and smallest is the length of the smallest change of the features found that
-    changes its class. A low lds and a large smallest are good.
+    For each node, lds is how far its prediction moves (KL divergence) when every
+    feature row around it is changed by at most epsilon, and smallest is the
+    length of the smallest change of the features found that changes its class.
+    A low lds and a large smallest are good.
 
     Examples:
 
       bvat audit runs/cora-obvat --out audit.csv
 
-      bvat audit runs/cora-obvat --compare runs/cora-gcn --out audit.csv --page audit.html
+      bvat audit runs/cora-obvat --compare runs/cora-gcn --out a.csv --page a.html
     """
     from bvat.audit.audit import check_epsilon, sample_nodes
     from bvat.audit.tables import audit_csv
@@ -65,7 +70,8 @@ def audit(
     with thread_count(threads):
         audits = [_measure(each, graph, seed, epsilon, chosen) for each in runs]
     classifier, found = audits[0]
-    write_text(out, audit_csv(graph, classifier.class_names, classifier.labels(graph), found))
+    labels = classifier.labels(graph)
+    write_text(out, audit_csv(graph, classifier.class_names, labels, found, safe=spreadsheet_safe))
     if page is not None:
         from bvat.report.audit_page import AuditedRun, audit_page
 
@@ -94,9 +100,14 @@ def _measure(
 
     classifier = run.classifier(graph, run.seeds[0] if seed is None else seed)
     total = graph.num_nodes if chosen is None else chosen.numel()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("nodes"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("nodes"),
+    )
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"audit of {run.name}", total=total)
+        task = bar.add_task(printable(f"audit of {run.name}"), total=total)
         found = measure(
             classifier.models[0],  # type: ignore[arg-type]
             graph,
@@ -119,11 +130,11 @@ def show(summaries: list[dict[str, Any]]) -> None:
     table = Table(title=title, title_justify="left")
     table.add_column("median over the nodes")
     for summary in summaries:
-        table.add_column(summary["run"], justify="right")
+        table.add_column(printable(summary["run"]), justify="right")
     for label, key in (
         ("LDS (lower is better)", "median_lds"),
         ("smallest change of class (higher is better)", "median_smallest"),
         ("the same, relative to the features around", "median_relative"),
     ):
         table.add_row(label, *(text(summary[key]) for summary in summaries))
-    Console().print(table)
+    Console(markup=False).print(table)

@@ -23,9 +23,10 @@ def bench(
 ) -> None:
     """Measure time and memory of the methods, and compare them with torch_geometric and the machine's limit.
 
-    Sections: methods, torch_geometric's GCN, perturbation spaces, compiled kernels, growth, limit. What is
-    compared is measured in turn, in one process with one thread; an epoch is the training step and the
-    evaluation after it, as in bvat train. The full run takes about twenty minutes.
+    Sections: methods, torch_geometric's GCN, perturbation spaces, compiled
+    kernels, growth, limit. What is compared is measured in turn, in one process
+    with one thread; an epoch is the training step and the evaluation after it,
+    as in bvat train. The full run takes about twenty minutes.
 
     Examples:
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.options import comma_separated
+from bvat.cli.options import COUNT, MAX_NODES, NODES, PROCESSES, SEED, between, comma_separated
+from bvat.errors import printable
 
 
 def compare(
@@ -19,19 +21,22 @@ def compare(
         str | None,
         typer.Option(
             help="methods, models (such as appnp) and MODEL/METHOD, separated by commas "
-            "(default: gcn,consistency,random,vat,sbvat,obvat,appnp,appnp/vat,auto)"
+            "(default: gcn, consistency, random, vat, sbvat, obvat, appnp, appnp/vat, auto)"
         ),
     ] = None,
     labels: Annotated[str, typer.Option(help="training nodes per class, separated by commas")] = "5,20",
-    splits: Annotated[int, typer.Option(help="random splits per graph", min=1)] = 10,
-    val: Annotated[int, typer.Option(help="validation nodes per split", min=1)] = 500,
-    first_split: Annotated[int, typer.Option(help="seed of the first split", min=0)] = 0,
-    epochs: Annotated[int | None, typer.Option(help="epochs at most (default: 300)", min=4)] = None,
+    splits: Annotated[int, typer.Option(help="random splits per graph", **COUNT)] = 10,
+    val: Annotated[int, typer.Option(help="validation nodes per split", **NODES)] = 500,
+    first_split: Annotated[int, typer.Option(help="seed of the first split", **SEED)] = 0,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="epochs at most (default: 300)", callback=between(4, MAX_NODES), metavar="N"),
+    ] = None,
     out: Annotated[Path, typer.Option(help="folder for compare.json, the page and the figures")] = Path(
         "compare"
     ),
     jobs: Annotated[
-        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
     ] = None,
     report_only: Annotated[
         bool,
@@ -41,9 +46,10 @@ def compare(
 ) -> None:
     """Compare methods on random splits of your graphs, with paired differences to a plain GCN.
 
-    Every method is trained on the same splits. The table shows the mean test accuracy, the mean difference to
-    the GCN with its 95 % interval, and on how many splits it won and lost. Run the same command again to
-    continue a comparison that was stopped.
+    Every method is trained on the same splits. The table shows the mean test
+    accuracy, the mean difference to the GCN with its 95 % interval, and on how
+    many splits it won and lost. Run the same command again to continue a
+    comparison that was stopped.
 
     Examples:
 
@@ -58,6 +64,8 @@ def compare(
     from bvat.tuning.compare import compare as run_comparison
 
     chosen = (comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
+    if "gcn" not in chosen:  # all others are compared with it
+        chosen = ["gcn", *chosen]
     parts = ["bvat", "compare", *[graph if "/" not in graph else Path(graph).name for graph in graphs]]
     parts += ["--methods", ",".join(chosen), "--labels", labels, "--splits", str(splits), "--val", str(val)]
     parts += ["--first-split", str(first_split)] + (["--epochs", str(epochs)] if epochs else [])
@@ -85,7 +93,7 @@ def numbers(text: str) -> list[int]:
     from bvat.errors import SettingsError
 
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not parts or not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
         raise SettingsError(f"--labels takes whole numbers separated by commas, such as 2,5,20, not {text!r}")
     return list(dict.fromkeys(int(part) for part in parts))
 
@@ -95,7 +103,7 @@ def show(result: dict[str, Any], page: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(markup=False)
     for labels in result["labels"]:
         rows = [row for row in result["rows"] if row["labels"] == labels]
         if not rows:
@@ -104,7 +112,7 @@ def show(result: dict[str, Any], page: Path) -> None:
         table = Table(title=title, title_justify="left")
         table.add_column("")
         for row in rows:
-            table.add_column(row["graph"], justify="right")
+            table.add_column(printable(row["graph"]), justify="right")
         table.add_column("all graphs", justify="right")
         for name, about in result["variants"].items():
             cells = [cell_text(row["variants"][name], plain=name == result["base"]) for row in rows]

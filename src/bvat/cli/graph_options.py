@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bvat.cli.options import MAX_NODES, NODES, SEED, between
+from bvat.errors import printable
+
 if TYPE_CHECKING:
     from bvat.graph import Graph
 
@@ -21,19 +24,20 @@ TrainPerClass = Annotated[
     int | None,
     typer.Option(
         help="training nodes per class if there is no split column (default: 20, at most half of each class)",
-        min=1,
         rich_help_panel=_PANEL,
+        **NODES,
     ),
 ]
 Val = Annotated[
     int | None,
     typer.Option(
         help="validation nodes if there is no split column (default: 500, at most half of the rest)",
-        min=0,
         rich_help_panel=_PANEL,
+        callback=between(0, MAX_NODES),
+        metavar="N",
     ),
 ]
-SplitSeed = Annotated[int, typer.Option(help="seed of the drawn split", min=0, rich_help_panel=_PANEL)]
+SplitSeed = Annotated[int, typer.Option(help="seed of the drawn split", rich_help_panel=_PANEL, **SEED)]
 
 
 def read_graph(
@@ -48,5 +52,5 @@ def read_graph(
 
     graph = load(dataset, text=text, train_per_class=train_per_class, val=val, split_seed=split_seed)
     for note in graph.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(printable(f"note: {note}"), err=True)
     return graph

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bvat._version import __version__
-from bvat.cli import audit, bench, compare, data, predict, reproduce, train, tune
+from bvat.cli import audit, bench, compare, data, export, predict, reproduce, runs, train, tune
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
 
@@ -26,10 +26,12 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("audit")(audit.audit)
+app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
 app.command("bench")(bench.bench)
+app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.options import comma_separated
+from bvat.cli.options import NODES, PROCESSES, comma_separated
+from bvat.errors import printable
 from bvat.perturb.methods import METHODS
 
 
@@ -25,13 +26,18 @@ def reproduce(
             help="names or paths, separated by commas or with the option repeated (default: the paper's)"
         ),
     ] = None,
-    methods: Annotated[list[str] | None, typer.Option(help=f"{', '.join(METHODS)} (default: all)")] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(METHODS)}, or MODEL/METHOD (default: all)")
+    ] = None,
+    add: Annotated[
+        bool, typer.Option("--add", help="keep the rows of Table 2 in --out that are not made anew")
+    ] = False,
     epochs: Annotated[
-        int | None, typer.Option(help="number of epochs (default: the presets')", min=1)
+        int | None, typer.Option(help="number of epochs (default: the presets')", **NODES)
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for the results")] = Path("results/paper"),
     jobs: Annotated[
-        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
 ) -> None:
@@ -58,10 +64,11 @@ def reproduce(
         methods=chosen_methods,
         seeds=parse_seeds(seeds),
         overrides={} if epochs is None else {"epochs": epochs},
-        command=command_line(what, seeds, chosen_datasets, chosen_methods, epochs, out),
+        command=command_line(what, seeds, chosen_datasets, chosen_methods, epochs, out)
+        + (" --add" if add else ""),
     )
     names = list(TARGETS) if what == "all" else [what]
-    found = run_reproduction(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True))
+    found = run_reproduction(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True), add=add)
     write_paper_files(out)
     if as_json:
         typer.echo(json.dumps(found))
@@ -90,16 +97,16 @@ def show(found: dict[str, dict[str, Any]], page: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(markup=False)
     if "table2" in found:
         result = found["table2"]
         table = Table(title=f"{result['title']}, last epoch (published mean)", title_justify="left")
         table.add_column("")
         for dataset in result["datasets"]:
-            table.add_column(dataset, justify="right")
+            table.add_column(printable(dataset), justify="right")
         for method, title in result["methods"].items():
             row = result["cells"][method]
-            table.add_row(title, *[cell_text(row[dataset]) for dataset in result["datasets"]])
+            table.add_row(title, *[cell_text(row.get(dataset)) for dataset in result["datasets"]])
         console.print(table)
     marks = {True: "yes ", False: "NO  ", None: "    "}
     for result in found.values():
@@ -108,7 +115,9 @@ def show(found: dict[str, dict[str, Any]], page: Path) -> None:
     console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
 
 
-def cell_text(cell: dict[str, Any]) -> str:
+def cell_text(cell: dict[str, Any] | None) -> str:
     """Return a cell of Table 2: mean ± standard deviation (published mean)."""
+    if cell is None:
+        return "–"
     ours = f"{cell['last']['mean']:.1f} ± {cell['last']['std']:.1f}"
     return ours if cell["paper"] is None else f"{ours} ({cell['paper']['mean']:.1f})"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
-from bvat.cli.options import with_settings
-from bvat.errors import SettingsError
+from bvat.cli.options import COUNT, PROCESSES, SEED, with_settings
+from bvat.errors import SettingsError, printable
 from bvat.perturb.methods import METHODS
 
 if TYPE_CHECKING:
@@ -29,29 +29,40 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"auto, {', '.join(METHODS)} (default: obvat for cora, citeseer, pubmed and nell, else auto)"
+            help=f"auto, {', '.join(METHODS)} (default: obvat for the paper's data sets, else auto)",
+            autocompletion=lambda: ["auto", *METHODS],
         ),
     ] = None,
     budget: Annotated[
         str, typer.Option(help="time that auto may take to compare methods: 90s, 2m, 1h", show_default=True)
     ] = "2m",
-    seeds: Annotated[int, typer.Option(help="number of seeds to train", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="the first seed", min=0)] = 0,
-    epochs: Annotated[int | None, typer.Option(help="number of epochs (default: the preset's)")] = None,
+    seeds: Annotated[int, typer.Option(help="number of seeds to train", **COUNT)] = 1,
+    seed: Annotated[int, typer.Option(help="the first seed", **SEED)] = 0,
+    epochs: Annotated[
+        int | None, typer.Option(help="number of epochs (default: the preset's)", metavar="N")
+    ] = None,
     space: Annotated[
         str | None, typer.Option(help="auto, dense, sparse or factored (default: the preset's)")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     jobs: Annotated[
-        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
     ] = None,
-    threads: Annotated[int, typer.Option(help="threads per process", min=1)] = 1,
+    threads: Annotated[
+        int, typer.Option(help="threads per process; more than one changes the rounding", **PROCESSES)
+    ] = 1,
     out: Annotated[
         Path | None, typer.Option(help="run folder (default: a new one, runs/DATASET-METHOD)")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
     report: Annotated[bool, typer.Option(help="write report.html to the run folder")] = True,
+    log: Annotated[
+        Literal["csv", "tensorboard"] | None,
+        typer.Option(
+            help="log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed folders"
+        ),
+    ] = None,
     text: Text = None,
     train_per_class: TrainPerClass = None,
     val: Val = None,
@@ -61,10 +72,11 @@ def train(
 ) -> None:
     """Train on a data set, print a table, and write a run folder.
 
-    On your own graph, auto compares methods and models on validation data and keeps the best. Settings that
-    are not given come from the preset of the data set and method, or from the defaults for any graph. Ctrl-C
-    saves a checkpoint at the end of the current epoch; a crash loses at most the last 50 epochs. Use --resume
-    to continue.
+    On your own graph, auto compares methods and models on validation data and
+    keeps the best. Settings that are not given come from the preset of the data
+    set and method, or from the defaults for any graph. Ctrl-C, SIGTERM and
+    SIGHUP save a checkpoint at the end of the current epoch; a crash loses at
+    most the last 50 epochs. Use --resume to continue.
 
     Examples:
 
@@ -78,6 +90,7 @@ def train(
     """
     from rich.console import Console
 
+    from bvat.training.callbacks import tensorboard_writer
     from bvat.training.claim import claim
     from bvat.training.progress import ProgressDisplay
     from bvat.training.run_folder import AUTO_FILE, RunFolder, choose_folder, summary_of
@@ -95,6 +108,8 @@ def train(
         for name in candidates_for(overrides):
             Variant.parse(name).settings(**overrides)
     chosen_device = choose_device(device)
+    if log == "tensorboard":
+        tensorboard_writer()  # a missing package is noticed before anything is trained
     graph = read_graph(dataset, text, train_per_class, val, split_seed)
     if out is not None:
         folder = RunFolder(out)
@@ -107,8 +122,9 @@ def train(
             choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
             settings, graph = choice.settings, choice.graph
             folder.write(AUTO_FILE, choice.as_dict())
-        folder.start(graph, settings, resume=resume)
-        trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device)
+        folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
+        logs = (log,) if log else ()
+        trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device, log=logs)
         numbers = list(range(seed, seed + seeds))
         with ProgressDisplay(
             f"{method} on {graph.name}",
@@ -118,7 +134,14 @@ def train(
             unit="epochs",
         ) as display:
             processes = jobs or min(seeds, os.cpu_count() or 1)
-            results = train_seeds(trainer, numbers, processes, display.update, threads=threads)
+
+            def advance(number: int, done: float) -> None:
+                display.update(number, done)
+                finished = folder.result(number) if done >= settings.epochs else None
+                if finished and finished.get("stopped"):
+                    display.set_title(f"{method} on {graph.name} (seed {number} {finished['stopped']})")
+
+            results = train_seeds(trainer, numbers, processes, advance, threads=threads)
         summary = summary_of(graph, settings, results)
         if choice is not None:
             summary["auto"] = choice.report
@@ -155,7 +178,7 @@ def write_page(
         command = train_command(dataset, method, seeds, options)
         write_run_page(folder, graph, settings, seeds, summary, command)
     except Exception as error:
-        typer.echo(f"note: the page was not written ({type(error).__name__}: {error})", err=True)
+        typer.echo(printable(f"note: the page was not written ({type(error).__name__}: {error})"), err=True)
 
 
 def choose_method(
@@ -192,30 +215,47 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from bvat.training.stopping import stopping_text
+
     auto = summary.get("auto")
     name = f"{auto['title']} (chosen by auto)" if auto else summary["method"]
-    table = Table(title=f"{name} on {summary['dataset']}", title_justify="left")
+    table = Table(title=printable(f"{name} on {summary['dataset']}"), title_justify="left")
     table.add_column("measure")
     table.add_column("value", justify="right")
     for label, name in (("validation accuracy", "val_accuracy"), ("test accuracy", "test_accuracy")):
         part = summary[name]
         table.add_row(label, "-" if part["mean"] is None else f"{part['mean']:.2f} ± {part['std']:.2f} %")
+    part = summary[f"{'test' if summary['f1_nodes'] == 'test' else 'val'}_macro_f1"]
+    if part["mean"] is not None:
+        table.add_row(f"{summary['f1_nodes']} macro F1", f"{part['mean']:.2f} ± {part['std']:.2f} %")
     table.add_row("seeds", str(summary["seeds"]))
     kept = "last" if summary["settings"]["select"] == "last" else "best"
     table.add_row("epochs", f"{summary['epochs']} (weights of the {kept} one)")
+    if summary["stopped"]:
+        table.add_row("early stopping", stopping_text(summary["stopped"], summary["seeds"]))
     table.add_row("space", summary["space"])
     table.add_row("time per epoch", f"{summary['epoch_ms']:.2f} ms")
     table.add_row("peak memory", f"{summary['peak_rss_mb']:.0f} MiB")
-    table.add_row("validation labels", summary["validation"])
-    console = Console()
+    table.add_row("validation labels", printable(summary["validation"]))
+    console = Console(markup=False)
     console.print(table)
+    console.print(f1_text(summary), highlight=False)
     for text in summary["events"]:
-        console.print(f"note: {text}", highlight=False, markup=False)
+        console.print(printable(f"note: {text}"), highlight=False)
     if auto:
-        console.print(auto["text"], highlight=False, markup=False)
+        console.print(auto["text"], highlight=False)
         tried = ", ".join(f"{e['title']} {_mean(e['val'])}" for e in auto["tried"])
-        console.print(f"Tried on {auto['validation']}: {tried}.", highlight=False, markup=False)
+        console.print(f"Tried on {auto['validation']}: {tried}.", highlight=False)
     console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
+
+
+def f1_text(summary: dict[str, Any], most: int = 12) -> str:
+    """Return the F1 of each class on one line; of many classes the lowest."""
+    scored = [entry for entry in summary["f1_classes"] if entry["mean"] is not None]
+    shown = sorted(scored, key=lambda entry: entry["mean"])[:most] if len(scored) > most else scored
+    which = f"lowest {most} of {len(scored)} classes" if len(scored) > most else "per class"
+    listed = ", ".join(f"{printable(entry['class'])} {entry['mean']:.1f}" for entry in shown)
+    return f"F1 in % on the {summary['f1_nodes']} nodes, {which}: {listed or '-'}."
 
 
 def _mean(values: list[float]) -> str:

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
+from bvat.cli.options import COUNT, NODES, PROCESSES
+from bvat.errors import printable
 from bvat.perturb.methods import METHODS
 
 
@@ -19,21 +21,23 @@ def tune(
     method: Annotated[
         str, typer.Option(help=", ".join(name for name, row in METHODS.items() if row.space))
     ] = "obvat",
-    trials: Annotated[int, typer.Option(help="total number of trials, including earlier ones", min=1)] = 40,
-    seeds: Annotated[int, typer.Option(help="seeds per trial", min=1)] = 5,
-    finalists: Annotated[int, typer.Option(help="number of best trials that are trained again", min=1)] = 5,
-    check_seeds: Annotated[int, typer.Option(help="number of other seeds to compare them with", min=1)] = 10,
+    trials: Annotated[int, typer.Option(help="total number of trials, including earlier ones", **COUNT)] = 40,
+    seeds: Annotated[int, typer.Option(help="seeds per trial", **COUNT)] = 5,
+    finalists: Annotated[int, typer.Option(help="number of best trials that are trained again", **COUNT)] = 5,
+    check_seeds: Annotated[
+        int, typer.Option(help="number of other seeds to compare them with", **COUNT)
+    ] = 10,
     storage: Annotated[
         str | None, typer.Option(help="Optuna storage URL or journal file (default: a journal in OUT/work)")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="number of epochs (default: the preset's)", min=1)
+        int | None, typer.Option(help="number of epochs (default: the preset's)", **NODES)
     ] = None,
     out: Annotated[Path, typer.Option(help="folder for the result, DATASET-METHOD.json")] = Path(
         "results/tune"
     ),
     jobs: Annotated[
-        int | None, typer.Option(help="number of parallel processes (default: one per core)", min=1)
+        int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
     text: Text = None,
@@ -43,8 +47,9 @@ def tune(
 ) -> None:
     """Search for settings with the best validation accuracy.
 
-    The search does not see the test labels. Run the same command again to continue a search that was stopped,
-    or with more --trials to extend it; several machines can share one --storage.
+    The search does not see the test labels. Run the same command again to
+    continue a search that was stopped, or with more --trials to extend it;
+    several machines can share one --storage.
 
     Examples:
 
@@ -86,7 +91,7 @@ def show(result: dict[str, Any], path: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{result['method']} on {result['dataset']}", title_justify="left")
+    table = Table(title=printable(f"{result['method']} on {result['dataset']}"), title_justify="left")
     table.add_column("")
     table.add_column("validation accuracy", justify="right")
     table.add_column("settings")
@@ -95,7 +100,7 @@ def show(result: dict[str, Any], path: Path) -> None:
         val = entry["val"]
         settings = ", ".join(f"{name} {value}" for name, value in entry["settings"].items())
         table.add_row(mark + entry["from"], f"{val['mean']:.2f} ± {val['std']:.2f} %", settings)
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     states = [trial["state"] for trial in result["trials"]]
     console.print(f"{len(states)} trials, {states.count('pruned')} of them pruned")

@@ -49,7 +49,8 @@ def from_scipy(
     Args:
         adjacency: (N, N) scipy matrix or array, repaired as in :meth:`bvat.Graph.build`.
         features: (N, D) scipy matrix, array or tensor; None makes one-hot or degree features.
-        labels: (N) class numbers with -1 for unknown, or class names with ``""`` or None for unknown.
+        labels: (N) class numbers with -1 for unknown, or class names with ``""`` or None for unknown; may be
+            left out with ``class_names``, for a graph that is only to be predicted.
         train, val, test: node indices or boolean masks (N); without ``train`` a split is drawn.
         class_names: names of the classes.
         node_names: names of the nodes.
@@ -218,8 +219,12 @@ def _square(adjacency: Any) -> Any:
 
 def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Classes:
     """Turn labels, numbers or names, into classes; numbers stay as they are."""
+    if labels is None and not class_names:
+        raise GraphError(
+            "there are no labels: give one per node, -1 for unknown, or only class_names to predict the graph"
+        )
     if labels is None:
-        raise GraphError("there are no labels: give one per node, -1 for unknown")
+        labels = np.full(size, UNKNOWN)
     given = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
     if given.shape != (size,):
         raise GraphError(f"labels have shape {given.shape}, but there are {size} nodes: give one per node")
@@ -231,7 +236,7 @@ def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Class
         if unknown:
             raise GraphError(f"label {unknown[0]!r} is not one of class_names: add it there")
         return Classes(np.array([number[_label(v)] for v in given], np.int64), tuple(class_names))
-    if given.dtype.kind == "f" and ((np.abs(given) < 2**31) & (given == np.trunc(given))).all():
+    if given.dtype.kind == "f" and ((np.abs(given) < np.float64(2**31)) & (given == np.trunc(given))).all():
         given = given.astype(np.int64)
     if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= max(size, 2**16):
         raise GraphError("labels must be whole numbers from 0 up, -1 for unknown: number the classes")

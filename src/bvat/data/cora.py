@@ -63,6 +63,8 @@ def read_cora(
         raise DataError(
             f"cora.content or cora.cites has the unknown entry {unknown}: get the original files"
         ) from None
+    except ValueError:
+        raise DataError("a line of cora.cites does not name two papers: get the original files") from None
     width = words.dtype.itemsize
     indicators = words.view(np.uint8).reshape(len(rows), width) == ord("1")
     features = np.zeros((len(order), width), dtype=np.float32)

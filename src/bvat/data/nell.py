@@ -9,8 +9,6 @@ the number of its column, and labels outside these columns count as unknown.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from bvat.data.npz import read_npz
 from bvat.data.planetoid import OFFICIAL, VALIDATION_NODES, IntArray, labels_of, read_parts
 from bvat.errors import DataError
 from bvat.graph import UNKNOWN, Graph
@@ -84,11 +83,13 @@ def compress(columns: IntArray, used: IntArray, width: int) -> IntArray:
 def read_recovered(content: bytes, columns: IntArray) -> tuple[IntArray, IntArray]:
     """Return the recovered label columns (N), -1 for unknown, and the validation nodes."""
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            labels, val = stored["label"].astype(np.int64), stored["val500"].astype(np.int64)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as fault:
+        stored = read_npz(content)
+        labels, val = stored["label"].astype(np.int64), stored["val500"].astype(np.int64)
+    except (ValueError, KeyError) as fault:
         raise DataError(f"{RECOVERED_FILE} cannot be read ({type(fault).__name__}): get it again") from None
     known = columns != UNKNOWN
+    if val.ndim != 1 or (val.size and not 0 <= val.min() <= val.max() < known.size):
+        raise DataError(f"{RECOVERED_FILE} names nodes that do not exist: get it again")
     if labels.shape != columns.shape or (labels[known] != columns[known]).any() or known[val].any():
         raise DataError(f"{RECOVERED_FILE} contradicts the training and test labels: get it again")
     return labels, np.sort(val)

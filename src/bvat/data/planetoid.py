@@ -57,7 +57,13 @@ def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
     _check_kinds(prefix, (allx, tx), (y, ty, ally), neighbours)
     test = read_index(files[f"{prefix}test.index"], f"{prefix}test.index")
     size = max(len(neighbours), allx.shape[0], int(test.max()) + 1)
-    if len(test) != tx.shape[0] or len(test) != ty.shape[0] or test.min() < allx.shape[0]:
+    rows = len(neighbours) + allx.shape[0] + len(test)
+    if (
+        len(test) != tx.shape[0]
+        or len(test) != ty.shape[0]
+        or test.min() < allx.shape[0]
+        or size > 10 * rows  # a number in a few bytes must not claim the memory of as many nodes
+    ):
         raise DataError(f"{prefix}test.index does not match {prefix}tx, {prefix}ty: get the original files")
     # Row k of tx belongs to node test[k]; nodes in neither allx nor tx keep rows of zeros.
     node = np.concatenate([np.arange(allx.shape[0]), test])
@@ -96,9 +102,12 @@ def read_index(content: bytes, name: str) -> IntArray:
 def raw_adjacency(neighbours: Mapping[int, list[int]], size: int) -> Any:
     """Return COO (size, size) with one entry per list entry, including duplicates and self-loops."""
     counts = [len(targets) for targets in neighbours.values()]
-    source = np.repeat(np.fromiter(neighbours, np.int64, len(neighbours)), counts)
     flat = (target for targets in neighbours.values() for target in targets)
-    target = np.fromiter(flat, np.int64, sum(counts))
+    try:
+        source = np.repeat(np.fromiter(neighbours, np.int64, len(neighbours)), counts)
+        target = np.fromiter(flat, np.int64, sum(counts))
+    except (TypeError, ValueError, OverflowError):
+        raise DataError("the graph contains a node that is not a number: get the original file") from None
     for end in (source, target):
         if end.size and not 0 <= end.min() <= end.max() < size:
             raise DataError(f"the graph contains a node outside 0 to {size - 1}: get the original file")

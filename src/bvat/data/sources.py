@@ -6,12 +6,15 @@ cached, so that incomplete or altered files are never used.
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from bvat.data import registry, wheel
 from bvat.data.download import Interrupted, Unreachable, download
@@ -20,6 +23,7 @@ from bvat.data.registry import Dataset, RawFile
 from bvat.errors import DataError
 
 _ARCHIVE_LIMIT = 500_000_000
+_UNPACKED_LIMIT, _READ_LIMIT = 4 * _ARCHIVE_LIMIT, 100_000_000
 _ATTEMPTS = 2
 
 
@@ -165,12 +169,36 @@ def _retried(url: str, size: int | None, limit: int) -> bytes:
     raise AssertionError("unreachable")
 
 
+class _Limited:
+    """A file of which only limited amounts can be read: a header of a tar file can claim any size."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.tell = file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        """Read ``size`` bytes."""
+        if not 0 <= size <= _READ_LIMIT:
+            raise ValueError("a part of the archive is too large")
+        content: bytes = self.file.read(size)
+        return content
+
+    def seek(self, place: int) -> int:
+        """Continue at ``place``."""
+        if place > _UNPACKED_LIMIT:
+            raise ValueError("the archive is too large")
+        return int(self.file.seek(place))
+
+
 def _members(url: str, content: bytes, files: list[RawFile]) -> dict[str, bytes]:
     """Read the wanted members of a tar file in memory; other members are ignored."""
     wanted = {file.name: file for file in files}
     fetched: dict[str, bytes] = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:*") as archive:
+        with (
+            gzip.GzipFile(fileobj=io.BytesIO(content)) as unpacked,
+            tarfile.TarFile(fileobj=_Limited(unpacked)) as archive,  # type: ignore[arg-type]
+        ):
             for member in archive:
                 file = wanted.get(PurePosixPath(member.name).name)
                 if file is None or not member.isfile() or member.size != file.size:
@@ -179,7 +207,7 @@ def _members(url: str, content: bytes, files: list[RawFile]) -> dict[str, bytes]
                 data = b"" if stream is None else stream.read()
                 if file.matches(data):
                     fetched[file.name] = data
-    except (tarfile.TarError, EOFError, OSError) as fault:
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as fault:
         raise Unreachable(f"{url}: not a readable archive ({type(fault).__name__})") from None
     if not fetched:
         raise Unreachable(f"{url}: no member has the right checksum")

@@ -15,6 +15,7 @@ import torch
 
 from bvat.data.checksums import UNSEALED, seal, verify
 from bvat.data.files import write_atomic
+from bvat.data.npz import read_npz
 from bvat.errors import DataError, GraphError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.inputs import FeatureMatrix
@@ -105,8 +106,7 @@ def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> G
             "bvat.data.save_graph"
         )
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
+        arrays = read_npz(content)
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
             raise DataError(
@@ -115,7 +115,15 @@ def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> G
         return _assemble(arrays, about)
     except GraphError as fault:
         raise DataError(f"{name} does not contain a valid graph ({fault})") from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as fault:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+    ) as fault:
         raise DataError(
             f"{name} is damaged or not a graph of bvat ({type(fault).__name__}): "
             "write it with bvat.data.save_graph"
@@ -135,6 +143,9 @@ def _csr_arrays(name: str, matrix: SparseMatrix) -> dict[str, Any]:
 def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     size = len(arrays["labels"])
     rows, columns = about["features_shape"]
+    whole = [name for name in ("labels", *_SPLITS) if arrays[name].dtype.kind not in "iu"]
+    if whole:
+        raise GraphError(f"its {whole[0]} are not whole numbers: write it with bvat.data.save_graph")
     adjacency = _read_csr(arrays, "adjacency", (size, size))
     square = adjacency.to_scipy()
     if square.diagonal().any() or (square != square.T).nnz:
@@ -164,6 +175,10 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
 def _read_csr(arrays: dict[str, Any], name: str, shape: tuple[int, int]) -> SparseMatrix:
     """Return a matrix after checking its row pointers and columns, which torch does not check."""
     crow, col, values = (arrays[f"{name}.{part}"] for part in ("crow", "col", "values"))
+    if crow.dtype.kind not in "iu" or col.dtype.kind not in "iu" or values.dtype.kind != "f":
+        raise ValueError("indices or values of a wrong type")
+    if max(shape) >= 2**31 or crow.ndim != 1 or crow.size != shape[0] + 1 or crow[0] or crow[-1] != col.size:
+        raise ValueError("row pointers that do not fit")
     matrix = sp.csr_array((values, col, crow), shape=shape)
     matrix.check_format(full_check=True)
     if not matrix.has_canonical_format:

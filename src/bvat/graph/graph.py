@@ -17,6 +17,7 @@ from bvat.graph.inputs import FeatureMatrix, Subgraph
 from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
 from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph.validation import validate, validate_features
+from bvat.notebook import html_table
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,8 +53,13 @@ class Graph:
     def __post_init__(self) -> None:
         if isinstance(self.features, Tensor):
             object.__setattr__(self, "features", DenseMatrix(self.features))
+        if self.features.dtype == torch.float64 != self.adjacency.dtype:
+            object.__setattr__(self, "adjacency", self.adjacency.to(dtype=torch.float64))
         splits = {"train": self.train, "val": self.val, "test": self.test}
-        validate(self.features, self.adjacency, self.labels, splits, self.num_classes, self.node_names)
+        names = ("class_names", "node_names", "name", "validation", "notes")
+        validate(
+            self.features, self.adjacency, self.labels, splits, {name: getattr(self, name) for name in names}
+        )
 
     @classmethod
     def build(
@@ -168,6 +174,21 @@ class Graph:
                 value = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
             moved[f.name] = value
         return self._copy(moved)
+
+    def _repr_html_(self) -> str:
+        shown = ", ".join(self.class_names[:10]) + (", ..." if self.num_classes > 10 else "")
+        return html_table(
+            f"Graph {self.name}",
+            {
+                "nodes": f"{self.num_nodes:,}",
+                "edges": f"{self.num_edges:,}",
+                "features": f"{self.num_features:,}",
+                "classes": f"{self.num_classes} ({shown})",
+                "training nodes": f"{len(self.train):,}",
+                "validation nodes": f"{len(self.val):,} ({self.validation})",
+                "test nodes": f"{len(self.test):,}",
+            },
+        )
 
     def __repr__(self) -> str:
         return (

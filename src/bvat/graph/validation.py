@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,20 +15,26 @@ from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 UNKNOWN = -1
 """The label of a node whose class is not known."""
 
+MAX_EMPTY = 1_000_000
+"""More feature columns than this need some entries."""
+LARGEST = 1e30
+"""Larger features would overflow when float32 rows are summed or weights are squared."""
+
 
 def validate(
     x: FeatureMatrix,
     a: SymmetricMatrix,
     y: Tensor,
     splits: Mapping[str, Tensor],
-    classes: int,
-    node_names: Sequence[str] | None,
+    names: Mapping[str, Any],
 ) -> None:
     """Raise GraphError at the first fault found.
 
     Shapes: features x (N, D), adjacency a (N, N), labels y (N), splits of node indices.
     """
     n = y.numel()
+    if y.dim() != 1:
+        raise GraphError(f"labels must be a flat list, not of shape {tuple(y.shape)}: give one a node")
     if n == 0:
         raise GraphError("the graph has no nodes: give at least one row of features and one label")
     if tuple(a.shape) != (n, n):
@@ -39,8 +46,7 @@ def validate(
         raise GraphError(f"there are {n} labels but features of shape {shape}: one row a node is needed")
     if x.shape[1] == 0:
         raise GraphError("there are no feature columns: give features, or one-hot features for the nodes")
-    if y.dim() != 1:
-        raise GraphError(f"labels must be a flat list, not of shape {tuple(y.shape)}: give one a node")
+    validate_columns(x.shape[1], x.nnz)
     for what, matrix in (("edge", a), ("feature", x)):
         if not isinstance(matrix, SparseMatrix):
             continue
@@ -57,12 +63,45 @@ def validate(
                     f"an {what} entry points at column {bad}, but there are only 0 to {matrix.shape[1] - 1}: "
                     "remove it or add what it points at"
                 )
+    if x.dtype not in (torch.float32, torch.float64) or a.dtype != x.dtype:
+        raise GraphError(
+            f"the features are {_short(x.dtype)} and the edge weights {_short(a.dtype)}: use float32 or "
+            "float64 for both"
+        )
     validate_features(x)
     _validate_adjacency(a)
-    _validate_labels(y, classes)
-    if node_names is not None and len(node_names) != n:
-        raise GraphError(f"there are {n} nodes but {len(node_names)} node names: give one a node")
+    _validate_labels(y, len(names["class_names"]))
+    _validate_names(names, n)
     _validate_splits(y, splits)
+
+
+def validate_columns(columns: int, entries: int, where: str = "") -> None:
+    """Raise GraphError if almost all feature columns are empty: a model's weights would fill the memory."""
+    if columns > max(MAX_EMPTY, 100 * entries):
+        raise GraphError(
+            f"{where}there are {columns:,} feature columns but only {entries:,} entries: remove the empty "
+            "columns"
+        )
+
+
+def _validate_names(names: Mapping[str, Any], n: int) -> None:
+    """Raise GraphError unless all names are text that can be written to a file."""
+    nodes = names["node_names"]
+    if nodes is not None and len(nodes) != n:
+        raise GraphError(f"there are {n} nodes but {len(nodes)} node names: give one a node")
+    if len(set(names["class_names"])) != len(names["class_names"]):
+        raise GraphError("two classes have the same name: rename one")
+    for what, given in names.items():
+        absent = given is None and what == "node_names"
+        texts = () if absent else given if isinstance(given, tuple) else (given,)
+        try:
+            "".join(texts).encode()
+        except (TypeError, UnicodeEncodeError):
+            raise GraphError(f"{what} contains something that is not text: use strings") from None
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _validate_adjacency(a: SymmetricMatrix) -> None:
@@ -77,15 +116,16 @@ def _validate_adjacency(a: SymmetricMatrix) -> None:
 
 
 def validate_features(x: FeatureMatrix) -> None:
-    """Raise GraphError at the first feature that is not a finite number; x (N, D)."""
+    """Raise GraphError at the first feature that is not finite or is huge; x (N, D)."""
     if x.values.dim() != 2 and not isinstance(x, SparseMatrix):
         raise GraphError(f"there are features of shape {tuple(x.values.shape)}: one row a node is needed")
-    finite = torch.isfinite(x.values)
-    if not bool(finite.all()):
-        row, column = x.position(torch.nonzero(~finite)[0])
-        raise GraphError(
-            f"the feature of node {row} in column {column} is NaN or infinite: fill it or drop it"
-        )
+    usable = x.values.abs() <= LARGEST
+    if not bool(usable.all()):
+        row, column = x.position(torch.nonzero(~usable)[0])
+        what = "NaN or infinite: fill it or drop it"
+        if bool(torch.isfinite(x.values[~usable][0])):
+            what = f"beyond {LARGEST:g}: use a different unit"
+        raise GraphError(f"the feature of node {row} in column {column} is {what}")
 
 
 def _validate_labels(y: Tensor, classes: int) -> None:
@@ -102,6 +142,8 @@ def _validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
     n = y.numel()
     seen = torch.zeros(n, dtype=torch.bool, device=y.device)
     for split, nodes in splits.items():
+        if nodes.dim() != 1 or nodes.dtype != torch.int64:
+            raise GraphError(f"the {split} split is not a flat list of int64: list the numbers of its nodes")
         if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= n):
             bad = int(nodes.max()) if int(nodes.max()) >= n else int(nodes.min())
             raise GraphError(f"the {split} split names node {bad}, but nodes are 0 to {n - 1}: remove it")
@@ -118,7 +160,7 @@ def _validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
             raise GraphError(
                 f"node {int(unlabelled[0])} of the {split} split has no label: label it or take it out"
             )
-    if splits["train"].numel() == 0:
+    if splits["train"].numel() == 0 and bool((y != UNKNOWN).any()):  # without any label: to be predicted
         raise GraphError(
             "no node is labelled for training: put at least one labelled node into the train split"
         )

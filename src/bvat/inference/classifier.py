@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.loop import predict
+from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 
@@ -53,6 +54,9 @@ class Classifier:
     def probabilities(self, graph: Graph) -> Tensor:
         """Return the mean over the models of ``softmax(logits)``, shape (N, C)."""
         self.check(graph)
+        dtype = next(self.models[0].parameters()).dtype
+        if graph.features.dtype != dtype:
+            graph = graph.to(dtype=dtype)
         models = [model.to(graph.device) for model in self.models]
         return torch.stack([torch.softmax(predict(model, graph), 1) for model in models]).mean(0)
 
@@ -61,6 +65,31 @@ class Classifier:
         indices = [self.class_names.index(name) for name in graph.class_names]
         table = torch.tensor([*indices, UNKNOWN], device=graph.device)  # the label -1 reads the last entry
         return table[graph.labels]
+
+    def scores(
+        self, graph: Graph, probabilities: Tensor, *, all_labels: bool = False
+    ) -> dict[str, Any] | None:
+        """Return accuracy, macro F1 and F1 of each class in percent; None if no label is known.
+
+        Args:
+            graph: with the labels.
+            probabilities: what :meth:`probabilities` returned, (N, C).
+            all_labels: score every node with a label instead of the test nodes.
+        """
+        labels = self.labels(graph)
+        nodes = torch.arange(graph.num_nodes, device=graph.device) if all_labels else graph.test
+        nodes = nodes[labels[nodes] != UNKNOWN]
+        if not nodes.numel():
+            return None
+        predicted, known = probabilities.argmax(1)[nodes], labels[nodes]
+        classes = f1_scores(predicted, known, len(self.class_names))
+        return {
+            "nodes": nodes.numel(),
+            "of": "nodes with a label" if all_labels else "test nodes",
+            "accuracy": 100 * int((predicted == known).sum()) / nodes.numel(),
+            "macro_f1": macro_f1(classes),
+            "f1": [{"class": name, "f1": f1} for name, f1 in zip(self.class_names, classes, strict=True)],
+        }
 
 
 def build_classifier(

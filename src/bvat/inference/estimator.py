@@ -20,6 +20,7 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
 from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import TrainedModel, train
+from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings, preset
 from bvat.tuning.auto import Choice, choose, parse_budget
 from bvat.tuning.variants import AUTO
@@ -141,19 +142,40 @@ class NodeClassifier:
         names: NDArray[np.str_] = self.classes_[self.predict_proba(graph).argmax(1)]
         return names
 
-    def score(self, graph: Graph, nodes: Any = None) -> float:
-        """Return the accuracy, between 0 and 1.
+    def score(self, graph: Graph, nodes: Any = None, *, metric: str = "accuracy") -> float:
+        """Return the accuracy or the macro F1, between 0 and 1.
+
+        Args:
+            graph: with labels.
+            nodes: indices of nodes (n); default: the test nodes.
+            metric: "accuracy" or "macro_f1".
+        """
+        if metric not in ("accuracy", "macro_f1"):
+            raise SettingsError(f"metric must be accuracy or macro_f1, not {metric!r}")
+        predicted, labels = self._scored(graph, nodes)
+        if metric == "accuracy":
+            return float((predicted == labels).double().mean())
+        return (macro_f1(f1_scores(predicted, labels, len(self.classes_))) or 0.0) / 100
+
+    def f1_per_class(self, graph: Graph, nodes: Any = None) -> dict[str, float]:
+        """Return F1, between 0 and 1, of each class that is predicted or a label of ``nodes``.
 
         Args:
             graph: with labels.
             nodes: indices of nodes (n); default: the test nodes.
         """
+        scores = f1_scores(*self._scored(graph, nodes), len(self.classes_))
+        named = zip(self.classifier_.class_names, scores, strict=True)
+        return {name: score / 100 for name, score in named if score is not None}
+
+    def _scored(self, graph: Graph, nodes: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the predicted and the true classes of some nodes, int64 (n) each."""
         predicted = torch.from_numpy(self.predict_proba(graph).argmax(1))
         chosen = graph.test.cpu() if nodes is None else torch.as_tensor(nodes, dtype=torch.int64)
         labels = self.classifier_.labels(graph).cpu()[chosen]
         if not chosen.numel() or bool((labels == UNKNOWN).any()):
             raise GraphError("a score needs nodes with labels: name them with score(graph, nodes)")
-        return float((predicted[chosen] == labels).double().mean())
+        return predicted[chosen], labels
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata.

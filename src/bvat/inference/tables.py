@@ -12,20 +12,33 @@ from bvat.data.files import csv_text, write_atomic
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 
+_FORMULA = ("=", "+", "-", "@")
+
 
 def node_id(graph: Graph, node: int) -> str:
     """Return the name of a node, or its index if nodes have no names."""
     return str(node) if graph.node_names is None else graph.node_names[node]
 
 
-def predictions_csv(graph: Graph, class_names: Sequence[str], probabilities: Tensor) -> str:
-    """Return ``id,predicted,confidence,p_CLASS,...``, one line per node; probabilities (N, C)."""
+def no_formula(text: str) -> str:
+    """Return text that a spreadsheet does not take for a formula, which could run code: ``'`` comes first."""
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+
+
+def predictions_csv(
+    graph: Graph, class_names: Sequence[str], probabilities: Tensor, *, safe: bool = False
+) -> str:
+    """Return ``id,predicted,confidence,p_CLASS,...``, one line per node; probabilities (N, C).
+
+    With ``safe``, names do not look like formulas to a spreadsheet.
+    """
+    shield = no_formula if safe else str
     confidence, predicted = probabilities.cpu().max(1)
     rows = zip(predicted.tolist(), confidence.tolist(), probabilities.tolist(), strict=True)
     return csv_text(
         ("id", "predicted", "confidence", *(f"p_{name}" for name in class_names)),
         (
-            (node_id(graph, node), class_names[k], short_number(p), *map(short_number, each))
+            (shield(node_id(graph, node)), shield(class_names[k]), short_number(p), *map(short_number, each))
             for node, (k, p, each) in enumerate(rows)
         ),
     )

@@ -113,6 +113,18 @@ def product(crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, columns: i
     return result
 
 
+def power_sum(arrays: tuple[Any, Any, Any], dense: Tensor, steps: int) -> Tensor | None:
+    """Return ``sum_{k <= steps} S^k dense`` for a square S, given as arrays; dense (n, H), 16 | H."""
+    fits = dense.shape[0] == len(arrays[0]) - 1 and dense.shape[1] % 16 == 0 and dense.is_contiguous()
+    if not fits or not steps or not usable(dense):
+        return None
+    from bvat.kernels import layers
+
+    result, other = torch.empty_like(dense), torch.empty_like(dense)
+    layers.power_sum(*arrays, dense.detach().numpy(), steps, result.numpy(), other.numpy())
+    return result
+
+
 def scattered_product(matrix: Matrix, dense: Tensor) -> Tensor | None:
     """Return ``Sᵀ @ dense`` without a stored transpose; dense (rows, H)."""
     if dense.shape[0] != matrix.shape[0] or not usable(matrix.values, dense):

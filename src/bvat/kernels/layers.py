@@ -13,6 +13,7 @@ from bvat.kernels.vectors import (
     row_times_gated,
     row_times_narrow,
     sum_narrow,
+    sum_plus,
     sum_wide,
 )
 
@@ -28,6 +29,22 @@ def product(crow: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
     else:
         for v in range(out.shape[0]):
             sum_narrow(values, col, crow[v], crow[v + 1], flat, width, out_flat, v * width)
+
+
+@compiled
+def power_sum(crow: Any, col: Any, values: Any, dense: Any, steps: int, out: Any, other: Any) -> None:
+    """Write ``out = sum_{k <= steps} S^k dense`` by Horner's rule; S (n, n), dense, out and other (n, width).
+
+    ``other`` is memory to work in; width is wide, and steps at least 1.
+    """
+    width = dense.shape[1]
+    base, here, there = dense.reshape(-1), out.reshape(-1), other.reshape(-1)
+    for step in range(steps):
+        last_is_here = (steps - step) % 2 == 1
+        to = here if last_is_here else there
+        source = base if step == 0 else (there if last_is_here else here)
+        for v in range(dense.shape[0]):
+            sum_plus(values, col, crow[v], crow[v + 1], source, width, base, to, v * width)
 
 
 @compiled

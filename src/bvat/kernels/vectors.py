@@ -157,6 +157,7 @@ def _prefetch(builder: Any, pointer: Any) -> None:
 
 _near_16, _near_8, _near_4 = (_make_sum(lanes, indexed=True) for lanes in (16, 8, 4))
 _far_16, _far_8 = (_make_sum(lanes, indexed=True, ahead=FETCH_AHEAD) for lanes in (16, 8))
+_near_add, _near_add_32 = (_make_sum(lanes, indexed=True, then="add") for lanes in (16, 32))
 _near_relu = _make_sum(16, indexed=True, then="relu")
 _far_relu = _make_sum(16, indexed=True, ahead=FETCH_AHEAD, then="relu")
 _row_16, _row_8, _row_4 = (_make_sum(lanes, indexed=False) for lanes in (16, 8, 4))
@@ -179,6 +180,21 @@ def sum_wide(
             _far_16(factors, index, start, stop, dense, width, first, out, 0, out, place + first)
         else:
             _near_16(factors, index, start, stop, dense, width, first, out, 0, out, place + first)
+
+
+@part
+def sum_plus(
+    factors: Any, index: Any, start: int, stop: int, dense: Any, width: int, base: Any, out: Any, place: int
+) -> None:
+    """``out[place : place + width] = base[place:] + sum_k factors[k] dense[index[k]]`` of wide rows."""
+    if width % 32 == 0:
+        for first in range(0, width, 32):
+            to = place + first
+            _near_add_32(factors, index, start, stop, dense, width, first, base, to, out, to)
+    else:
+        for first in range(0, width, 16):
+            to = place + first
+            _near_add(factors, index, start, stop, dense, width, first, base, to, out, to)
 
 
 @part

@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from bvat.models.gat import GAT
     from bvat.models.gcn import GCN
     from bvat.models.mlp import MLP
+    from bvat.models.random_propagation import RandomPropagation
     from bvat.models.sage import GraphSAGE
     from bvat.models.sgc import SGC
     from bvat.models.wrapped import WrappedModule, wrap
 
 _MODULE_OF = {
     "APPNP": "appnp", "GAT": "gat", "GCN": "gcn", "MLP": "mlp", "SGC": "sgc", "GraphSAGE": "sage",
-    "Masks": "base", "ProjectedModel": "base", "WrappedModule": "wrapped", "linearize": "base",
-    "wrap": "wrapped",
+    "Masks": "base", "ProjectedModel": "base", "RandomPropagation": "random_propagation",
+    "WrappedModule": "wrapped", "linearize": "base", "wrap": "wrapped",
 }  # fmt: skip
 
 __all__ = [
-    "APPNP", "GAT", "GCN", "MLP", "MODELS", "SGC", "GraphSAGE", "Masks", "ProjectedModel", "WrappedModule",
-    "linearize", "wrap",
+    "APPNP", "GAT", "GCN", "MLP", "MODELS", "SGC", "GraphSAGE", "Masks", "ProjectedModel",
+    "RandomPropagation", "WrappedModule", "linearize", "wrap",
 ]  # fmt: skip
 
 

@@ -46,6 +46,22 @@ _ROWS = [
         "bvat.models.appnp:APPNP",
         ("hidden", "layers", "dropout", "power_steps", "teleport"),
     ),
+    Model(
+        "random-propagation",
+        "random propagation",
+        "bvat.models.random_propagation:RandomPropagation",
+        (
+            "hidden",
+            "layers",
+            "dropout",
+            "power_steps",
+            "teleport",
+            "spread",
+            "node_dropout",
+            "input_dropout",
+            "batch_norm",
+        ),
+    ),
     Model("sgc", "SGC", "bvat.models.sgc:SGC", ("layers", "dropout")),
     Model("mlp", "MLP", "bvat.models.mlp:MLP"),
 ]

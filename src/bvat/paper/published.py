@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from bvat.perturb.methods import METHODS
+from bvat.tuning.variants import Variant
 
 
 class Published(NamedTuple):
@@ -29,14 +29,14 @@ def table2(method: str, dataset: str) -> Published | None:
     return None if cell is None else Published(cell[0], cell[1] if len(cell) > 1 else None)
 
 
-def title(method: str) -> str:
-    """Return the name of a method in the paper's tables."""
-    return METHODS[method].title
+def title(row: str) -> str:
+    """Return the title of a row of Table 2: a method on a GCN, or MODEL/METHOD."""
+    return Variant.parse(row).title
 
 
-def short(method: str) -> str:
-    """Return the name of a method in figures."""
-    return METHODS[method].short
+def short(row: str) -> str:
+    """Return the name of a row in figures and sentences."""
+    return title(row).removeprefix("GCN + ")
 
 
 def datasets(target: str) -> list[str]:

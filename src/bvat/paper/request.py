@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 from bvat.errors import SettingsError
 from bvat.paper.published import datasets as paper_datasets
 from bvat.perturb.methods import METHODS
-from bvat.training.settings import Settings, preset, preset_key, short_name
+from bvat.training.settings import Settings, has_model_preset, preset, preset_key, short_name
+from bvat.tuning.variants import Variant
+
+BEYOND = ("random-propagation/grand", "random-propagation/vat", "random-propagation/obvat")
+"""Rows of Table 2 that are not a method on a GCN, shown where a data set has settings for the model."""
 
 DEFAULT = "*"
 """The key for all other data sets in a mapping of seeds."""
@@ -21,7 +26,7 @@ class Request:
 
     Args:
         datasets: names or paths; None for those of the paper.
-        methods: None for all.
+        methods: methods, or MODEL/METHOD; None for all.
         seeds: number of seeds per data set; the key ``*`` is for all others.
         overrides: settings that replace those of every preset.
         command: the command line, stored with every result.
@@ -34,9 +39,8 @@ class Request:
     command: str = ""
 
     def __post_init__(self) -> None:
-        unknown = set(self.methods or ()) - set(METHODS)
-        if unknown:
-            raise SettingsError(f"there is no method {min(unknown)!r}: use {', '.join(METHODS)}")
+        for name in self.methods or ():
+            Variant.parse(name)
 
     def datasets_of(self, target: str) -> list[str]:
         """Return the data sets of a table or figure: those requested that the paper shows there.
@@ -53,13 +57,22 @@ class Request:
         """Return the requested methods of a table or figure, in its order."""
         return [method for method in target if self.methods is None or method in self.methods]
 
+    def rows_of(self, dataset: str) -> list[str]:
+        """Return the rows of Table 2 for a data set."""
+        if self.methods is not None:
+            asked = [Variant.parse(name).name for name in self.methods]
+            return [*self.methods_of(tuple(METHODS)), *[name for name in asked if name not in METHODS]]
+        fitting = [name for name in BEYOND if has_model_preset(dataset, Variant.parse(name).model)]
+        return [*METHODS, *fitting]
+
     def seeds_of(self, dataset: str) -> range:
         """Return the seeds of a data set."""
         return range(self.seeds.get(short_name(dataset), self.seeds[DEFAULT]))
 
     def settings(self, dataset: str, method: str, **rest: Any) -> Settings:
-        """Return the preset of a data set and method, with the overrides and ``rest`` on top."""
-        return preset(preset_key(dataset), method, **{**self.overrides, **rest})
+        """Return the preset of a data set and a row, with the overrides and ``rest`` on top."""
+        row = Variant.parse(method)
+        return preset(preset_key(dataset), row.method, **{"model": row.model, **self.overrides, **rest})
 
 
 def parse_seeds(text: str) -> dict[str, int]:
@@ -67,7 +80,9 @@ def parse_seeds(text: str) -> dict[str, int]:
     found: dict[str, int] = {DEFAULT: 10}
     for part in text.split(","):
         name, _, number = part.rpartition("=")
-        if not number.strip().isdigit() or int(number) < 1:
-            raise SettingsError(f"--seeds takes a number or a list such as 20,nell=10, not {text!r}")
+        if not re.fullmatch(r"\s*0*[1-9][0-9]{0,3}\s*", number):
+            raise SettingsError(
+                f"--seeds takes a number below 10,000 or a list such as 20,nell=10, not {text!r}"
+            )
         found[name.strip() or DEFAULT] = int(number)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 from bvat.errors import SettingsError
 from bvat.paper import published as paper
 from bvat.paper.claims import named, table2_claims
-from bvat.paper.request import Request
+from bvat.paper.request import BEYOND, Request
 from bvat.perturb.methods import METHODS
 from bvat.training.provenance import about_graph
 from bvat.training.statistics import Sample, sample
@@ -21,16 +21,21 @@ def plan(request: Request) -> list[RunSpec]:
     return [
         RunSpec(dataset, request.settings(dataset, method), seed)
         for dataset in request.datasets_of("table2")
-        for method in request.methods_of(tuple(METHODS))
+        for method in request.rows_of(dataset)
         for seed in request.seeds_of(dataset)
     ]
 
 
 def collect(request: Request, store: RunStore) -> dict[str, Any]:
     """Return the table from the results of its runs."""
-    datasets, methods = request.datasets_of("table2"), request.methods_of(tuple(METHODS))
+    datasets = request.datasets_of("table2")
+    methods = list(dict.fromkeys(method for dataset in datasets for method in request.rows_of(dataset)))
     cells = {
-        method: {dataset: _cell(request, store, dataset, method) for dataset in datasets}
+        method: {
+            dataset: _cell(request, store, dataset, method)
+            for dataset in datasets
+            if method in request.rows_of(dataset)
+        }
         for method in methods
     }
     return {
@@ -42,6 +47,36 @@ def collect(request: Request, store: RunStore) -> dict[str, Any]:
         "methods": {method: paper.title(method) for method in methods},
         "cells": cells,
         "claims": table2_claims(cells),
+    }
+
+
+def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Return a table with the rows of an earlier one that the new one does not have.
+
+    Every row says which command and versions made it, if these are not the table's own.
+    """
+    kept = {
+        method: {"command": before["command"], "versions": before["versions"]}
+        for method in before["cells"]
+        if method not in new["cells"]
+    }
+    rows = {**kept, **before.get("rows", {})}
+    order = [*METHODS, *BEYOND]
+    names = sorted({**before["cells"], **new["cells"]}, key=lambda m: order.index(m) if m in order else 99)
+    cells = {name: new["cells"].get(name) or before["cells"][name] for name in names}
+    settings = {
+        dataset: {**before["settings"].get(dataset, {}), **new["settings"].get(dataset, {})}
+        for dataset in {**before["settings"], **new["settings"]}
+    }
+    return {
+        **new,
+        "datasets": {**before["datasets"], **new["datasets"]},
+        "methods": {name: paper.title(name) for name in names},
+        "cells": cells,
+        "claims": table2_claims(cells),
+        "settings": settings,
+        "seeds": {**before["seeds"], **new["seeds"]},
+        "rows": {name: rows[name] for name in rows if name not in new["cells"]},
     }
 
 

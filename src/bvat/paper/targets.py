@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.data import load
-from bvat.data.checksums import write_sealed_json
+from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import SettingsError
 from bvat.paper import figures, table2, timing
 from bvat.paper.request import Request
@@ -17,6 +17,7 @@ from bvat.training.claim import share
 from bvat.training.provenance import versions
 from bvat.training.settings import short_name
 from bvat.training.store import RunSpec, RunStore
+from bvat.tuning.variants import Variant
 
 RESULT_FORMAT = 1
 """Version of the JSON files of tables and figures, from which pages are made."""
@@ -42,7 +43,7 @@ TARGETS = {
 
 
 def reproduce(
-    names: Sequence[str], request: Request, out: Path, jobs: int, console: Any = None
+    names: Sequence[str], request: Request, out: Path, jobs: int, console: Any = None, *, add: bool = False
 ) -> dict[str, dict[str, Any]]:
     """Reproduce tables and figures: do the missing runs, and write one JSON file per target.
 
@@ -52,6 +53,7 @@ def reproduce(
         out: folder for ``NAME.json`` and ``runs/``; finished runs in it are not repeated.
         jobs: number of parallel processes.
         console: where progress is shown.
+        add: keep the rows of Table 2 in the folder that are not made anew.
     """
     unknown = set(names) - set(TARGETS)
     if unknown:
@@ -64,8 +66,24 @@ def reproduce(
         found = {}
         for name in names:
             found[name] = {**TARGETS[name].collect(request, store), **_provenance(request, plans[name])}
-            write_sealed_json(out / f"{name}.json", found[name])
+            path = out / f"{name}.json"
+            if add and name == "table2" and path.exists():
+                found[name] = table2.merged(found[name], read_result(path))
+            write_sealed_json(path, found[name])
     return found
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read the JSON file of a table or figure."""
+    try:
+        content: dict[str, Any] = read_sealed_json(path)
+        if content["format"] == RESULT_FORMAT:
+            return content
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise SettingsError(
+        f"{path} is damaged or from another version: run bvat reproduce {path.stem} again, or delete it"
+    )
 
 
 def _provenance(request: Request, plan: list[RunSpec]) -> dict[str, Any]:
@@ -73,7 +91,7 @@ def _provenance(request: Request, plan: list[RunSpec]) -> dict[str, Any]:
     settings: dict[str, dict[str, Any]] = {}
     for run in plan:
         settings.setdefault(short_name(run.dataset), {}).setdefault(
-            run.settings.method, run.settings.as_dict()
+            Variant(run.settings.model, run.settings.method).name, run.settings.as_dict()
         )
     return {
         "format": RESULT_FORMAT,

@@ -50,6 +50,7 @@ class FLAG:
         steps: M, at least 1.
         step_size: a, in the units of the features.
         space, dropout, generator: as for :class:`bvat.perturb.Regulariser`.
+        class_weights: weight of each class in L0, (C); None: all alike.
     """
 
     steps: int = 3
@@ -57,6 +58,7 @@ class FLAG:
     space: SpaceName = "auto"
     dropout: DropoutPolicy = "fresh"
     generator: torch.Generator | int | None = None
+    class_weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.generator, int):
@@ -73,8 +75,11 @@ class FLAG:
         logits: Tensor,
         masks: Any = None,
         projected: Tensor | None = None,
+        target: Tensor | None = None,
     ) -> Outcome:
         """Return the loss to add to the supervised one; see :class:`bvat.perturb.Regulariser`.
+
+        There is no use for ``target``: the labels are what FLAG compares with.
 
         Shapes: logits (N, C) of the clean pass, with their gradient; projected (N, H) of the clean pass.
         """
@@ -93,7 +98,8 @@ class FLAG:
                 step_masks, base = passes.last()
                 point = base + space.trained_effect(r)
                 perturbed = model.propagate(inputs, point, step_masks)
-                loss = F.cross_entropy(perturbed.index_select(0, train), labels) / self.steps
+                loss = F.cross_entropy(perturbed.index_select(0, train), labels, self.class_weights)
+                loss = loss / self.steps
             keep = step + 1 < self.steps and self.dropout != "fresh"  # these passes share their projection
             slope, *gradients = torch.autograd.grad(
                 loss, [point, *parameters], retain_graph=keep, allow_unused=True
@@ -104,7 +110,7 @@ class FLAG:
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
         adversarial: Tensor = _KnownGradients.apply(value, tuple(totals), *parameters)  # type: ignore[no-untyped-call]
-        clean = F.cross_entropy(logits.index_select(0, train), labels)
+        clean = F.cross_entropy(logits.index_select(0, train), labels, self.class_weights)
         norms = space.row_squares(r).sqrt()
         return Outcome(adversarial - clean, train.numel(), norms.mean(), norms.max(), space.name)
 

@@ -139,6 +139,19 @@ _ROWS = [
             "steps": {"choices": [1, 2, 3, 5]},
         },
     ),
+    Method(
+        "grand",
+        "GCN + GRAND",
+        "all nodes, R = 0: several dropout passes must agree with their sharpened mean (Feng et al., 2020)",
+        colour=7,
+        effort=4.0,
+        space={
+            "agreement": {"low": 0.5, "high": 2.0, "step": 0.1},
+            "temperature": {"low": 0.2, "high": 0.8, "step": 0.1},
+            "samples": {"choices": [2, 4, 6]},
+            "lr": {"choices": [0.01, 0.02]},
+        },
+    ),
 ]
 
 METHODS: dict[str, Method] = {method.name: method for method in _ROWS}

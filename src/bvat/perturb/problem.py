@@ -46,7 +46,7 @@ class Problem:
     next_pass: Callable[[], tuple[Any, Tensor]]
     """Returns the masks and the projected features (N, H) of the next pass."""
     same_masks: bool
-    """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
+    """Whether clean and perturbed predictions agree at r = 0: same masks, and no other target."""
     same_passes: bool
     """Whether all perturbed passes have the same masks."""
     weights: Tensor | None = None

@@ -103,6 +103,7 @@ class Regulariser:
         logits: Tensor,
         masks: Any = None,
         projected: Tensor | None = None,
+        target: Tensor | None = None,
     ) -> Outcome:
         """Find the perturbation and return the loss.
 
@@ -112,11 +113,15 @@ class Regulariser:
             logits: the clean prediction of all nodes, (N, C); no gradient flows through it.
             masks: the dropout masks of the clean pass, needed for ``dropout="shared"`` only.
             projected: ``model.project`` of the clean pass, (N, H), needed for ``dropout="reuse"`` only.
+            target: probabilities (N, C) that perturbed predictions are compared with instead of the clean
+                prediction, such as :func:`bvat.perturb.samples.sharpened_mean`.
         """
         model, graph = adapt(model, graph)
         generator = cast("torch.Generator | None", self.generator)
         selection = self.nodes.choose(graph, model.depth, generator)
         clean, weights, share = logits.detach(), None, 1.0
+        if target is not None:  # its logarithm gives these probabilities back
+            clean = target.clamp_min(torch.finfo(target.dtype).tiny).log()
         if self.confidence:
             sure = softmax(clean).amax(1) >= self.confidence
             if selection.chosen is None:
@@ -138,7 +143,7 @@ class Regulariser:
             rows=rows,
             owner=owner,
             next_pass=passes.search,
-            same_masks=passes.same_masks,
+            same_masks=passes.same_masks and target is None,
             same_passes=passes.same_passes,
             weights=weights,
         )

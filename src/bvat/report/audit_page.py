@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,8 +13,8 @@ from bvat._version import __version__
 from bvat.audit.audit import REACH, Audit, perturbed_rows
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
+from bvat.report.audit_curves import distribution_charts
 from bvat.report.audit_neighbourhood import neighbourhood, neighbourhood_legend, predicted_classes
-from bvat.report.charts import Line, line_chart
 from bvat.report.html import Markup, claim_list, join, page, provenance, section, table, tag, tiles
 
 SHOWN = 12
@@ -133,38 +131,12 @@ def _comparison(graph: Graph, runs: Sequence[AuditedRun]) -> list[Markup]:
 
 def _distributions(runs: Sequence[AuditedRun]) -> Markup:
     """Return the cumulative distribution of both measures over the nodes."""
-    epsilon = f"{runs[0].audit.epsilon:g}"
-    flips = [_cumulative(run.name, run.audit.smallest, k) for k, run in enumerate(runs)]
-    spread = [_cumulative(run.name, run.audit.lds, k) for k, run in enumerate(runs)]
+    flips, spread = distribution_charts([(run.name, run.audit) for run in runs])
     charts = [
-        line_chart(_cut(flips), "norm of the change, in units of the features", "% of nodes", floor=0,
-                   title="Nodes whose class changes within this norm")
-        .figure("Lower is better: fewer nodes change class."),
-        line_chart(_cut(spread), "LDS (KL divergence)", "% of nodes", floor=0,
-                   title=f"Nodes with at most this LDS, ε = {epsilon}")
-        .figure("Higher is better: more predictions barely move."),
-    ]  # fmt: skip
+        flips.figure("Lower is better: fewer nodes change class."),
+        spread.figure("Higher is better: more predictions barely move."),
+    ]
     return tag("div", *charts, cls="charts")
-
-
-def _cumulative(label: str, values: Tensor, number: int) -> Line:
-    """Return the percentage of nodes up to each value, at 101 quantiles."""
-    ordered = np.sort(values.double().numpy())
-    places = np.unique(np.linspace(0, ordered.size - 1, 101).round().astype(int))
-    share = 100 * (places + 1) / ordered.size
-    keep = np.isfinite(ordered[places])
-    x, y = ordered[places][keep], share[keep]
-    return Line(label, [0.0, *x.tolist()], [0.0, *y.tolist()], colour=number, dashed=number > 0)
-
-
-def _cut(lines: Sequence[Line]) -> list[Line]:
-    """Leave out the last few nodes, whose values would compress the rest."""
-    ends = [x for line in lines for x, y in zip(line.x, line.y, strict=True) if y <= 98] or [0.0]
-    cut = []
-    for line in lines:
-        kept = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x <= max(ends)]
-        cut.append(replace(line, x=[x for x, _ in kept], y=[y for _, y in kept]))
-    return cut
 
 
 def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[float | None]:

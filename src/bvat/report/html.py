@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -10,6 +11,8 @@ from typing import Any
 
 from bvat._version import __version__
 from bvat.report.palette import page_variables
+
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 class Markup(str):
@@ -20,7 +23,12 @@ class Markup(str):
 
 def text(value: Any) -> Markup:
     """Return a value as HTML."""
-    return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
+    return value if isinstance(value, Markup) else Markup(_escape(value))
+
+
+def _escape(value: Any) -> str:
+    """Return a value with the characters of tags escaped, and without those that XML forbids."""
+    return html.escape(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", str(value)))
 
 
 def tag(name: str, *content: Any, **attributes: Any) -> Markup:
@@ -31,7 +39,7 @@ def tag(name: str, *content: Any, **attributes: Any) -> Markup:
         '<p class="note">1 &lt; 2</p>'
     """
     given = {("class" if k == "cls" else k.replace("_", "-")): v for k, v in attributes.items()}
-    opened = "".join(f' {k}="{html.escape(str(v))}"' for k, v in given.items() if v is not None)
+    opened = "".join(f' {k}="{_escape(v)}"' for k, v in given.items() if v is not None)
     return Markup(f"<{name}{opened}>{join(content)}</{name}>")
 
 

@@ -12,7 +12,10 @@ def table2_markdown(result: dict[str, Any], selection: str = "last") -> str:
     for method, title in result["methods"].items():
         cells = []
         for dataset in datasets:
-            cell = result["cells"][method][dataset]
+            cell = result["cells"][method].get(dataset)
+            if cell is None:
+                cells.append("–")
+                continue
             ours, published = cell[selection], cell["paper"]
             shown = f"{ours['mean']:.1f} ± {ours['std']:.1f}"
             cells.append(shown if published is None else f"{shown} ({published['mean']:.1f})")

@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bvat.data.checksums import read_sealed_json
-from bvat.errors import SettingsError
-from bvat.paper.targets import RESULT_FORMAT
+from bvat.paper.targets import read_result
 from bvat.report.html import (
     Markup,
     claim_list,
@@ -35,16 +33,7 @@ def read_paper_results(folder: Path) -> dict[str, dict[str, Any]]:
         path = folder / f"{name}.json"
         if not path.exists():
             continue
-        try:
-            content = read_sealed_json(path)
-            readable = content["format"] == RESULT_FORMAT
-        except (OSError, ValueError, KeyError):
-            readable = False
-        if not readable:
-            raise SettingsError(
-                f"{path} is damaged or from another version: run bvat reproduce {name} again, or delete it"
-            )
-        found[name] = content
+        found[name] = read_result(path)
     return found
 
 
@@ -116,8 +105,9 @@ def _table2(result: dict[str, Any]) -> Markup:
             "p",
             "Each cell shows the mean ± standard deviation over the seeds, the 95 % confidence interval of "
             "the mean, the paper’s value and the difference. ▲ above, ● within, ▼ below one standard "
-            "deviation of the paper’s mean (ours where the paper gives none). GCN + consistency is not in "
-            "the paper: entropy and two dropout passes that must agree, without any perturbation.",
+            "deviation of the paper’s mean (ours where the paper gives none). Rows without its values "
+            "are not in the paper; in GCN + consistency two dropout passes must agree, without any "
+            "perturbation. NELL’s validation labels are not the paper’s.",
             cls="soft",
         )
     ]
@@ -125,7 +115,7 @@ def _table2(result: dict[str, Any]) -> Markup:
     titles = [about["title"] for about in datasets.values()]
     for selection, words in SELECTION_TITLES.items():
         rows = [
-            [title, *[_cell(result["cells"][method][dataset], selection) for dataset in datasets]]
+            [title, *[_cell(result["cells"][method].get(dataset), selection) for dataset in datasets]]
             for method, title in result["methods"].items()
         ]
         parts += [tag("h3", words), table(["", *titles], rows, cls="results")]
@@ -144,7 +134,9 @@ def _table2(result: dict[str, Any]) -> Markup:
     return section(result["title"], *parts, name="table2")
 
 
-def _cell(cell: dict[str, Any], selection: str) -> Markup:
+def _cell(cell: dict[str, Any] | None, selection: str) -> Markup:
+    if cell is None:
+        return tag("td", "–", cls="n")
     ours = cell[selection]
     published = cell["paper"]
     parts: list[Any] = [tag("b", f"{ours['mean']:.1f} ± {ours['std']:.1f}")]
@@ -204,6 +196,10 @@ def _how(results: dict[str, dict[str, Any]]) -> Markup:
         if key not in seen:
             seen.add(key)
             parts.append(provenance(result["command"], result["versions"]))
+        for row in result.get("rows", {}).values():
+            if (key := json.dumps([row["command"], row["versions"]])) not in seen:
+                seen.add(key)
+                parts.append(provenance(row["command"], row["versions"]))
     for name, result in results.items():
         for dataset, settings in result["settings"].items():
             if name == "table2" or "table2" not in results:

@@ -12,14 +12,15 @@ import torch
 from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
-from bvat.report.charts import Line, line_chart
 from bvat.report.html import Markup, page, provenance, section, settings_table, table, tag, tiles
 from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
+from bvat.report.run_curves import training_charts
 from bvat.training.build import build_model
 from bvat.training.loop import predict
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
+from bvat.training.stopping import stopping_text
 
 PAGE = "report.html"
 
@@ -54,8 +55,9 @@ def write_run_page(
         _numbers(summary),
         _events(summary["events"]),
         _choice(summary.get("auto")),
-        _curves(curves, settings),
+        _curves(curves, settings, summary),
         _predictions(graph, logits, seeds),
+        _f1(summary),
         section(
             "How to reproduce these numbers",
             provenance(command, {"bvat": summary["version"], "torch": torch.__version__}),
@@ -87,7 +89,11 @@ def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
 
 def _numbers(summary: dict[str, Any]) -> Markup:
     shown: dict[str, Any] = {}
-    for key, words in (("test_accuracy", "test accuracy"), ("val_accuracy", "validation accuracy")):
+    for key, words in (
+        ("test_accuracy", "test accuracy"),
+        ("val_accuracy", "validation accuracy"),
+        ("test_macro_f1", "test macro F1"),
+    ):
         if summary[key]["mean"] is not None:
             spread = f" ± {summary[key]['std']:.1f}" if summary["seeds"] > 1 else ""
             shown[words] = f"{summary[key]['mean']:.1f}{spread} %"
@@ -118,35 +124,35 @@ def _choice(auto: Mapping[str, Any] | None) -> Markup:
     return section("How the method was chosen", tag("p", auto["text"]), table(header, rows), about)
 
 
-def _curves(curves: list[dict[str, list[float]]], settings: Settings) -> Markup:
-    loss = {"loss": "loss", "supervised": "cross-entropy on labelled nodes", "entropy": "entropy"}
-    accuracy = {"train_accuracy": "train", "val_accuracy": "validation", "test_accuracy": "test"}
-    charts = [("Loss", "loss", loss, 0.0), ("Accuracy", "accuracy (%)", accuracy, None)]
-    if any(value for curve in curves for value in curve["r_vadv"]):
-        charts.append(("R_vadv", "R_vadv", {"r_vadv": "R_vadv"}, 0.0))
-    if any(value for curve in curves for value in curve["row_norm"]):
-        charts.append(("Perturbation", "mean norm of a row", {"row_norm": "perturbation"}, 0.0))
-    figures = []
-    for title, label, columns, floor in charts:
-        lines = []
-        for number, (column, words) in enumerate(columns.items()):
-            if any(math.isfinite(value) and value != 0 for curve in curves for value in curve[column]):
-                lines.append(_mean_line(curves, column, words, number))
-        figures.append(line_chart(lines, "epoch", label, title=title, floor=floor).figure())
+def _f1(summary: dict[str, Any]) -> Markup:
+    """Return F1 class by class."""
+    rows = [
+        [entry["class"], entry["nodes"], *(_number(entry[key]) for key in ("mean", "std"))]
+        for entry in summary["f1_classes"]
+    ]
+    text = f"Mean and standard deviation over {summary['seeds']} seeds, on the {summary['f1_nodes']} nodes."
+    header = ["class", "nodes", "F1 (%)", "standard deviation"]
+    return section("F1 per class", tag("p", text, cls="soft"), table(header, rows))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _curves(curves: list[dict[str, list[float]]], settings: Settings, summary: dict[str, Any]) -> Markup:
+    figures = [drawing.figure() for drawing in training_charts(curves)]
     note = f"Mean and standard deviation over {len(curves)} seeds." if len(curves) > 1 else ""
     kept = "last epoch" if settings.select == "last" else "best epoch on the validation nodes"
     return section(
         "Training",
-        tag("p", f"{note} The weights are those of the {kept}.", cls="soft"),
+        tag("p", f"{note} The weights are those of the {kept}. {_stopping(summary)}", cls="soft"),
         tag("div", *figures, cls="charts"),
     )
 
 
-def _mean_line(curves: list[dict[str, list[float]]], column: str, words: str, number: int) -> Line:
-    length = min(len(curve[column]) for curve in curves)
-    stacked = torch.tensor([curve[column][:length] for curve in curves], dtype=torch.float64)
-    spread = stacked.std(0).tolist() if len(curves) > 1 else None
-    return Line(words, list(range(1, length + 1)), stacked.mean(0).tolist(), spread, number)
+def _stopping(summary: dict[str, Any]) -> str:
+    text = stopping_text(summary["stopped"], summary["seeds"])
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _predictions(graph: Graph, logits: torch.Tensor, seeds: Sequence[int]) -> Markup:

@@ -50,7 +50,7 @@ class Checkpoint(Callback):
     def identity(self, state: TrainState) -> dict[str, str]:
         """Return what must agree for a checkpoint to be resumed from."""
         return {
-            "settings": json.dumps(state.settings.as_dict(), sort_keys=True),
+            "settings": json.dumps(state.settings.identity(), sort_keys=True),
             "seed": str(state.seed),
             "graph": graph_fingerprint(state.graph),
         }
@@ -59,6 +59,7 @@ class Checkpoint(Callback):
         """Write everything that training needs to continue."""
         tensors: dict[str, Tensor] = {"generator": state.generator.get_state()}
         parts = {"model": state.model, "optimizer": state.optimizer, "regulariser": state.regulariser}
+        parts["average"] = state.average
         for prefix, part in parts.items():
             if part is not None:
                 tensors |= {f"{prefix}.{name}": tensor for name, tensor in part.state_dict().items()}
@@ -108,6 +109,8 @@ class Checkpoint(Callback):
         state.generator.set_state(tensors["generator"])
         state.model.load_state_dict(part("model."))
         state.optimizer.load_state_dict(part("optimizer."))
+        if state.average is not None:
+            state.average.load_state_dict(part("average."))
         if state.regulariser is not None:
             state.regulariser.load_state_dict(part("regulariser."))
         for callback in self.callbacks:

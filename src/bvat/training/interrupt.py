@@ -4,8 +4,10 @@ always consistent."""
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +16,26 @@ if TYPE_CHECKING:
 
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 """What a job scheduler, a shutdown or a closed terminal sends."""
+_SAME_REQUEST = 2.0
+"""Seconds."""
 
 
 @contextlib.contextmanager
 def stop_like_ctrl_c() -> Iterator[list[int]]:
     """Let :data:`STOP_SIGNALS` raise KeyboardInterrupt inside the block; yield those that were received.
 
-    Signals that the process ignores (``nohup``) or handles already are left alone.
+    Signals that the process ignores (``nohup``) or handles already are left alone. A closed terminal may send
+    SIGHUP twice: what follows at once is the same request.
     """
     received: list[int] = []
+    last = -math.inf
 
     def handle(number: int, frame: Any) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
+        nonlocal last
+        again, last = time.monotonic() - last < _SAME_REQUEST, time.monotonic()
+        if not again:
+            received.append(number)
+            raise KeyboardInterrupt
 
     changed = []
     if threading.current_thread() is threading.main_thread():

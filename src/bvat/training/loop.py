@@ -19,13 +19,18 @@ from torch.autograd.graph import _engine_run_backward
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.perturb.divergence import entropy
+from bvat.notebook import Plottable, html_table, percent
+from bvat.perturb.divergence import DIVERGENCES, entropy
+from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
-from bvat.training.phases import CollapseGuard, TwoPhases
+from bvat.training.optimizer import learning_rate
+from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
+from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
 from bvat.training.state import TrainState, start_training
+from bvat.training.stopping import why_stopped
 
 METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
            "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
@@ -35,7 +40,7 @@ The last two are NaN where no setting needs them."""
 
 
 @dataclass
-class TrainedModel:
+class TrainedModel(Plottable):
     """The result of training one seed: the selected weights and the metrics of every epoch.
 
     ``last`` and ``best`` hold epoch, val and test accuracy (percent; None without such nodes) of the last
@@ -55,6 +60,25 @@ class TrainedModel:
     """What happened during training that the user should know, one sentence each."""
     phases: dict[str, int] = field(default_factory=dict)
     """Epochs of the selected weights without (``first``) and with the regulariser (``second``)."""
+    f1: dict[str, Any] = field(default_factory=dict)
+    """Macro F1 and F1 of each class in percent, on the validation (``val``) and the test nodes (``test``)."""
+    stopped: str = ""
+    """At which epoch training stopped early and why; empty if it ran to its end."""
+
+    def _repr_html_(self) -> str:
+        f1 = self.f1.get("test", {}).get("macro")
+        return html_table(
+            f"Trained model, seed {self.seed}",
+            {
+                "validation accuracy": percent(self.selected["val"]),
+                "test accuracy": percent(self.selected["test"]),
+                "test macro F1": percent(f1),
+                "epochs": f"{len(self.metrics)}, weights of epoch {self.selected['epoch']}",
+                "early stopping": self.stopped or "no",
+                "time per epoch": f"{self.epoch_ms:.2f} ms",
+                "perturbation space": self.space,
+            },
+        )
 
 
 def train(
@@ -97,8 +121,9 @@ def train(
             kept = PretrainedState(pretrained, tuple(hooks), state)
             phases.when_pretrained = kept.save
             kept.load_if_there(state)
-    elif settings.patience and not blind:
-        hooks.append(EarlyStopping(best, settings.patience))
+    else:
+        hooks += [EarlyStopping(best, settings.patience)] if settings.patience and not blind else []
+        hooks += [Ramp()] if settings.ramp else []
     hooks += callbacks
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, hooks, checkpoint_every)
@@ -128,7 +153,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
             f"the loss is not a finite number in epoch {state.epoch}: lower lr, beta or the perturbation"
         )
     graph = state.graph
-    logits = predict(state.model, graph)
+    logits = predict(state.evaluated, graph)
     predicted = logits.argmax(1)
     row = {
         "epoch": state.epoch,
@@ -150,36 +175,62 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
 
 def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
     """Make one step of Adam on Eq. 6; return the loss and its parts."""
-    model, graph = state.model, state.graph
+    model, graph, settings = state.model, state.graph, state.settings
     model.train()
-    masks = model.draw_masks(graph, state.generator)
-    projected = model.project(graph, masks)
-    logits = model.propagate(graph, projected, masks)
-    supervised = F.cross_entropy(logits.index_select(0, graph.train), graph.labels[graph.train])
-    terms, weights = [supervised], [1.0]
+    count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
+    passes = draw_passes(model, graph, state.generator, count, reuse=reuse)
+    masks, projected, logits = passes[0]
+    labels = graph.labels[graph.train]
+    terms = [
+        F.cross_entropy(part.logits.index_select(0, graph.train), labels, weight=state.class_weights)
+        for part in passes
+    ]
+    weights = [1 / len(passes)] * len(passes)
+    supervised = sum(float(term.detach()) for term in terms) / len(passes)
     measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
+    target = None
+    if len(passes) > 1:
+        every = [part.logits for part in passes]
+        target = sharpened_mean(every, settings.temperature)
+        apart = disagreement(every, target, DIVERGENCES[settings.divergence]())
+        terms += apart
+        weights += [state.agreement / len(passes)] * len(passes)
+        measured["r_vadv"] = sum(float(part.detach()) for part in apart) / len(passes)
+        measured["nodes"] = graph.num_nodes
     if state.alpha:
         uncertainty = entropy(logits)
         terms.append(uncertainty)
         weights.append(state.alpha)
         measured["entropy"] = uncertainty.detach()
     if state.regulariser is not None and state.beta:
-        outcome = state.regulariser(model, graph, logits, masks, projected)
+        outcome = state.regulariser(model, graph, logits, masks, projected, target)
         terms.append(outcome.loss)
         weights.append(state.beta)
         state.space = outcome.space
         measured.update(r_vadv=outcome.loss.detach(), row_norm=outcome.row_norm, nodes=outcome.nodes)
     state.optimizer.zero_grad()
     # the weights enter as gradients of the terms, which saves the operations that would add the terms up
-    given = tuple(terms), tuple(supervised.new_tensor(weight) for weight in weights)
+    given = tuple(terms), tuple(logits.new_tensor(weight) for weight in weights)
     # torch.autograd.backward does the same, but first imports sympy, which takes as long as all of numba
     _engine_run_backward(*given, False, False, (), allow_unreachable=True, accumulate_grad=True)
     for callback in callbacks:
         callback.on_backward(state)
+    state.optimizer.lr = learning_rate(settings, state.epoch)
     state.optimizer.step()
+    if state.average is not None:
+        update_average(state.average, model, settings.average)
     loss = sum(weight * float(term.detach()) for term, weight in zip(terms, weights, strict=True))
-    measured = {"loss": loss, "supervised": supervised.detach(), **measured}
+    measured = {"loss": loss, "supervised": supervised, **measured}
     return {name: float(value) for name, value in measured.items()}
+
+
+@torch.no_grad()
+def update_average(average: Any, model: Any, kept: float) -> None:
+    """Move averaged weights towards those of the model: ``kept * average + (1 - kept) * weights``."""
+    for mean, value in zip(average.parameters(), model.parameters(), strict=True):
+        mean.lerp_(value, 1 - kept)
+    for mean, value in zip(average.buffers(), model.buffers(), strict=True):
+        mean.copy_(value)
 
 
 def predict(model: Any, graph: Graph) -> Tensor:
@@ -210,9 +261,9 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
     selected = best_or_last if select_best else last
     times = sorted(row["ms"] for row in state.metrics)
     if select_best:
-        state.model.load_state_dict(best.weights)
-    weights = _unscaled(state, dict(state.model.state_dict()))
-    made = [*weights.values(), predict(state.model, state.graph)]
+        state.evaluated.load_state_dict(best.weights)
+    weights = _unscaled(state, dict(state.evaluated.state_dict()))
+    made = [*weights.values(), predict(state.evaluated, state.graph)]
     if not all(bool(tensor.isfinite().all()) for tensor in made):
         raise TrainingError(
             f"the weights of epoch {selected['epoch']} are not finite numbers, or so large that their "
@@ -229,6 +280,8 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         epoch_ms=times[len(times) // 2],
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
+        f1=split_scores(predict(state.evaluated, state.graph).argmax(1), state.graph),
+        stopped=why_stopped(state, best, phases),
     )
 
 

@@ -1,7 +1,8 @@
-"""Adam with one L2 penalty per group of parameters."""
+"""Adam with one L2 penalty and one learning rate per group of parameters."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +18,19 @@ class Adam:
 
     Args:
         groups: pairs of parameters and the weight w of their penalty ``w/2 |W|²``.
-        lr: learning rate.
+        lr: learning rate; it may be changed between steps.
+        factors: of the learning rate, one per group.
     """
 
-    def __init__(self, groups: Sequence[tuple[Sequence[nn.Parameter], float]], lr: float) -> None:
+    def __init__(
+        self,
+        groups: Sequence[tuple[Sequence[nn.Parameter], float]],
+        lr: float,
+        factors: Sequence[float] = (),
+    ) -> None:
         self.lr = lr
         self.groups = [(list(parameters), weight) for parameters, weight in groups if parameters]
+        self.factors = list(factors) or [1.0] * len(self.groups)
         self.state = [
             {
                 "first": [torch.zeros_like(p.detach()) for p in parameters],
@@ -41,13 +49,13 @@ class Adam:
     @torch.no_grad()
     def step(self) -> None:
         """Update the parameters from their gradients; parameters without one stay as they are."""
-        for (parameters, weight), state in zip(self.groups, self.state, strict=True):
+        for (parameters, weight), state, factor in zip(self.groups, self.state, self.factors, strict=True):
             used = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
             gradients = [g for i in used if (g := parameters[i].grad) is not None]
             first, second, counts = ([state[name][i] for i in used] for name in ("first", "second", "count"))
             if used:
                 values = [parameters[i] for i in used]
-                adam_step_(values, gradients, first, second, counts, lr=self.lr, weight_decay=weight)
+                adam_step_(values, gradients, first, second, counts, lr=self.lr * factor, weight_decay=weight)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return moments and counts by name."""
@@ -66,7 +74,17 @@ class Adam:
 
 
 def make_optimizer(model: Any, settings: Settings) -> Adam:
-    """Return Adam with L2 on the first layer only, as in the reference code of GCN."""
+    """Return Adam with L2 on the first layer only, as in the reference code of GCN, or on all parameters."""
     first = model.projection()
+    groups = [([first], settings.weight_decay)]
     rest = [p for p in model.parameters() if p is not first]
-    return Adam([([first], settings.weight_decay), (rest, 0.0)], lr=settings.lr)
+    if rest:
+        groups.append((rest, settings.weight_decay if settings.decay == "all" else 0.0))
+    return Adam(groups, settings.lr, [settings.first_lr, 1.0][: len(groups)])
+
+
+def learning_rate(settings: Settings, epoch: int) -> float:
+    """Return the learning rate of an epoch, which counts from 0."""
+    if settings.schedule == "constant":
+        return settings.lr
+    return settings.lr * 0.5 * (1 + math.cos(math.pi * epoch / settings.epochs))

@@ -18,8 +18,9 @@ from torch import Tensor
 from bvat.training.callbacks import BestEpoch, Callback
 from bvat.training.state import TrainState
 
-FIRST_PHASE = ("model", "hidden", "layers", "dropout", "heads", "power_steps", "teleport", "lr",
-               "weight_decay", "scale", "select", "patience", "pretrain")  # fmt: skip
+FIRST_PHASE = ("model", "hidden", "layers", "dropout", "heads", "power_steps", "teleport", "spread",
+               "node_dropout", "input_dropout", "batch_norm", "lr", "schedule", "first_lr", "weight_decay",
+               "decay", "average", "class_weights", "scale", "select", "patience", "pretrain")  # fmt: skip
 """The settings that the first phase depends on: methods that agree in them share it."""
 
 COLLAPSED = 0.95
@@ -56,7 +57,7 @@ class TwoPhases(Callback):
         elif self.pretrained:
             self._begin(state)
         else:
-            state.alpha = state.beta = 0.0
+            state.set_strength(0.0)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Count patience, change phases, and let the regulariser grow."""
@@ -79,7 +80,8 @@ class TwoPhases(Callback):
     def _begin(self, state: TrainState) -> None:
         """Start the second phase from the best epoch; a method without a regulariser has none."""
         settings = state.settings
-        if not settings.alpha and (state.regulariser is None or not settings.beta):
+        state.set_strength(1.0)
+        if not state.alpha and not state.agreement and (state.regulariser is None or not state.beta):
             state.stop = True
             return
         self.origin = self.best.epoch or state.epoch
@@ -102,10 +104,7 @@ class TwoPhases(Callback):
 
     def _set_weights(self, state: TrainState) -> None:
         """Set alpha and beta of the next epoch."""
-        ramp = state.settings.ramp
-        grown = min(1.0, (state.epoch - self.started + 1) / ramp) if ramp else 1.0
-        state.alpha = self.strength * grown * state.settings.alpha
-        state.beta = self.strength * grown * state.settings.beta
+        state.set_strength(self.strength * grown(state.settings.ramp, state.epoch - self.started))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return where training is."""
@@ -118,6 +117,23 @@ class TwoPhases(Callback):
         pretrained, *epochs, self.lowest, self.strength = state["numbers"].tolist()
         self.pretrained = bool(pretrained)
         self.origin, self.began, self.started, self.progress = map(int, epochs)
+
+
+class Ramp(Callback):
+    """Let the regulariser grow to its full weight over the first epochs."""
+
+    def on_start(self, state: TrainState) -> None:
+        """Set the weights of the next epoch."""
+        state.set_strength(grown(state.settings.ramp, state.epoch))
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        """Set the weights of the next epoch."""
+        self.on_start(state)
+
+
+def grown(ramp: int, epochs: int) -> float:
+    """Return the share of its weight that a regulariser has after some epochs of a ramp."""
+    return min(1.0, (epochs + 1) / ramp) if ramp else 1.0
 
 
 class CollapseGuard(Callback):
@@ -172,4 +188,4 @@ class CollapseGuard(Callback):
 
 def first_phase(settings: Any) -> dict[str, Any]:
     """Return the settings that the first phase depends on."""
-    return {name: getattr(settings, name) for name in FIRST_PHASE}
+    return {name: value for name, value in settings.identity().items() if name in FIRST_PHASE}

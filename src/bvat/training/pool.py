@@ -73,7 +73,7 @@ def _run_in_processes(
     context = mp.get_context("spawn")
     workers: list[Any] = []
     try:
-        with _sheltered():
+        with _sheltered(), _unbroken(advice):
             waiting, events = context.Queue(), context.Queue()
             for numbered in enumerate(tasks):
                 waiting.put(numbered)
@@ -144,6 +144,14 @@ def _stop(workers: Sequence[Any]) -> None:
         for worker in workers:
             worker.kill()
         raise
+
+
+@contextlib.contextmanager
+def _unbroken(advice: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise TrainingError(f"a process ended while it was started: {advice}") from None
 
 
 @contextlib.contextmanager

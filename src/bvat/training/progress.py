@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
+from bvat.errors import printable
 from bvat.kernels.compile import when_compiling
 
 Key = TypeVar("Key", bound=Hashable)
@@ -38,7 +39,7 @@ class ProgressDisplay(Generic[Key]):
 
         amount = [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
         self._rich = progress.Progress(
-            progress.TextColumn("{task.description}"),
+            progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(),
             *(amount if unit else [progress.TaskProgressColumn()]),
             progress.TimeRemainingColumn(),
@@ -46,6 +47,7 @@ class ProgressDisplay(Generic[Key]):
             transient=True,
             speed_estimate_period=600,  # tasks differ in speed: average over a long time
         )
+        title = printable(title)
         self._sizes, self._done = dict(sizes), dict.fromkeys(sizes, 0.0)
         self._bars = {
             key: self._rich.add_task(label, total=sizes[key], visible=False)
@@ -79,7 +81,7 @@ class ProgressDisplay(Generic[Key]):
 
     def set_title(self, title: str) -> None:
         """Change the text before the bar."""
-        self._title = title
+        self._title = printable(title)
         self._show_title()
 
     def _note_compiling(self, name: str) -> None:

@@ -38,8 +38,10 @@ from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes, load_graph
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.training.callbacks import metric_cell
 from bvat.training.loop import METRICS, TrainedModel
 from bvat.training.provenance import graph_fingerprint, versions
+from bvat.training.scores import summarize_f1
 from bvat.training.settings import Settings
 from bvat.training.statistics import summarize
 
@@ -186,7 +188,9 @@ class RunFolder:
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
         self.path.stat()  # a run folder that was removed in the meantime is not created again
         write_atomic(folder / WEIGHTS, save(weights, {"version": __version__}))
-        write_csv(folder / CURVES, METRICS, ([_short(row[m]) for m in METRICS] for row in trained.metrics))
+        write_csv(
+            folder / CURVES, METRICS, ([metric_cell(row[m]) for m in METRICS] for row in trained.metrics)
+        )
 
     def finish(self, seed: int, result: dict[str, Any]) -> None:
         """Write the result of a seed, which marks it as finished, and delete its checkpoint."""
@@ -233,6 +237,8 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
         "epoch_ms": trained.epoch_ms,
         "events": trained.events,
         "phases": trained.phases,
+        "f1": trained.f1,
+        "stopped": trained.stopped,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
     }
@@ -251,7 +257,11 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         "validation": graph.validation,
         "val_accuracy": summarize([result["selected"]["val"] for result in results]),
         "test_accuracy": summarize([result["selected"]["test"] for result in results]),
+        **summarize_f1(graph, results),
         "epoch_ms": times[len(times) // 2],
+        "stopped": [
+            f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
+        ],
         "events": [
             f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
         ],
@@ -299,9 +309,3 @@ def _difference(what: str, before: Any, now: Any) -> str:
             if before.get(name) != value:
                 return f"setting: {name} was {before.get(name)!r}, now {value!r}"
     return f"{what}: it was {before!r}, now {now!r}"
-
-
-def _short(value: float) -> float:
-    """Return whole numbers without decimals, whether a metric was kept as int or float."""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e9
-    return int(value) if whole else value

@@ -9,6 +9,7 @@ import math
 import numbers
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import resources
@@ -19,11 +20,17 @@ from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
 
+LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
+"""Larger numbers are beyond float32."""
+
 
 def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,
              at_most: float | None = None, above: float | None = None,
-             below: float | None = None) -> Any:  # fmt: skip
-    """Declare a field with its line of help and its allowed range."""
+             below: float | None = None, later: bool = False) -> Any:  # fmt: skip
+    """Declare a field with its line of help and its allowed range.
+
+    ``later`` marks a field that earlier versions lacked: its default is what they did.
+    """
     return field(
         default=default,
         metadata={
@@ -33,6 +40,7 @@ def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least
             "at_most": at_most,
             "above": above,
             "below": below,
+            "later": later,
         },
     )
 
@@ -43,16 +51,36 @@ class Settings:
 
     method: str = _setting("obvat", "training method", choices=tuple(METHODS))
     model: str = _setting("gcn", "model", choices=tuple(MODELS))
-    hidden: int = _setting(16, "width of the hidden layers", at_least=1)
-    layers: int = _setting(2, "number of layers K", at_least=1)
+    hidden: int = _setting(16, "width of the hidden layers", at_least=1, at_most=2**16)
+    layers: int = _setting(2, "number of layers K", at_least=1, at_most=1000)
     dropout: float = _setting(0.5, "dropout rate", at_least=0, below=1)
-    heads: int = _setting(8, "attention heads of the hidden layers (gat)", at_least=1)
-    power_steps: int = _setting(10, "steps of the propagation (appnp)", at_least=0)
-    teleport: float = _setting(0.1, "share of its own prediction that a node keeps per step (appnp)",
-                               at_least=0, at_most=1)  # fmt: skip
+    heads: int = _setting(8, "attention heads of the hidden layers (gat)", at_least=1, at_most=1000)
+    power_steps: int = _setting(10, "steps of the propagation (appnp, random-propagation)", at_least=0,
+                                at_most=10_000)  # fmt: skip
+    teleport: float = _setting(0.1, "share of its own prediction or features that a node keeps per step "
+                               "(appnp, random-propagation)", at_least=0, at_most=1)  # fmt: skip
+    spread: str = _setting("pagerank", "weights of the steps: falling by 1 - teleport, or all equal "
+                           "(random-propagation)", choices=("pagerank", "mean"), later=True)  # fmt: skip
+    node_dropout: float = _setting(0.5, "share of the nodes whose features a pass drops (random-propagation)",
+                                   at_least=0, below=1, later=True)  # fmt: skip
+    input_dropout: float = _setting(0.5, "share of the feature columns that a pass drops "
+                                    "(random-propagation)", at_least=0, below=1, later=True)  # fmt: skip
+    batch_norm: bool = _setting(
+        False, "normalise hidden layers over the nodes (random-propagation)", later=True
+    )
     epochs: int = _setting(200, "number of epochs", at_least=1)
     lr: float = _setting(0.01, "Adam's learning rate", above=0)
-    weight_decay: float = _setting(5e-4, "L2 penalty on the first layer", at_least=0)
+    schedule: str = _setting("constant", "learning rate: constant, or falling to 0 along a cosine",
+                             choices=("constant", "cosine"), later=True)  # fmt: skip
+    first_lr: float = _setting(1.0, "factor of the learning rate of the first layer", above=0, later=True)
+    weight_decay: float = _setting(5e-4, "L2 penalty", at_least=0)
+    decay: str = _setting("first", "what the L2 penalty is on: the first layer or all parameters",
+                          choices=("first", "all"), later=True)  # fmt: skip
+    average: float = _setting(0.0, "use a moving average of the weights that keeps this share of itself per "
+                              "epoch; 0: none", at_least=0, below=1, later=True)  # fmt: skip
+    class_weights: str = _setting("none", "how much a labelled node counts in the supervised loss: the same "
+                                  "for all, or balanced, so that every class counts the same",
+                                  choices=("none", "balanced"), later=True)  # fmt: skip
     scale: str = _setting("none", "features as they are, or times one factor that makes the root mean square "
                           "length of their rows 1; epsilon is then a share of that length",
                           choices=("none", "unit"))  # fmt: skip
@@ -70,6 +98,12 @@ class Settings:
     guard: bool = _setting(False, "weaken the regulariser when predictions collapse")
     alpha: float = _setting(0.7, "weight of the entropy of the predictions", at_least=0)
     beta: float = _setting(1.2, "weight of the regulariser R_vadv", at_least=0)
+    samples: int = _setting(1, "passes per epoch, each with its own dropout, whose predictions must agree; "
+                            "more than 1 for grand", at_least=1, at_most=1000, later=True)  # fmt: skip
+    agreement: float = _setting(1.0, "weight of the distance of these predictions from their sharpened mean",
+                                at_least=0, later=True)  # fmt: skip
+    temperature: float = _setting(0.5, "how sharp that mean is made: 1 leaves it as it is", above=0,
+                                  at_most=1, later=True)  # fmt: skip
     space: str = _setting("auto", "perturbation space", choices=("auto", "dense", "sparse", "factored"))
     masks: str = _setting("fresh", "masks of perturbed passes: drawn for each, once for all, once but the "
                           "features' as in the clean pass, or all as there",
@@ -85,7 +119,7 @@ class Settings:
     xi: float = _setting(1e-6, "length of the probe of a power iteration (vat, sbvat)", above=0)
     search: str = _setting("adam", "how obvat searches: Adam, or few full steps of length epsilon",
                            choices=("adam", "fast"))  # fmt: skip
-    steps: int = _setting(1, "steps T of the search (vat, sbvat, obvat)", at_least=0)
+    steps: int = _setting(1, "steps T of the search (vat, sbvat, obvat)", at_least=0, at_most=10_000)
     count: int = _setting(100, "number of sampled nodes B (sbvat)", at_least=1)
     step_size: float = _setting(0.001, "Adam's step in the search (obvat)", above=0)
     gamma: float = _setting(1.0, "weight of the penalty on the perturbation's length (obvat)", at_least=0)
@@ -102,6 +136,8 @@ class Settings:
             value = _plain(getattr(self, f.name), type(f.default))
             object.__setattr__(self, f.name, value)
             _check(f.name, value, type(f.default), f.metadata)
+        if self.method == "grand" and self.samples < 2:
+            raise SettingsError(f"grand compares several passes: use samples 2 or more, not {self.samples}")
         if self.norm == "field" and self.method != "sbvat":
             raise SettingsError("norm 'field' needs the disjoint receptive fields of sbvat: use norm 'row'")
         if self.pretrain >= self.epochs and self.pretrain:
@@ -114,13 +150,23 @@ class Settings:
         """Return the settings as plain values."""
         return asdict(self)
 
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that identify a result.
+
+        Fields that earlier versions lacked are left out while they have their default, so that runs made
+        before such a field was added are found again.
+        """
+        kept = [f for f in fields(self) if not f.metadata["later"] or getattr(self, f.name) != f.default]
+        return {f.name: getattr(self, f.name) for f in kept}
+
 
 def _plain(value: Any, kind: type) -> Any:
     """Return numpy's numbers as Python's, and whole numbers as floats where a float is expected."""
     if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     if kind is float and isinstance(value, numbers.Real):
-        return float(value)
+        with suppress(OverflowError):  # a whole number with hundreds of digits
+            return float(value)
     if kind is int and isinstance(value, numbers.Integral):
         return int(value)
     return value
@@ -133,12 +179,13 @@ def _check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> None:
     if limits["choices"] and value not in limits["choices"]:
         raise SettingsError(f"{name} must be one of {', '.join(limits['choices'])}, not {value!r}")
     if kind in (int, float):
-        if not math.isfinite(value):
+        if kind is float and not math.isfinite(value):
             raise SettingsError(f"{name} must be a finite number, not {value}")
         if limits["at_least"] is not None and value < limits["at_least"]:
             raise SettingsError(f"{name} must be at least {limits['at_least']}, not {value}")
-        if limits["at_most"] is not None and value > limits["at_most"]:
-            raise SettingsError(f"{name} must be at most {limits['at_most']}, not {value}")
+        most = limits["at_most"] or (LARGEST_INT if kind is int else LARGEST_FLOAT)
+        if value > most:
+            raise SettingsError(f"{name} must be at most {most}, not {value}")
         if limits["above"] is not None and value <= limits["above"]:
             raise SettingsError(f"{name} must be above {limits['above']}, not {value}")
         if limits["below"] is not None and value >= limits["below"]:
@@ -177,7 +224,7 @@ def _paper_layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]
     """Return what applies to a data set of the paper; later tables win.
 
     Shared by all methods, the method, the data set; then for a GCN the pair of data set and method, which was
-    searched with a GCN, and for any other model what suits that model.
+    searched with a GCN, and for any other model what suits that model, here and on this data set.
     """
     presets = _presets()
     of_dataset = presets["dataset"][dataset]
@@ -185,7 +232,8 @@ def _paper_layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]
     if model == "gcn":
         return [*layers, of_dataset.get(method, {})]
     of_model = presets["model"].get(model, {})
-    return [*layers, of_model, of_model.get("regularised", {}) if method != "gcn" else {}]
+    regularised = of_model.get("regularised", {}) if method != "gcn" else {}
+    return [*layers, of_model, regularised, of_dataset.get("model", {}).get(model, {})]
 
 
 def _any_layers(method: str, model: str) -> list[dict[str, Any]]:
@@ -197,6 +245,11 @@ def _any_layers(method: str, model: str) -> list[dict[str, Any]]:
 def has_preset(dataset: str) -> bool:
     """Whether the preset file names this data set."""
     return dataset in _presets()["dataset"]
+
+
+def has_model_preset(dataset: str, model: str) -> bool:
+    """Whether the preset file has settings for a model on this data set."""
+    return model in _presets()["dataset"].get(dataset, {}).get("model", {})
 
 
 def short_name(dataset: str) -> str:

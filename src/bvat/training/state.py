@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.optimizer import Adam, make_optimizer
+from bvat.training.scores import balanced_weights
 from bvat.training.settings import Settings
 
 
@@ -20,8 +24,9 @@ from bvat.training.settings import Settings
 class TrainState:
     """What training works on (graph, settings, seed) and everything that changes while it runs.
 
-    ``alpha`` and ``beta`` are the weights of Eq. 6; they start as in the settings, and a callback may change
-    them between epochs. Setting ``stop`` ends training after the current epoch.
+    ``alpha`` and ``beta`` are the weights of Eq. 6 and ``agreement`` that of several passes (see
+    :mod:`bvat.perturb.samples`), 0 with a single one; they start as in the settings, and a callback may
+    change them between epochs. Setting ``stop`` ends training after the current epoch.
     """
 
     graph: Graph
@@ -33,6 +38,9 @@ class TrainState:
     generator: torch.Generator
     alpha: float
     beta: float
+    agreement: float = 0.0
+    average: Any = None
+    """The model with averaged weights, if there is one; that is what is evaluated and kept."""
     scaling: float = 1.0
     epoch: int = 0
     metrics: list[dict[str, float]] = field(default_factory=list)
@@ -40,8 +48,21 @@ class TrainState:
     stop: bool = False
     events: list[str] = field(default_factory=list)
     """What happened during training that the user should know, one sentence each."""
+    class_weights: Tensor | None = None
+    """Weight of each class in the supervised loss, (C); None: all alike."""
     interrupted: bool = False
     """Whether Ctrl-C was pressed: training ends after the current epoch and raises KeyboardInterrupt."""
+
+    @property
+    def evaluated(self) -> Any:
+        """The model whose predictions count."""
+        return self.model if self.average is None else self.average
+
+    def set_strength(self, share: float) -> None:
+        """Set all weights that regularise to a share of what the settings say."""
+        settings = self.settings
+        self.alpha, self.beta = share * settings.alpha, share * settings.beta
+        self.agreement = share * settings.agreement if settings.samples > 1 else 0.0
 
 
 def feature_factor(graph: Graph, settings: Settings) -> float:
@@ -49,7 +70,29 @@ def feature_factor(graph: Graph, settings: Settings) -> float:
     if settings.scale == "none":
         return 1.0
     length = float(graph.features.row_squares().mean().sqrt())
+    if not 0 < length < math.inf:  # the squares of 1e-30 and 1e30 are beyond float32
+        length = float(graph.features.to(dtype=torch.float64).row_squares().mean().sqrt())
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
+
+
+def _check_memory(graph: Graph, settings: Settings) -> None:
+    """Raise SettingsError if the weights, their gradient and Adam's moments certainly exceed the memory."""
+    width = settings.hidden * (settings.heads if settings.model == "gat" else 1)
+    needed = 16 * width * (graph.num_features + (settings.layers - 2) * width)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+    if settings.layers > 1 and needed > there:
+        raise SettingsError(
+            f"hidden {settings.hidden} with {graph.num_features} features needs {needed / 2**30:.0f} GiB, "
+            "more than this machine has: use a smaller one"
+        )
+
+
+def class_weights(graph: Graph, settings: Settings) -> Tensor | None:
+    """Return the weight of each class in the supervised loss, (C); None if all count alike."""
+    if settings.class_weights == "none":
+        return None
+    weights = balanced_weights(graph.labels[graph.train], graph.num_classes)
+    return weights.to(graph.features.dtype)
 
 
 def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
@@ -57,25 +100,37 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
 
     ``state.graph`` has the features scaled as the settings say; ``state.scaling`` is their factor.
     """
+    if not graph.train.numel():
+        raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     scaling = feature_factor(graph, settings)
     if scaling != 1:
         graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
+    _check_memory(graph, settings)
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
-    model = build_model(settings, graph.num_features, graph.num_classes, weights).to(graph.device)
-    return TrainState(
+    weights_of_classes = class_weights(graph, settings)
+    regulariser = build_regulariser(settings, generator)
+    if hasattr(regulariser, "class_weights"):  # FLAG evaluates the supervised loss itself
+        regulariser.class_weights = weights_of_classes
+    model = build_model(settings, graph.num_features, graph.num_classes, weights)
+    model = model.to(graph.device, graph.features.dtype)
+    state = TrainState(
         graph=graph,
         settings=settings,
         seed=seed,
         model=model,
         optimizer=make_optimizer(model, settings),
-        regulariser=build_regulariser(settings, generator),
+        regulariser=regulariser,
         generator=generator,
         alpha=settings.alpha,
         beta=settings.beta,
+        average=copy.deepcopy(model) if settings.average else None,
         scaling=scaling,
+        class_weights=weights_of_classes,
     )
+    state.set_strength(1.0)
+    return state
 
 
 def restore_model(
@@ -83,5 +138,7 @@ def restore_model(
 ) -> nn.Module:
     """Return a trained model in evaluation mode; RuntimeError if the weights do not fit the settings."""
     model = build_model(settings, num_features, num_classes)
+    if any(tensor.dtype == torch.float64 for tensor in weights.values()):
+        model = model.double()
     model.load_state_dict(weights)
     return model.eval()

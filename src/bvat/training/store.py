@@ -15,7 +15,7 @@ from typing import Any
 
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
-from bvat.training.callbacks import EpochReporter
+from bvat.training.callbacks import LOGGERS, Callback, EpochReporter
 from bvat.training.loop import TrainedModel, train
 from bvat.training.memory import peak_mb
 from bvat.training.pool import ReportProgress, run_tasks
@@ -69,6 +69,7 @@ class SeedTrainer:
         measurement: what to measure on the trained model.
         key: identifies the run in a store.
         pretrained: folder for first phases that several runs share.
+        log: how epochs are logged while training runs, names of ``LOGGERS``.
     """
 
     folder: RunFolder
@@ -80,6 +81,7 @@ class SeedTrainer:
     measurement: Measurement | None = None
     key: str = ""
     pretrained: Path | None = None
+    log: tuple[str, ...] = ()
 
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
         """Train a seed unless it is finished; report epochs and return the result."""
@@ -91,7 +93,7 @@ class SeedTrainer:
                 graph,
                 self.settings,
                 seed,
-                callbacks=[EpochReporter(report)],
+                callbacks=[EpochReporter(report), *self._loggers(seed)],
                 checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
                 resume=self.resume,
                 pretrained=self.pretrained,
@@ -107,6 +109,9 @@ class SeedTrainer:
             self.folder.finish(seed, result)
         report(self.settings.epochs)
         return result
+
+    def _loggers(self, seed: int) -> list[Callback]:
+        return [LOGGERS[name](self.folder.seed_path(seed)) for name in self.log]
 
 
 def train_seeds(
@@ -150,7 +155,7 @@ class RunStore:
                 "format": RUN_FORMAT,
                 "measurement": None if measured is None else [measured.name, measured.parameters()],
                 "graph": self.fingerprints[spec.dataset],
-                "settings": spec.settings.as_dict(),
+                "settings": spec.settings.identity(),
             }
         )
 

@@ -108,7 +108,7 @@ class _CellRunner:
         names = self.plan.trained()
         whole, fingerprint = _graph(cell.graph)
         settings = {name: Variant.parse(name).settings(**self.plan.overrides) for name in names}
-        about = {name: chosen.as_dict() for name, chosen in settings.items()}
+        about = {name: chosen.identity() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
         if (found := read_cell(path)) is None or found["key"] != key:

@@ -82,7 +82,7 @@ class TuningPlan:
 
     def fixed(self) -> dict[str, Any]:
         """Return the settings that are not searched."""
-        return {k: v for k, v in self.base().as_dict().items() if k not in tuned_settings(self.space)}
+        return {k: v for k, v in self.base().identity().items() if k not in tuned_settings(self.space)}
 
     def searched(self) -> dict[str, Any]:
         """Return the settings of the current preset that its branch of the space searches."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bvat.data.npz import array_names
 from bvat.data.readers.benchmark import read_benchmark
 from bvat.data.readers.folder import is_graph_folder, read_folder
-from bvat.data.readers.matrices import array_names
+from bvat.data.readers.matrices import read_arrays
 from bvat.data.readers.options import ReadOptions
+from bvat.data.readers.table import shown
 from bvat.data.store import load_graph
 from bvat.errors import DataError
 from bvat.graph import Graph
@@ -39,8 +41,13 @@ def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any]
     if path.is_dir() and is_graph_folder(path):
         return read_folder(path, chosen, like)
     if path.is_file() and path.suffix.lower() == ".npz":
-        if "adj_indptr" in array_names(path):
-            return read_benchmark(path, chosen)
+        stored = array_names(path)
+        if "adj_indptr" in stored:
+            return read_benchmark(path, chosen, like)
+        if stored and "about" not in stored:
+            read_arrays(path)  # reports what cannot be read
+            some = ", ".join(shown(name) for name in sorted(stored)[:5])
+            raise DataError(f"{path} holds the arrays {some} but no graph: give {ACCEPTED}")
         chosen.refuse(str(path))
         return load_graph(path)
     hint = f" (but the folder {path.parent} can)" if path.is_file() and is_graph_folder(path.parent) else ""

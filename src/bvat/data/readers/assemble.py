@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bvat.data.readers.features import Features, edge_features, fastest_layout
 from bvat.data.readers.options import ReadOptions
 from bvat.data.readers.splits import Split, stratified_split
+from bvat.data.readers.table import shown
 from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
 from bvat.graph.repair import symmetric_adjacency
@@ -43,8 +44,14 @@ def require_classes(classes: Classes, where: str) -> None:
         raise GraphError(f"{where}: no node has a label: label a few nodes of each class")
     if len(classes.names) == 1:
         raise GraphError(
-            f"{where}: all labels are {classes.names[0]!r}, so there is nothing to learn: also label nodes "
-            "of another class"
+            f"{where}: all labels are {shown(classes.names[0])}, so there is nothing to learn: also label "
+            "nodes of another class"
+        )
+    labelled = int((classes.labels != UNKNOWN).sum())
+    if len(classes.names) > max(1000, labelled // 2):
+        raise GraphError(
+            f"{where}: {len(classes.names):,} classes for {labelled:,} labelled nodes, most of them with a "
+            "single node: use labels that nodes share"
         )
 
 
@@ -75,7 +82,10 @@ def assemble(
     """
     adjacency, repairs = symmetric_adjacency(edges)
     made = features or edge_features(adjacency, like)
-    parts = split or stratified_split(classes.labels, classes.names, options)
+    empty: IntArray = np.zeros(0, np.int64)
+    none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
+    unlabelled = bool((classes.labels == UNKNOWN).all())
+    parts = split or (none if unlabelled else stratified_split(classes.labels, classes.names, options))
     matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
     return Graph(
@@ -109,10 +119,12 @@ def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str
 
 def _absent(classes: Classes, split: Split) -> list[str]:
     """Name the classes that cannot be learned because they have no training node."""
+    if not split.train.size:
+        return []
     train = split.train[(split.train >= 0) & (split.train < classes.labels.size)]  # Graph rejects the others
     trained = set(classes.labels[train].tolist())
     missing = [name for k, name in enumerate(classes.names) if k not in trained]
     if not missing:
         return []
-    shown = ", ".join(repr(name) for name in missing[:5]) + (" ..." if len(missing) > 5 else "")
-    return [f"no training node has class {shown}, so it is never predicted"]
+    some = ", ".join(shown(name) for name in missing[:5]) + (" ..." if len(missing) > 5 else "")
+    return [f"no training node has class {some}, so it is never predicted"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ _OPTIONAL = ("node_names", "attr_names", "class_names", "metadata", "attr_text",
 """Arrays that some files store as Python objects, and that the graph does not need."""
 
 
-def read_benchmark(path: Path, options: ReadOptions) -> Graph:
+def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph of a file with ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``.
 
     These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
-    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. The split is drawn.
+    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. The split is drawn. With
+    ``like``, the recipe of the graph that a model was trained on, no node needs a label.
 
     Raises:
         GraphError: an array is missing or invalid, or needs pickle.
@@ -38,7 +40,11 @@ def read_benchmark(path: Path, options: ReadOptions) -> Graph:
     if not (np.isfinite(edges.data) & (edges.data >= 0) & (edges.data < 1e30)).all():
         raise GraphError(f"{path}: adj_data has a weight that is negative, NaN or huge: use positive weights")
     edges.data[edges.data < 1e-30] = 0
+    if like is not None and "labels" not in arrays:
+        arrays["labels"] = np.full(size, UNKNOWN)
     classes = _classes(arrays, size, path)
+    if like is not None and not classes.names:
+        classes = Classes(classes.labels, tuple(like["classes"]))
     require_classes(classes, str(path))
     return assemble(
         name=path.stem,
@@ -48,6 +54,7 @@ def read_benchmark(path: Path, options: ReadOptions) -> Graph:
         split=None,
         options=options,
         node_names=_names(arrays, "node_names", size),
+        like=like,
     )
 
 
@@ -78,7 +85,10 @@ def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
         )
     if labels.dtype.kind == "U":
         return number_classes([str(label).strip() for label in labels])
-    if labels.dtype.kind == "f" and ((np.abs(labels) < 2**31) & (labels == np.trunc(labels))).all():
+    if (
+        labels.dtype.kind == "f"
+        and ((np.abs(labels) < np.float64(2**31)) & (labels == np.trunc(labels))).all()
+    ):
         labels = labels.astype(np.int64)
     if labels.dtype.kind not in "iu" or int(labels.min()) < UNKNOWN or int(labels.max()) >= 2**31:
         raise GraphError(

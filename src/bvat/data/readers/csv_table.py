@@ -21,13 +21,16 @@ from typing import NoReturn, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bvat.data.readers.table import LARGEST, Block, fault, number_problem
+from bvat.data.readers.table import LARGEST, Block, check_rows, check_unpacked, fault, number_problem
 from bvat.errors import GraphError
 
 _BYTES = 2**20
 """Size of a chunk."""
-_CELLS, _ROWS = 2**14, 2**9
-"""Cells per block read by the csv module, and its minimum of rows: small blocks stay in the CPU cache."""
+_CELLS, _ROWS, _MOST_CELLS = 2**14, 2**9, 2**21
+"""Cells per block read by the csv module, its minimum of rows, and its limit for wide tables: small blocks
+stay in the CPU cache."""
+LONGEST = 2**23
+"""Characters of a line at most: the cells of a longer one could fill the memory."""
 
 Columns = Sequence[Sequence[str]]
 
@@ -45,8 +48,9 @@ class CsvTable:
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
         """Yield the rows of the named columns; raise GraphError at a row that cannot be read."""
         start = 0
-        text_at = [(name, self.names.index(name)) for name in texts]
-        number_at = [self.names.index(name) for name in numbers]
+        place = {name: k for k, name in enumerate(self.names)}
+        text_at = [(name, place[name]) for name in texts]
+        number_at = [place[name] for name in numbers]
         for columns in self._columns():
             matrix = np.empty((len(columns[0]), len(number_at)), dtype=np.float64)
             for k, column in enumerate(number_at):
@@ -56,13 +60,15 @@ class CsvTable:
                 matrix[:, k] = parsed
             yield Block(start, {name: columns[column] for name, column in text_at}, matrix)
             start += len(columns[0])
+            check_rows(self, start)
 
     def _columns(self) -> Iterator[Columns]:
         """Yield blocks of rows, as columns."""
         width = len(self.names)
         start = yield from self._plain_columns()
         if start is not None:
-            for rows in self._blocks_of(max(_ROWS, _CELLS // width), skip=start + 1):
+            size = min(max(_ROWS, _CELLS // width), max(1, _MOST_CELLS // width))
+            for rows in self._blocks_of(size, skip=start + 1):
                 if set(map(len, rows)) != {width}:
                     self._refuse_lengths(rows, start)
                 yield list(zip(*rows, strict=True))
@@ -70,14 +76,20 @@ class CsvTable:
 
     def _plain_columns(self) -> Generator[Columns, None, int | None]:
         """Yield rows as long as they are simple; return their number if the file continues, else None."""
-        width, done, rest, header = len(self.names), 0, b"", True
+        width, done, rest, header, read = len(self.names), 0, b"", True, 0
         unreadable = (OSError, EOFError, zlib.error)  # the csv module fails too, and reports it
         with self._open() as file, suppress(*unreadable):
             while True:
                 chunk = file.buffer.read(_BYTES)
-                rest += chunk
-                end = rest.rfind(b"\n") + 1 if chunk else len(rest)
-                whole, rest = rest[:end], rest[end:]
+                end = chunk.rfind(b"\n") + 1
+                read += len(chunk)
+                check_unpacked(self, read)
+                if chunk and not end:
+                    rest += chunk
+                    if len(rest) > LONGEST:
+                        return done
+                    continue
+                whole, rest = rest + chunk[:end], chunk[end:]
                 if whole:
                     columns = _cut(whole if whole.endswith(b"\n") else whole + b"\n", width)
                     if columns is None:
@@ -98,9 +110,9 @@ class CsvTable:
     def _line(self, wanted: int) -> int:
         """Return the line of a record (the header is record 0), or of the first that cannot be read."""
         with self._open() as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(self._lines(file), strict=True)
             before = 0
-            with suppress(csv.Error):
+            with suppress(csv.Error, UnicodeDecodeError, GraphError):
                 for record in reader:
                     wanted -= bool(record)
                     if wanted < 0:
@@ -116,10 +128,24 @@ class CsvTable:
         except OSError as error:
             raise GraphError(f"{self.path} cannot be read ({error.strerror}): check the file") from None
 
+    def _lines(self, file: TextIO) -> Iterator[str]:
+        """Yield the lines; raise GraphError at one that is too long, and if there are too many."""
+        number, read = 0, 0
+        while line := file.readline(LONGEST + 1):
+            number, read = number + 1, read + len(line)
+            if len(line) > LONGEST:
+                raise GraphError(
+                    f"{self.path}, line {number}: more than {LONGEST:,} characters: write one line per row"
+                )
+            if number % 2**12 == 0 or len(line) > 2**16:
+                check_rows(self, number)
+                check_unpacked(self, read)
+            yield line
+
     def _blocks_of(self, size: int, skip: int = 0) -> Iterator[list[list[str]]]:
         """Yield the records, ``size`` at a time, skipping blank lines."""
         with self._open() as file:
-            records = filter(None, csv.reader(file, strict=True))
+            records = filter(None, csv.reader(self._lines(file), strict=True))
             try:
                 next(islice(records, skip, skip), None)
                 while rows := list(islice(records, size)):

@@ -38,7 +38,7 @@ def read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list
         notes.append(f"edges of weight 0 removed: {zero:,}")
     unused = [name for name in table.names if name not in (*ends, weight)]
     if unused:
-        notes.append(f"unused columns of {table.path.name}: {', '.join(unused[:6])}")
+        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
     return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
 
 

@@ -137,6 +137,8 @@ def edge_features(adjacency: SparseMatrix, like: Recipe | None = None) -> Featur
     if like is None and size <= MAX_ONE_HOT:
         note = f"there are no features, so each of the {size:,} nodes gets its own (one-hot)"
         return Features(sp.eye_array(size, format="csr", dtype=np.float32), (note,), {"one_hot": size})
+    if like is not None and "degree" not in like:
+        raise GraphError("the model was trained with features that this graph lacks: add them")
     degree = np.diff(adjacency.crow.cpu().numpy())
     place = np.frexp(degree)[1]  # degree = m * 2**place with m in [0.5, 1): 0 -> 0, 1 -> 1, 2 and 3 -> 2, ...
     width = int(like["degree"]) if like is not None else int(place.max()) + 1

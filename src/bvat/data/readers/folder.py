@@ -113,10 +113,11 @@ def _numeric_columns(table: Table, text: str | None, like: Mapping[str, Any] | N
             "over to other graphs: train with features, or on this graph"
         )
     wanted = list(like.get("columns", {}).get("names", ()))
+    known, given = set(wanted), set(numeric)
     for name in [*wanted, *numeric]:
-        if (name in wanted) != (name in numeric):
-            remedy = "add it" if name in wanted else "remove it"
-            raise fault(table, None, name, f"the model was trained {'with' if name in wanted else 'without'} "
+        if (name in known) != (name in given):
+            remedy = "add it" if name in known else "remove it"
+            raise fault(table, None, name, f"the model was trained {'with' if name in known else 'without'} "
                         f"this column: {remedy}")  # fmt: skip
     return wanted
 
@@ -134,6 +135,8 @@ def _read_nodes(table: Table, text: str | None, numeric: Sequence[str]) -> _Node
         if text is not None:
             nodes.texts += block.texts[text]
         nodes.blocks.append(make.packed(block.numbers))
+        if len(set(block.texts[ids])) < len(block.texts[ids]):
+            break  # reported by _number_nodes; a file that only repeats itself is not read to its end
     if not nodes.ids:
         raise fault(table, None, None, "there are no rows after the column names: add a row for each node")
     return nodes
@@ -212,12 +215,7 @@ def _matrix_part(folder: Path, size: int, like: Mapping[str, Any] | None) -> Ite
         )
     if not found:
         return []
-    matrix = read_features(found[0])
-    if matrix.ndim != 2 or matrix.shape[0] != size or matrix.shape[1] == 0:
-        raise GraphError(
-            f"{found[0]} has shape {matrix.shape}, but there are {size} nodes: give one row per node, in the "
-            "order of the nodes file"
-        )
+    matrix = read_features(found[0], size)
     if like is not None and like["matrix"] != matrix.shape[1]:
         raise GraphError(
             f"{found[0]} has {matrix.shape[1]} columns, but the model was trained with {like['matrix']}: "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from bvat.data.npz import ObjectArray, read_npz
 from bvat.data.readers.matrix_market import read_market
 from bvat.data.readers.table import LARGEST
 from bvat.errors import GraphError
+from bvat.graph.validation import validate_columns
 
 
 def is_sparse(matrix: Any) -> bool:
@@ -26,36 +28,17 @@ def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
 
     ``optional`` arrays that need pickle are skipped instead.
     """
-    arrays = {}
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            for key in stored.files:
-                try:
-                    arrays[key] = stored[key]
-                except ValueError as error:
-                    if "allow_pickle" not in str(error):
-                        raise
-                    if key not in optional:
-                        raise GraphError(
-                            f"{path}, array {key!r}: it contains Python objects, which can run code when "
-                            "loaded: save it as plain numbers or text"
-                        ) from None
-    except GraphError:
-        raise
-    except Exception as error:  # a damaged file can fail in any way
+        return read_npz(path.read_bytes(), optional)
+    except OSError as error:
+        raise GraphError(f"{path} cannot be read ({error.strerror}): check the file") from None
+    except ObjectArray as array:
         raise GraphError(
-            f"{path} is not a readable .npz file ({type(error).__name__}): save it again"
+            f"{path}, array {str(array)!r}: it contains Python objects, which can run code when loaded: save "
+            "it as plain numbers or text"
         ) from None
-    return arrays
-
-
-def array_names(path: Path) -> set[str]:
-    """Return the names of the arrays in an ``.npz`` file; none if it is not one."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {name.removesuffix(".npy") for name in archive.namelist()}
-    except Exception:  # the reader reports what is wrong with the file
-        return set()
+    except ValueError as error:
+        raise GraphError(f"{path} is not a readable .npz file ({error}): save it again") from None
 
 
 def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
@@ -86,16 +69,29 @@ def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
     return matrix
 
 
-def read_features(path: Path) -> Any:
-    """Return the matrix in ``features.npz`` or ``features.mtx``: CSR or array (N, D), float32, finite."""
-    matrix = read_market(path) if path.suffix == ".mtx" else _read_scipy(path)
+def read_features(path: Path, rows: int) -> Any:
+    """Return the matrix in ``features.npz`` or ``features.mtx``: CSR or array (rows, D), float32, finite.
+
+    A file can claim any shape in a few bytes, so it is compared with the number of nodes before memory is
+    allocated for it.
+    """
+
+    def check(shape: Sequence[int]) -> None:
+        if len(shape) != 2 or shape[0] != rows or shape[1] == 0:
+            raise GraphError(
+                f"{path} has shape {tuple(shape)}, but there are {rows} nodes: give one row per node, in the "
+                "order of the nodes file"
+            )
+
+    matrix = read_market(path, check) if path.suffix == ".mtx" else _read_scipy(path, check)
     return finite(matrix, path, "the matrix")
 
 
 def finite(matrix: Any, path: Path | str, what: str) -> Any:
     """Return a matrix as float32; raise GraphError if an entry is NaN, infinite or huge."""
     values = matrix.data if is_sparse(matrix) else matrix
-    bad = np.argwhere(~(np.abs(values) <= LARGEST))
+    validate_columns(matrix.shape[1], values.size, f"{path}: ")
+    bad = np.argwhere(~(np.abs(values) <= np.float64(LARGEST)))
     if bad.size:
         if is_sparse(matrix):
             row = int(np.searchsorted(matrix.indptr, bad[0, 0], side="right")) - 1
@@ -109,8 +105,13 @@ def finite(matrix: Any, path: Path | str, what: str) -> Any:
     return matrix.astype(np.float32)
 
 
-def _read_scipy(path: Path) -> Any:
+def _read_scipy(path: Path, check: Callable[[Sequence[int]], None]) -> Any:
     arrays = read_arrays(path)
+    claimed = None
+    with suppress(ValueError):  # what is not a shape is reported below
+        claimed = _shape(arrays["shape"]) if "shape" in arrays else None
+    if claimed is not None:
+        check(claimed)
     kind = arrays.get("format", np.array(b""))
     name = kind.item() if kind.size == 1 else b""
     name = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)

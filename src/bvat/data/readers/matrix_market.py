@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,8 +24,10 @@ _KINDS = {
 _LARGEST = 2**31
 
 
-def read_market(path: Path) -> Any:
+def read_market(path: Path, check: Callable[[Sequence[int]], None] = lambda shape: None) -> Any:
     """Return the matrix in a ``.mtx`` file: general, and real, integer or pattern.
+
+    ``check`` gets the shape that the file claims before memory is allocated for it.
 
     Shapes: result CSR (rows, columns) for coordinates, else an array; float64.
     """
@@ -42,6 +44,7 @@ def read_market(path: Path) -> Any:
         )
     start = next((k for k, line in enumerate(lines) if k and line.strip() and line[0] != "%"), len(lines))
     sizes = _sizes(path, lines, start, 2 if width == 1 else 3)
+    check(sizes[:2])
     expected = sizes[2] if width > 1 else sizes[0] * sizes[1]
     body = [line for line in lines[start + 1 :] if line.strip()]
     if len(body) != expected:

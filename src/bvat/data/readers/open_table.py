@@ -16,11 +16,13 @@ def open_table(path: Path) -> Table:
     """Return the table in a CSV or Parquet file, with its column names checked."""
     kind = ParquetTable if path.name.lower().endswith(".parquet") else CsvTable
     table: Table = kind(path)
+    seen: set[str] = set()
     for k, name in enumerate(table.names):
         if not name:
             raise fault(
                 table, None, None, f"column {k + 1} has no name: name it in the first line or remove it"
             )
-        if name in table.names[:k]:
+        if name in seen:
             raise fault(table, None, name, "two columns have this name: rename or remove one")
+        seen.add(name)
     return table

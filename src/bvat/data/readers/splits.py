@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bvat.data.readers.options import TRAIN_PER_CLASS, VAL, ReadOptions
+from bvat.data.readers.table import shown
 
 IntArray = NDArray[np.int64]
 
@@ -45,10 +46,10 @@ def stratified_split(labels: IntArray, class_names: Sequence[str], options: Read
         allowed = nodes.size if options.train_per_class is not None else (nodes.size + 1) // 2
         taken.append(min(wanted, allowed))
         if taken[-1] < wanted:
-            small.append(f"{name!r} {taken[-1]} of {nodes.size}")
+            small.append(f"{shown(name)} {taken[-1]} of {nodes.size}")
     if small:
-        shown = ", ".join(small[:5]) + (f" and {len(small) - 5} more" if len(small) > 5 else "")
-        notes.append(f"fewer than {wanted} training nodes in small classes: {shown}")
+        some = ", ".join(small[:5]) + (f" and {len(small) - 5} more" if len(small) > 5 else "")
+        notes.append(f"fewer than {wanted} training nodes in small classes: {some}")
     left = np.array([nodes.size - count for nodes, count in zip(members, taken, strict=True)], dtype=np.int64)
     val = _validation_size(int(left.sum()), options, notes)
     shares = _proportional(left, val)

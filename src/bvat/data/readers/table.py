@@ -10,10 +10,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bvat.data.npz import MARGIN, RATIO
 from bvat.errors import GraphError
 
 LARGEST = 1e30
 """Larger numbers would overflow when float32 rows are summed or weights are squared."""
+
+SPARE_ROWS, ROWS_PER_BYTE = 1_000_000, 4
+"""A compressed table may have ``SPARE_ROWS`` plus ``ROWS_PER_BYTE`` rows per byte of its file. Rows with ids
+take far more; only rows that repeat for ever, a bomb, take less."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,18 @@ def fault(table: Table, row: int | None, column: str | None, problem: str) -> Gr
     if column is not None:
         where.append(f"column {column!r}")
     return GraphError(f"{', '.join(where)}: {problem}")
+
+
+def check_rows(table: Table, rows: int) -> None:
+    """Raise GraphError if a small file holds so many rows that they must be repetitions."""
+    if rows > SPARE_ROWS + ROWS_PER_BYTE * table.path.stat().st_size:
+        raise fault(table, None, None, f"over {rows:,} rows in so small a file: write it again")
+
+
+def check_unpacked(table: Table, size: int) -> None:
+    """Raise GraphError if a compressed file holds so many bytes that it must be a bomb."""
+    if size > MARGIN + RATIO * table.path.stat().st_size:
+        raise fault(table, None, None, "it unpacks to far more than its own size: write it again")
 
 
 def shown(value: Any, width: int = 40) -> str:

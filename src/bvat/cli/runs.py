@@ -1,0 +1,175 @@
+"""``bvat runs``: list, show and compare run folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bvat.cli.predict import Json, RunArgument
+from bvat.errors import SettingsError, printable
+
+app = typer.Typer(help="List, show and compare run folders.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="folder that holds run folders")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List the runs in a folder and its subfolders, with their accuracies.
+
+    Examples:
+
+      bvat runs list
+
+      bvat runs list experiments --json
+    """
+    from bvat.inference.run_list import find_runs
+
+    found, faults = find_runs(folder)
+    rows = [run.summary() for run in found]
+    if as_json:
+        typer.echo(json.dumps({"runs": rows, "faults": faults}))
+        return
+    for fault in faults:
+        typer.echo(printable(f"note: {fault}"), err=True)
+    header = ("run", "data set", "model", "seeds", "val (%)", "test (%)", "F1 (%)", "finished")
+    _print(
+        header,
+        [
+            (
+                row["run"],
+                row["dataset"],
+                _name(row),
+                f"{len(row['seeds'])}" + (f" (+{row['unfinished']})" if row["unfinished"] else ""),
+                "-" if row["val"]["mean"] is None else f"{row['val']['mean']:.1f}",
+                *(spread(row[name], 1) for name in ("test", "macro_f1")),
+                _day(row["finished"]),
+            )
+            for row in rows
+        ],
+        f"{len(rows)} runs in {folder}",
+        right=5,
+    )
+
+
+@app.command("show")
+def show_run(run: RunArgument, as_json: Json = False) -> None:
+    """Show the results of a run seed by seed, and the settings that differ from the defaults.
+
+    Example:
+
+      bvat runs show runs/cora-obvat
+    """
+    from bvat.inference.run_list import MEASURES, measure_of, read_run
+    from bvat.training.settings import Settings
+
+    found = read_run(run)
+    defaults = Settings().as_dict()
+    changed = {name: value for name, value in found.settings.items() if value != defaults.get(name)}
+    summary = found.summary()
+    if as_json:
+        typer.echo(json.dumps({**summary, "settings": found.settings, "results": list(found.results)}))
+        return
+    rows = [
+        (
+            result["seed"],
+            *(_percent(measure_of(result, name)) for name in MEASURES),
+            f"{measure_of(result, 'epoch') or 0:.0f} of {result.get('epochs')}",
+            result.get("stopped") or "-",
+        )
+        for result in found.results
+    ]
+    rows.append(("all", *(spread(summary[name]) for name in MEASURES), "", ""))
+    title = f"{_name(summary)} on {summary['dataset']}, bvat {summary['version']}"
+    _print(("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows, title, right=0)
+    described = ", ".join(f"{name} {value}" for name, value in changed.items())
+    typer.echo(printable(f"settings that differ from bvat.Settings(): {described or 'none'}"))
+
+
+@app.command("compare")
+def compare_runs(
+    runs: Annotated[list[str], typer.Argument(help="two or more run folders; the first is the baseline")],
+    as_json: Json = False,
+) -> None:
+    """Compare runs on the same graph and split with the first one, paired by seed.
+
+    Differences are means over the seeds that both runs have, with 95 %
+    intervals; a star marks an interval that excludes zero.
+
+    Example:
+
+      bvat runs compare runs/cora-gcn runs/cora-obvat runs/cora-vat
+    """
+    from bvat.inference import run_list
+
+    if len(runs) < 2:
+        raise SettingsError("a comparison needs at least two run folders: name another one")
+    found = run_list.compare_runs([run_list.read_run(path) for path in runs])
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    names = tuple(run_list.MEASURES)
+    base = found["base"]
+    rows = [(base["run"], len(base["seeds"]), *(spread(base[name]) for name in names))]
+    rows += [
+        (row["run"], len(row["seeds"]), *(_difference(row[name]) for name in names))
+        for row in found["differences"]
+    ]
+    _print(("run", "seeds", *run_list.MEASURES.values()), rows, f"differences to {base['run']}, in points", 4)
+    for name, values in found["settings"].items():
+        typer.echo(printable(f"{name}: {', '.join(str(value) for value in values)}"))
+    if all(len(row["seeds"]) < 2 for row in found["differences"]):
+        typer.echo("note: one seed has no interval: train several with bvat train --seeds 10", err=True)
+
+
+def spread(part: dict[str, Any], digits: int = 2) -> str:
+    """Return mean ± standard deviation, or a dash."""
+    if part["mean"] is None:
+        return "-"
+    mean = f"{part['mean']:.{digits}f}"
+    return f"{mean} ± {part['std']:.{digits}f}" if len(part["values"]) > 1 else mean
+
+
+def _name(row: dict[str, Any]) -> str:
+    plain = row["method"] == "gcn"  # the method without a regulariser
+    return f"{row['model']}" if plain else f"{row['model']} + {row['method']}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _difference(part: dict[str, Any] | None) -> str:
+    if part is None:
+        return "-"
+    if part["n"] < 2:
+        return f"{part['mean']:+.2f}"
+    mark = " *" if part["low"] > 0 or part["high"] < 0 else ""
+    return f"{part['mean']:+.2f} ± {(part['high'] - part['low']) / 2:.2f}{mark}"
+
+
+def _day(seconds: float | None) -> str:
+    from datetime import datetime
+
+    return "-" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d")
+
+
+def _print(header: tuple[str, ...], rows: list[tuple[Any, ...]], title: str, right: int) -> None:
+    """Print a table whose last ``right`` columns hold numbers."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    style: dict[str, Any] = {"box": SIMPLE, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(title=Text(printable(title)), title_justify="left", **style)
+    for number, name in enumerate(header):
+        left = number < len(header) - right
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
+    for row in rows:
+        table.add_row(*(Text("-" if cell is None else printable(str(cell))) for cell in row))
+    Console().print(table)

@@ -1,0 +1,172 @@
+"""Export trained models with their preprocessing, for programs that have torch but not bvat."""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from bvat._version import __version__
+from bvat.data.files import write_atomic
+from bvat.errors import DataError, SettingsError
+from bvat.graph import DenseMatrix, Graph, SparseMatrix
+from bvat.inference.classifier import Classifier
+from bvat.inference.plain import Edges, ExportedModel, network_name
+from bvat.inference.tables import check_writable
+from bvat.models.table import MODELS
+
+LARGEST = 20_000_000
+"""Entries of the features on which an export is checked; larger graphs are checked on a part."""
+TOLERANCE = 1e-4
+"""Largest difference of a probability between bvat and the exported model; rounding makes about 1e-6."""
+FORMATS = (".safetensors", ".pt2")
+
+
+def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float]:
+    """Return models in plain PyTorch, and how far their probabilities are from bvat's.
+
+    Args:
+        classifier: the models.
+        graph: the graph they were trained on, on which the export is checked.
+
+    Raises:
+        SettingsError: this model cannot be exported, or its export gives other probabilities.
+    """
+    settings = classifier.settings
+    if not hasattr(ExportedModel, network_name(settings.model)):
+        able = ", ".join(name for name in MODELS if hasattr(ExportedModel, network_name(name)))
+        raise SettingsError(f"the model {settings.model!r} cannot be exported: train one of {able}")
+    scaling, tensors, words, features = _scaling(classifier, graph)
+    about = {
+        "model": settings.model,
+        "models": len(classifier.models),
+        "layers": settings.layers,
+        "power_steps": settings.power_steps,
+        "teleport": settings.teleport,
+        "spread": settings.spread,
+        "classes": list(classifier.class_names),
+        "features": features,
+        "scaling": scaling,
+        "words": words,
+        "version": __version__,
+    }
+    for number, model in enumerate(classifier.models):
+        for name, tensor in model.state_dict().items():
+            tensors[f"model{number}.{name}"] = tensor.detach().cpu().float().contiguous()
+    plain = ExportedModel(about, tensors).eval()
+    error = _difference(classifier, plain, graph)
+    if not error <= TOLERANCE:
+        raise SettingsError(
+            f"the exported {settings.model} differs from the trained one by {error:.2g} in a probability, so "
+            "nothing was written: use bvat predict for this run"
+        )
+    return plain, error
+
+
+def write_export(plain: ExportedModel, path: Path) -> list[Path]:
+    """Write ``.safetensors`` and the program that reads it, or ``.pt2``; return the files."""
+    if path.suffix not in FORMATS:
+        raise SettingsError(f"{path} has an unknown format: use a name that ends in {' or '.join(FORMATS)}")
+    program = path.with_suffix(".py")
+    source = resources.files("bvat.inference").joinpath("plain.py").read_bytes()
+    check_writable(path, program)
+    if path.suffix == ".safetensors" and program.exists() and program.read_bytes() != source:
+        raise SettingsError(f"{program} exists and is another program: choose another name for {path.name}")
+    try:
+        if path.suffix == ".pt2":
+            write_atomic(path, _program(plain))
+            return [path]
+        tensors = {name: plain.weight(name) for name in plain.names}
+        write_atomic(path, save(tensors, {"about": json.dumps(plain.about)}))
+        write_atomic(program, source)
+        return [path, program]
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
+
+
+def _program(plain: ExportedModel) -> bytes:
+    """Return the model as torch.export's program for any number of nodes and edges."""
+    nodes, edges = torch.export.Dim("nodes", min=1), torch.export.Dim("edges", min=0)
+    width = sum(width for kind, width in plain.about["scaling"] if kind != "degree")
+    example = (torch.rand(5, width), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.ones(3))
+    shapes = ({0: nodes}, {1: edges}, {0: edges})
+    program = torch.export.export(plain, example, dynamic_shapes=shapes, strict=False)
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={"about.json": json.dumps(plain.about)})
+    return buffer.getvalue()
+
+
+def _scaling(
+    classifier: Classifier, graph: Graph
+) -> tuple[list[tuple[str, int]], dict[str, Tensor], list[str], list[str]]:
+    """Return how raw features are scaled part by part, with what numbers, the words, and their names."""
+    recipe, tensors = classifier.recipe, {}
+    parts: list[tuple[str, int]] = []
+    names: list[str] = []
+    words: list[str] = []
+    if columns := recipe.get("columns"):
+        if "mean" in columns:
+            for name in ("mean", "scale"):
+                tensors[f"{name}.{len(parts)}"] = torch.tensor(columns[name], dtype=torch.float64)
+        parts.append(("columns" if "mean" in columns else "rows", len(columns["names"])))
+        names += columns["names"]
+    if text := recipe.get("text"):
+        words = list(text["idf"])
+        tensors[f"idf.{len(parts)}"] = torch.tensor(list(text["idf"].values()), dtype=torch.float64)
+        parts.append(("text", len(words)))
+        names += [f"word {word}" for word in words]
+    if matrix := recipe.get("matrix"):
+        parts.append(("rows", int(matrix)))
+        names += [f"matrix {k}" for k in range(int(matrix))]
+    if degree := recipe.get("degree"):
+        parts.append(("degree", int(degree)))
+    if not parts:
+        width = classifier.num_features
+        parts.append(("rows" if _rows_sum_to_one(graph) else "none", width))
+        names = [str(k) for k in range(width)]
+    return parts, tensors, words, names
+
+
+def _rows_sum_to_one(graph: Graph) -> bool:
+    """Whether the features look divided by their sums, so that doing it again changes nothing."""
+    totals = graph.features.row_sums()
+    return bool((((totals - 1).abs() < 1e-4) | (totals == 0)).all())
+
+
+def _difference(classifier: Classifier, plain: ExportedModel, graph: Graph) -> float:
+    """Return the largest difference of a probability on the graph, or on its first nodes if it is large."""
+    part = _first_nodes(graph.to("cpu"), max(2, LARGEST // graph.num_features))
+    adjacency = part.adjacency
+    edges = Edges(part.num_nodes, torch.stack([adjacency.rows, adjacency.col]).long(), adjacency.values)
+    dense = part.features.values if isinstance(part.features, DenseMatrix) else _dense(part.features)
+    ours = classifier.probabilities(part)
+    with torch.no_grad():
+        return float((plain.probabilities(dense, edges) - ours).abs().max())
+
+
+def _dense(features: Any) -> Tensor:
+    return torch.from_numpy(features.to_scipy().toarray().astype(np.float32))
+
+
+def _first_nodes(graph: Graph, count: int) -> Graph:
+    """Return the graph, or the part on its first nodes if it has more than ``count``."""
+    if graph.num_nodes <= count:
+        return graph
+    kept = torch.arange(count)
+    features = graph.features.select(kept)
+    adjacency = graph.adjacency.to_scipy()[:count, :count]
+    return Graph.build(
+        features if isinstance(features, SparseMatrix) else features.values,
+        adjacency,
+        torch.zeros(count, dtype=torch.int64),
+        train=kept[:1],
+        class_names=graph.class_names,
+        normalize=False,
+    )

@@ -1,0 +1,210 @@
+"""A node classifier that bvat exported, in plain PyTorch: this file, the weights and torch are all it needs.
+
+    model = load("model.safetensors")
+    probabilities = model(features, edge_index)  # (N, C); the columns are model.about["classes"]
+
+``features`` are the raw ones, (N, D) floats in the order of ``model.about["features"]``: they are scaled here
+as they were for training. Texts become word counts with ``model.count_words``. Directions, self-loops and
+duplicates of edges do not matter.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def load(path: str | Path) -> "ExportedModel":
+    """Read a ``.safetensors`` file, which holds numbers and text only: nothing in it is executed."""
+    content = bytearray(Path(path).read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    about = json.loads(header.pop("__metadata__")["about"])
+    kinds = {"F32": torch.float32, "F64": torch.float64}
+    weights = {}
+    for name, entry in header.items():
+        start, end = (8 + length + offset for offset in entry["data_offsets"])
+        shape, kind = entry["shape"], kinds[entry["dtype"]]
+        flat = torch.frombuffer(content[start:end], dtype=kind) if end > start else torch.empty(0, dtype=kind)
+        weights[name] = flat.reshape(shape)
+    return ExportedModel(about, weights)
+
+
+def network_name(model: str) -> str:
+    """Return the method of :class:`ExportedModel` that computes a model's logits."""
+    return "_" + model.replace("-", "_")
+
+
+class ExportedModel(nn.Module):
+    """One or several trained models, whose probabilities are averaged, with the scaling of their features."""
+
+    def __init__(self, about: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.about, self.names = about, list(weights)
+        for name, tensor in weights.items():
+            self.register_buffer(name.replace(".", "_"), tensor)
+
+    def weight(self, name: str) -> Tensor:
+        """Return a tensor by its name in the file."""
+        found: Tensor = getattr(self, name.replace(".", "_"))
+        return found
+
+    def listed(self, prefix: str) -> list[Tensor]:
+        """Return the tensors ``prefix.0``, ``prefix.1``, ... of one model."""
+        count = sum(name.startswith(f"{prefix}.") for name in self.names)
+        return [self.weight(f"{prefix}.{k}") for k in range(count)]
+
+    def count_words(self, texts: list[str]) -> Tensor:
+        """Return how often each word of ``about["words"]`` occurs in each text, (N, W)."""
+        number = {word: k for k, word in enumerate(self.about["words"])}
+        counts = torch.zeros(len(texts), len(number))
+        for row, text in enumerate(texts):
+            for word in re.findall(r"\w\w+", text.lower()):
+                if word in number:
+                    counts[row, number[word]] += 1
+        return counts
+
+    def forward(self, features: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Return the probabilities (N, C) from raw features (N, D), edges (2, E) and their weights (E)."""
+        if edge_weight is None:
+            edge_weight = torch.ones_like(edge_index[0], dtype=torch.float32)
+        edges = Edges(features.shape[0], edge_index, edge_weight)
+        return self.probabilities(self.scaled(features, edges), edges)
+
+    def scaled(self, features: Tensor, edges: "Edges") -> Tensor:
+        """Return the features as they were for training, (N, D)."""
+        parts, start = [], 0
+        for number, (kind, width) in enumerate(self.about["scaling"]):
+            if kind == "degree":  # made from the edges alone: floor(log2(degree)) + 1, one-hot
+                place = torch.frexp(edges.degree())[1].clamp_max(width - 1)
+                parts.append((place[:, None] == torch.arange(width)).float())
+                continue
+            part = features[:, start : start + width].double()
+            start += width
+            if kind == "columns":
+                part = (part - self.weight(f"mean.{number}")) * self.weight(f"scale.{number}")
+            elif kind == "text":
+                part = part * self.weight(f"idf.{number}")
+            if kind in ("rows", "text"):
+                total = part.abs().sum(1, keepdim=True)
+                part = part / torch.where(total > 0, total, torch.ones_like(total))
+            parts.append(part.float())
+        return torch.cat(parts, 1)
+
+    def probabilities(self, x: Tensor, edges: "Edges") -> Tensor:
+        """Return the mean probabilities (N, C) of all models for scaled features (N, D)."""
+        network = getattr(self, network_name(self.about["model"]))
+        models = [network(f"model{k}", x, edges).softmax(1) for k in range(self.about["models"])]
+        return torch.stack(models).mean(0)
+
+    def _gcn(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        first, *rest = self.listed(f"{name}.weights")
+        state = edges.spread(x @ first)
+        for weight in rest:
+            state = edges.spread(torch.relu(state) @ weight)
+        return state
+
+    def _sgc(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        state = x @ self.weight(f"{name}.weights.0")
+        for _ in range(self.about["layers"]):
+            state = edges.spread(state)
+        return state
+
+    def _mlp(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        biases = self.listed(f"{name}.biases")
+        for layer, weight in enumerate(self.listed(f"{name}.weights")):
+            x = (torch.relu(x) if layer else x) @ weight
+            x = x + biases[layer] if biases else x
+        return x
+
+    def _appnp(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        own, keep = self._mlp(name, x, edges), self.about["teleport"]
+        state = own
+        for _ in range(self.about["power_steps"]):
+            state = (1 - keep) * edges.spread(state) + keep * own
+        return state
+
+    def _random_propagation(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        ratio = 1.0 if self.about["spread"] == "mean" else 1 - self.about["teleport"]
+        start = x @ self.weight(f"{name}.weights.0")
+        start = start / sum(ratio**k for k in range(self.about["power_steps"] + 1))
+        state = start
+        for _ in range(self.about["power_steps"]):
+            state = ratio * edges.spread(state) + start
+        biases = self.listed(f"{name}.biases")
+        for layer, weight in enumerate(self.listed(f"{name}.weights")):
+            if layer:
+                state = self._normalised(f"{name}.norms.{layer - 1}", torch.relu(state)) @ weight
+            state = state + biases[layer]
+        return state
+
+    def _normalised(self, name: str, state: Tensor) -> Tensor:
+        """Apply a batch normalisation if the model has it."""
+        if f"{name}.weight" not in self.names:
+            return state
+        mean, variance = self.weight(f"{name}.running_mean"), self.weight(f"{name}.running_var")
+        scaled = (state - mean) / (variance + 1e-5).sqrt()
+        return scaled * self.weight(f"{name}.weight") + self.weight(f"{name}.bias")
+
+    def _sage(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        biases = self.listed(f"{name}.biases")
+        for layer, weight in enumerate(self.listed(f"{name}.weights")):
+            neighbours, own = ((torch.relu(x) if layer else x) @ weight).chunk(2, 1)
+            x = edges.mean(neighbours) + own + biases[layer]
+        return x
+
+    def _gat(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        weights, biases = self.listed(f"{name}.weights"), self.listed(f"{name}.biases")
+        source, target = self.listed(f"{name}.source"), self.listed(f"{name}.target")
+        for layer, weight in enumerate(weights):
+            h = ((nn.functional.elu(x) if layer else x) @ weight).view(x.shape[0], *source[layer].shape)
+            scores = (h * source[layer]).sum(2)[edges.col] + (h * target[layer]).sum(2)[edges.row]
+            x = edges.attend(nn.functional.leaky_relu(scores, 0.2), h).flatten(1) + biases[layer]
+        return x
+
+
+class Edges:
+    """Every edge in both directions with its largest weight, and an edge from every node to itself."""
+
+    def __init__(self, nodes: int, edge_index: Tensor, edge_weight: Tensor) -> None:
+        row, col = torch.cat([edge_index, edge_index.flip(0)], 1)
+        weight = torch.cat([edge_weight, edge_weight]).float()
+        weight, order = weight.sort(descending=True, stable=True)
+        key, place = (row * nodes + col)[order].sort(stable=True)
+        row, col, weight = row[order][place], col[order][place], weight[place]
+        again = torch.cat([key.new_zeros(1, dtype=torch.bool)[: key.shape[0]], key[1:] == key[:-1]])
+        weight = torch.where(again | (row == col), torch.zeros_like(weight), weight)  # 0: no edge
+        itself = torch.arange(nodes, device=row.device)
+        self.nodes, self.row, self.col = nodes, torch.cat([row, itself]), torch.cat([col, itself])
+        self.neighbour = torch.cat([(weight > 0).float(), torch.zeros(nodes, device=row.device)])
+        loops = torch.cat([weight, torch.ones(nodes, device=row.device)])
+        root = self.sums(loops).rsqrt()
+        self.normal = root[self.row] * loops * root[self.col]
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Return the sum over the edges of each node; values (edges, ...)."""
+        return values.new_zeros(self.nodes, *values.shape[1:]).index_add(0, self.row, values)
+
+    def spread(self, h: Tensor) -> Tensor:
+        """Return D^-1/2 (A + I) D^-1/2 h."""
+        return self.sums(self.normal[:, None] * h[self.col])
+
+    def degree(self) -> Tensor:
+        """Return the number of neighbours of each node."""
+        return self.sums(self.neighbour)
+
+    def mean(self, h: Tensor) -> Tensor:
+        """Return the mean over the neighbours of each node, 0 where there are none."""
+        return self.sums(self.neighbour[:, None] * h[self.col]) / self.degree().clamp_min(1)[:, None]
+
+    def attend(self, scores: Tensor, h: Tensor) -> Tensor:
+        """Return sums of h (N, heads, F) weighted by the softmax of scores (edges, heads) at each node."""
+        scores = scores.masked_fill((self.normal == 0)[:, None], -torch.inf)
+        top = scores.new_full((self.nodes, scores.shape[1]), -torch.inf)
+        top = top.scatter_reduce(0, self.row[:, None].expand_as(scores), scores, "amax")
+        alpha = (scores - top[self.row]).exp()
+        alpha = alpha / self.sums(alpha)[self.row]
+        return self.sums(alpha[:, :, None] * h[self.col])

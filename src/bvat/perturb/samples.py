@@ -1,0 +1,69 @@
+"""Several random passes and one target for all of them: the training of GRAND (Feng et al., 2020).
+
+``q = sharpen(mean_s p_s)``, ``loss = mean_s L0(p_s) + lambda mean_s D(q, p_s)``
+(https://arxiv.org/abs/2005.11079). What differs between the passes is the dropout of the model, whatever
+that is; with :class:`bvat.models.RandomPropagation` it is random propagation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bvat.graph.inputs import GraphInputs
+from bvat.kernels.layout import softmax
+from bvat.models.base import ProjectedModel
+from bvat.perturb.divergence import CleanPrediction, Divergence, with_gradient
+
+
+class Pass(NamedTuple):
+    """One pass of a model: its masks, projected features (N, H) and logits (N, C)."""
+
+    masks: Any
+    projected: Tensor
+    logits: Tensor
+
+
+def draw_passes(
+    model: ProjectedModel, inputs: GraphInputs, generator: torch.Generator, count: int, *, reuse: bool = False
+) -> list[Pass]:
+    """Make ``count`` passes with masks of their own.
+
+    With ``reuse`` they share the projected features of the first, and with them its mask of the features:
+    the products with X, the dearest part on many graphs, are then needed once.
+    """
+    passes: list[Pass] = []
+    for _ in range(count):
+        again = reuse and bool(passes)
+        masks = model.draw_masks(inputs, generator, features=not again)
+        projected = passes[0].projected if again else model.project(inputs, masks)
+        passes.append(Pass(masks, projected, model.propagate(inputs, projected, masks)))
+    return passes
+
+
+@torch.no_grad()
+def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
+    """Return the target ``q_k ∝ (1/S sum_s p_sk)^(1/T)`` without gradient; shapes (N, C).
+
+    T = 1 is the mean; the smaller T, the closer q is to one class.
+    """
+    mean = sum((softmax(part) for part in logits), torch.zeros_like(logits[0])) / len(logits)
+    return torch.softmax(mean.clamp_min_(torch.finfo(mean.dtype).tiny).log_().div_(temperature), 1)
+
+
+def disagreement(logits: Sequence[Tensor], target: Tensor, divergence: Divergence) -> list[Tensor]:
+    """Return ``mean_u D(q_u, p_su)`` of every pass s, a scalar each; target q (N, C) gets no gradient."""
+    clean = target_prediction(target)
+    losses = []
+    for part in logits:
+        value, gradient = divergence.value_and_gradient(clean, part)
+        losses.append(with_gradient(part, value.mean(), gradient, 1 / value.numel()))
+    return losses
+
+
+def target_prediction(target: Tensor) -> CleanPrediction:
+    """Return probabilities (n, C) as the clean side of a divergence."""
+    return CleanPrediction(target, target.clamp_min(torch.finfo(target.dtype).tiny).log())

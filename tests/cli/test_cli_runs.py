@@ -1,0 +1,171 @@
+"""``bvat runs`` on folders that were trained, are unfinished, or are damaged; and shell completion."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bvat.cli.main import main
+from bvat.data import synthetic_graph
+from bvat.errors import SettingsError
+from bvat.graph import Graph
+from bvat.inference.run_list import compare_runs, read_run
+from bvat.training.run_folder import RunFolder, summary_of
+from bvat.training.settings import Settings
+from bvat.training.store import SeedTrainer, train_seeds
+
+VAT = "[bold]vat\x1b[31m"
+"""A folder whose name is markup and changes the colours of a terminal."""
+
+
+def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+def make_run(graph: Graph, path: Path, settings: Settings, seeds: list[int]) -> None:
+    folder = RunFolder(path)
+    folder.start(graph, settings, resume=False)
+    results = train_seeds(SeedTrainer(folder, graph, settings), seeds, 1)
+    folder.summarize(seeds, summary_of(graph, settings, results))
+
+
+@pytest.fixture(scope="module")
+def runs(small: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs with two seeds in common, and one on another split."""
+    root = tmp_path_factory.mktemp("runs")
+    make_run(small, root / "plain", Settings(method="gcn", epochs=8, alpha=0), [0, 1, 2])
+    make_run(small, root / "deep" / VAT, Settings(method="vat", epochs=8, patience=2), [1, 2])
+    other = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30, seed=7)
+    make_run(other, root / "other", Settings(method="gcn", epochs=3), [0])
+    return root
+
+
+def table(*arguments: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    code, out, err = bvat(["runs", *arguments, "--json"], capsys)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_list_finds_runs_in_subfolders(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = table("list", str(runs), capsys=capsys)["runs"]
+    assert [Path(row["run"]).name for row in found] == [VAT, "other", "plain"]
+    plain = next(row for row in found if row["run"].endswith("plain"))
+    stored = json.loads((runs / "plain" / "result.json").read_text("utf-8"))
+    assert plain["seeds"] == [0, 1, 2]
+    assert (plain["dataset"], plain["model"], plain["method"]) == ("synthetic", "gcn", "gcn")
+    for name, key in (("val", "val_accuracy"), ("test", "test_accuracy"), ("macro_f1", "test_macro_f1")):
+        assert plain[name] == stored[key]
+
+
+def test_list_prints_a_table(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    code, out, _ = bvat(["runs", "list", str(runs)], capsys)
+    assert code == 0
+    assert r"[bold]vat\x1b[31m" in out
+    assert "3 runs in" in out
+
+
+def test_damaged_and_unfinished_runs_are_listed(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs / "plain", tmp_path / "unfinished")
+    shutil.rmtree(tmp_path / "unfinished" / "seed-0")
+    (tmp_path / "unfinished" / "seed-1" / "result.json").rename(
+        tmp_path / "unfinished" / "seed-1" / "checkpoint.safetensors"
+    )
+    (tmp_path / "unfinished" / "seed-2" / "result.json").write_text("[1, 2")
+    for name, content in (("broken", "{"), ("list", "[]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "settings.json").write_text(content)
+    found = table("list", str(tmp_path), capsys=capsys)
+    assert [(Path(r["run"]).name, r["seeds"], r["unfinished"]) for r in found["runs"]] == [
+        ("unfinished", [], 1)
+    ]
+    assert found["runs"][0]["test"]["mean"] is None
+    assert len(found["faults"]) == 2
+    code, _, err = bvat(["runs", "list", str(tmp_path)], capsys)
+    assert code == 0
+    assert err.count("note: ") == 2
+
+
+def test_show(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = table("show", str(runs / "plain"), capsys=capsys)
+    assert [result["seed"] for result in shown["results"]] == [0, 1, 2]
+    assert shown["settings"]["epochs"] == 8
+    code, out, _ = bvat(["runs", "show", str(runs / "deep" / VAT)], capsys)
+    assert code == 0
+    assert "method vat, epochs 8, patience 2" in out
+    assert "gcn + vat on synthetic" in out
+
+
+def test_compare_is_paired_by_seed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, vat = runs / "plain", runs / "deep" / VAT
+    found = table("compare", str(plain), str(vat), capsys=capsys)
+    (row,) = found["differences"]
+    assert row["seeds"] == [1, 2]
+    a, b = (read_run(path).values("test") for path in (plain, vat))
+    assert row["test"]["values"] == [b[1] - a[1], b[2] - a[2]]
+    assert row["test"]["mean"] == pytest.approx(sum(row["test"]["values"]) / 2)
+    assert set(found["settings"]) == {"method", "alpha", "patience"}
+    code, out, _ = bvat(["runs", "compare", str(plain), str(vat)], capsys)
+    assert code == 0
+    assert "method: gcn, vat" in out
+
+
+def test_what_cannot_be_compared(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = str(runs / "plain")
+    for arguments, sentence in (
+        (["compare", plain], "at least two"),
+        (["compare", plain, str(runs / "other")], "different graphs or splits"),
+        (["compare", plain, "nowhere"], "not a run folder"),
+        (["show", "nowhere"], "not a run folder"),
+        (["list", "nowhere"], "there is no folder nowhere"),
+    ):
+        code, out, err = bvat(["runs", *arguments], capsys)
+        assert (code, out) == (2, "")
+        assert sentence in err
+        assert err.count("\n") == 1
+    apart = tmp_path / "apart"
+    shutil.copytree(runs / "deep" / VAT, apart)
+    for seed in (1, 2):
+        shutil.rmtree(apart / f"seed-{seed}")
+    with pytest.raises(SettingsError, match="no finished seed in common"):
+        compare_runs([read_run(plain), read_run(apart)])
+
+
+def completions(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    monkeypatch.setenv("_BVAT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"bvat {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
+    code, out, _ = bvat([], capsys)
+    assert code == 0
+    return out.split()
+
+
+def test_the_shell_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert completions("re", monkeypatch, capsys) == ["reproduce"]
+    assert completions("runs ", monkeypatch, capsys) == ["list", "show", "compare"]
+    assert completions("train --method o", monkeypatch, capsys) == ["obvat"]
+    assert completions("train --class-weights ", monkeypatch, capsys) == ["none", "balanced"]
+    assert "--log" in completions("train --lo", monkeypatch, capsys)
+
+
+def test_completion_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    code, out, _ = bvat(["--install-completion"], capsys)
+    assert code == 0
+    assert "bash completion installed" in out
+    assert "_BVAT_COMPLETE=complete_bash" in (tmp_path / ".bash_completions" / "bvat.sh").read_text("utf-8")

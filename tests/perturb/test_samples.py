@@ -1,0 +1,118 @@
+"""Several passes and one target: the literal formulas, and regularisers that take the target."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import bvat
+from bvat.perturb.divergence import DIVERGENCES
+from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
+from bvat.training.loop import training_step
+from bvat.training.settings import preset
+from bvat.training.state import start_training
+
+
+def logits(count: int = 3) -> list[torch.Tensor]:
+    drawn = torch.randn(count, 9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return [part.requires_grad_() for part in 2 * drawn]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 0.2])
+def test_the_target_is_the_sharpened_mean(temperature: float) -> None:
+    parts = logits()
+    mean = torch.stack([torch.softmax(part, 1) for part in parts]).mean(0)
+    expected = mean ** (1 / temperature) / (mean ** (1 / temperature)).sum(1, keepdim=True)
+    target = sharpened_mean(parts, temperature)
+    torch.testing.assert_close(target, expected.detach())
+    assert not target.requires_grad
+
+
+def test_a_target_close_to_one_class_stays_finite() -> None:
+    certain = torch.tensor([[200.0, 0.0, -200.0]])
+    target = sharpened_mean([certain], 0.05)
+    assert torch.isfinite(target).all()
+    assert torch.isfinite(disagreement([certain], target, DIVERGENCES["kl"]())[0])
+
+
+def test_reused_passes_share_the_projection_and_nothing_else(graph: bvat.Graph) -> None:
+    state = start_training(graph, preset("cora", "grand", model="random-propagation"), 0)
+    first, second, third = draw_passes(state.model.train(), graph, state.generator, 3, reuse=True)
+    assert first.projected is second.projected is third.projected
+    assert first.masks.features is not None
+    assert second.masks.features is None
+    assert not torch.equal(second.masks.nodes, third.masks.nodes)
+    assert not torch.equal(second.logits, third.logits)
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_disagreement_and_its_gradient_are_the_literal_ones(name: str) -> None:
+    parts, target = logits(), sharpened_mean(logits(), 0.5)
+    found = disagreement(parts, target, DIVERGENCES[name]())
+    for part, value in zip(parts, found, strict=True):
+        p = torch.softmax(part, 1)
+        literal = {
+            "squared": (p - target).square().sum(1),
+            "kl": (target * (target.log() - torch.log_softmax(part, 1))).sum(1),
+        }[name].mean()
+        torch.testing.assert_close(value, literal)
+        gradients = [torch.autograd.grad(loss, part)[0] for loss in (value, literal)]
+        torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", ["random-propagation", "gcn"])
+def test_the_loss_of_an_epoch_is_grands(graph: bvat.Graph, model: str) -> None:
+    settings = preset("cora", "grand", model=model, hidden=8, ramp=0, agreement=0.7, epochs=2)
+    state = start_training(graph, settings, 3)
+    model_, generator = start_training(graph, settings, 3).model.train(), torch.Generator()
+    generator.set_state(state.generator.get_state())
+    passes = draw_passes(model_, graph, generator, 4)
+    target = sharpened_mean([part.logits for part in passes], settings.temperature)
+    labels = graph.labels[graph.train]
+    supervised = sum(F.cross_entropy(part.logits[graph.train], labels) for part in passes) / 4
+    apart = sum((torch.softmax(part.logits, 1) - target).square().sum(1).mean() for part in passes) / 4
+    measured = training_step(state)
+    assert measured["supervised"] == pytest.approx(supervised.item(), rel=1e-5)
+    assert measured["r_vadv"] == pytest.approx(apart.item(), rel=1e-4)
+    assert measured["loss"] == pytest.approx((supervised + 0.7 * apart).item(), rel=1e-5)
+    (supervised + 0.7 * apart).backward()
+    for ours, literal in zip(state.model.parameters(), model_.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, literal.grad, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["vat", "sbvat", "obvat", "random", "consistency"])
+def test_regularisers_compare_with_the_target(graph: bvat.Graph, method: str) -> None:
+    """Without dropout and with a tiny perturbation R_vadv is the divergence between target and prediction."""
+    settings = preset("cora", method, model="gcn", epsilon=1e-7, start=1e-7, step_size=1e-9, dropout=0.0)
+    state = start_training(graph, settings, 0)
+    clean = state.model(graph)
+    target = torch.full_like(clean, 1 / clean.shape[1])
+    outcome = state.regulariser(state.model, graph, clean, None, state.model.project(graph), target)
+    literal = (target * (target.log() - torch.log_softmax(clean, 1))).sum(1)
+    if method != "sbvat":  # which looks at some of the nodes
+        assert outcome.r_vadv == pytest.approx(literal.mean().item(), rel=1e-3)
+    assert outcome.r_vadv > 1e-5
+
+
+def test_with_a_target_the_first_step_needs_no_probe(graph64: bvat.Graph) -> None:
+    """The gradient at R = 0 is not zero there: the direction is that of the true gradient."""
+    model = bvat.GCN(graph64.num_features, graph64.num_classes, generator=torch.Generator().manual_seed(0))
+    model = model.double().eval()
+    clean = model(graph64)
+    target = torch.softmax(
+        3 * torch.randn(clean.shape, generator=torch.Generator().manual_seed(1)), 1
+    ).double()
+    found = [
+        bvat.VAT(0.05, space=space, generator=0)(model, graph64, clean, target=target).r_vadv
+        for space in ("factored", "dense")
+    ]
+    x = graph64.features.to_dense().requires_grad_()
+    hidden = torch.relu(graph64.propagation @ (x @ model.weights[0]))
+    value = -(target * torch.log_softmax(graph64.propagation @ (hidden @ model.weights[1]), 1)).sum()
+    slope = torch.autograd.grad(value, x)[0]
+    r = 0.05 * slope / slope.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    hidden = torch.relu(graph64.propagation @ ((x + r) @ model.weights[0]))
+    log_q = torch.log_softmax(graph64.propagation @ (hidden @ model.weights[1]), 1)
+    literal = (target * (target.log() - log_q)).sum(1).mean().item()
+    assert found == pytest.approx([literal, literal], rel=1e-6)

@@ -1,0 +1,61 @@
+"""A run that stops early says at which epoch and why, also after it was resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bvat.graph import Graph
+from bvat.training.callbacks import Callback
+from bvat.training.loop import train
+from bvat.training.settings import Settings, preset
+from bvat.training.stopping import stopping_text
+
+
+class StopAt(Callback):
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch(self, state, row) -> None:
+        state.stop = state.stop or state.epoch == self.epoch
+
+
+def test_patience_is_named(small: Graph) -> None:
+    trained = train(small, Settings(method="gcn", epochs=200, patience=4, select="best"))
+    epochs = len(trained.metrics)
+    assert trained.stopped == f"stopped at epoch {epochs} of 200: no better validation for 4 epochs"
+    assert epochs == trained.best["epoch"] + 4
+
+
+def test_the_last_epoch_is_no_early_stop(small: Graph) -> None:
+    assert train(small, Settings(method="gcn", epochs=5)).stopped == ""
+
+
+def test_a_callback_is_named(small: Graph) -> None:
+    trained = train(small, Settings(method="gcn", epochs=9), callbacks=[StopAt(3)])
+    assert trained.stopped == "stopped at epoch 3 of 9: a callback asked for it"
+
+
+@pytest.mark.parametrize("method", ["gcn", "vat"])
+def test_two_phases(small: Graph, method: str) -> None:
+    patient = preset("", method, epochs=40, patience=0)
+    assert train(small, patient).stopped == ""
+    hasty = preset("", method, epochs=400, patience=5)
+    assert train(small, hasty).stopped.endswith("no better validation for 5 epochs")
+
+
+def test_a_resumed_run_says_the_same(small: Graph, tmp_path: Path) -> None:
+    settings = Settings(method="gcn", epochs=200, patience=4, select="best")
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    first = train(small, settings, checkpoint=checkpoint, checkpoint_every=1)
+    assert train(small, settings, checkpoint=checkpoint, resume=True).stopped == first.stopped != ""
+
+
+def test_many_seeds_are_described_together() -> None:
+    one = "seed {} stopped at epoch {} of 200: no better validation for 50 epochs"
+    assert stopping_text([], 4) == ""
+    assert stopping_text([one.format(2, 80)], 4) == one.format(2, 80)
+    assert stopping_text([one.format(k, 80 + k) for k in range(5)], 6) == (
+        "5 of 6 seeds stopped early, at epochs 80 to 84: no better validation for 50 epochs"
+    )
