@@ -7,7 +7,7 @@ import pytest
 from bvat.bench.cost import Counts, Sizes, cost_of, counts_of
 from bvat.bench.epochs import settings_of
 from bvat.bench.limit import limit_of, machine_rates
-from bvat.bench.plan import ROWS
+from bvat.bench.plan import GCN_ROWS, ROWS
 from bvat.perturb.methods import METHODS
 from bvat.training.settings import preset
 
@@ -76,9 +76,9 @@ def test_rates_are_positive() -> None:
     assert rates["memory_gb_s"] == max(rates["copy_gb_s"], rates["triad_gb_s"])
 
 
-def test_rows_are_the_methods_and_one_variant() -> None:
-    assert [*ROWS] == [*METHODS, "obvat-fast"]
-    assert len({row.colour for row in ROWS.values()}) == len(ROWS)
+def test_rows_are_the_methods_and_two_variants() -> None:
+    assert [*ROWS] == [*(name for name in METHODS if name != "grand"), "obvat-fast", "random-propagation"]
+    assert len({ROWS[name].colour for name in GCN_ROWS}) == len(GCN_ROWS)  # one chart shows all of them
     assert settings_of("cora", "vat") == preset("cora", "vat")
     assert (settings_of("cora", "obvat").search, settings_of("cora", "obvat").steps) == ("adam", 10)
 

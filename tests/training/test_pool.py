@@ -41,6 +41,7 @@ def slow(*values: object) -> object:
         (("error", errno.ENOSPC), r"^some/file cannot be .* \(No space left on device\): free some space"),
     ],
 )
+@pytest.mark.slow
 def test_a_process_that_ends_early_is_an_error(task: tuple[str, int], message: str) -> None:
     with pytest.raises(TrainingError, match=message):
         run_tasks(misbehave, [task, task], 2, lambda *_: None)

@@ -94,7 +94,7 @@ def test_runs_are_not_mixed(graph: Graph, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_errors_of_a_process_reach_the_user(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="not a finite number"):
-        run(graph, tmp_path / "run", [0, 1], 2, preset("none", "gcn", epochs=40, lr=1e38))
+        run(graph, tmp_path / "run", [0, 1], 2, preset("none", "gcn", epochs=40, lr=1e30))
 
 
 def test_summarize() -> None:

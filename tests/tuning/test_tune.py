@@ -259,7 +259,9 @@ def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         )
     assert ended.value.code == 0
     result = json.loads(capsys.readouterr().out)
-    assert result == json.loads((tmp_path / "small-vat.json").read_text())
+    stored = json.loads((tmp_path / "small-vat.json").read_text())
+    assert stored.pop("checksum").startswith("sha256:")
+    assert result == stored
     assert {trial["number"] for trial in result["trials"]} == {0, 1}
     with pytest.raises(SystemExit) as ended:
         main(["tune", str(small_file), "--method", "gcn", "--out", str(tmp_path)])

@@ -21,7 +21,9 @@ class BenchRow:
     """Settings that differ from the preset."""
 
 
-ROWS = {name: BenchRow(name, method.short, method.colour) for name, method in METHODS.items()}
+ROWS = {
+    name: BenchRow(name, method.short, method.colour) for name, method in METHODS.items() if name != "grand"
+}
 ROWS["obvat"] = BenchRow(
     "obvat", "O-BVAT, 10 steps", METHODS["obvat"].colour, {"search": "adam", "steps": 10}
 )
@@ -32,10 +34,17 @@ ROWS["obvat-fast"] = BenchRow(
     {"search": "fast", "steps": 1, "masks": "reuse"},
 )
 ROWS["random-propagation"] = BenchRow(
-    "grand", "random propagation, 4 passes", 0, {"model": "random-propagation", "ramp": 0}
+    "grand",
+    "random propagation, 4 passes",
+    METHODS["grand"].colour,
+    {"model": "random-propagation", "ramp": 0},
 )
 """The methods with their presets, except O-BVAT: ten steps of Adam, and one full step of the fast search that
-reuses the projection of the clean pass. Random propagation is the model of GRAND."""
+reuses the projection of the clean pass. Random propagation
+stands for GRAND, with the model that GRAND is made for."""
+
+GCN_ROWS = tuple(name for name, row in ROWS.items() if "model" not in row.overrides)
+"""The rows that are a GCN."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bvat.bench.growth import measure_growth
 from bvat.bench.limit import limit_of, machine_rates, measure_limit
 from bvat.bench.machine import PACKAGES, machine
 from bvat.bench.method_times import measure_methods
-from bvat.bench.plan import Plan
+from bvat.bench.plan import GCN_ROWS, Plan
 from bvat.bench.pyg import measure_pyg
 from bvat.bench.ratios import all_ratios
 from bvat.bench.search import measure_search
@@ -80,9 +80,8 @@ def run_bench(plan: Plan, log: Callable[[str], None]) -> dict[str, Any]:
                 log(
                     f"{name}: plain and compiled epochs at widths {', '.join(map(str, plan.compiled_widths))}"
                 )
-                compiled += measure_compiled(
-                    graph, name, plan.methods, plan.compiled_widths, plan.compiled_budget
-                )
+                of_gcn = [method for method in plan.methods if method in GCN_ROWS]
+                compiled += measure_compiled(graph, name, of_gcn, plan.compiled_widths, plan.compiled_budget)
         growth = None
         if plan.growth is not None:
             growth, failed = measure_growth(plan.growth, log)
