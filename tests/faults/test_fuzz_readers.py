@@ -93,7 +93,7 @@ def test_pickles(tally: list[Tally]) -> None:
     for content in corpus.kept_pickles():
         attempt(content, lambda content=content: unpickle(content, "x"))
     assert not Path("hacked").exists()
-    for _ in range(44_000):
+    for _ in range(45_000):
         content = corpus.mutated(rng, rng.choice(corpus.pickles()))
         attempt(content, lambda content=content: unpickle(content, "x"))
     attempt.finish()
@@ -131,14 +131,14 @@ def test_stored_graphs(tally: list[Tally]) -> None:
     for content in corpus.kept_stored():
         graph = attempt(content, lambda content=content: graph_from_bytes(content, "x"))
         accepted += [graph] if graph is not None else []
-    for k in range(9_000):
+    for k in range(6_000):
         make = corpus.odd_stored if k % 3 else corpus.odd_zip
         content = make(rng)
         graph = attempt(content, lambda content=content: graph_from_bytes(content, "x"))
         accepted += [graph] if graph is not None and k % 3 else []
     attempt.finish()
     training = Attempts(tally, "graphs that were accepted, trained")
-    for graph in accepted[:: max(1, len(accepted) // 400)]:
+    for graph in accepted[:: max(1, len(accepted) // 250)]:
         training(graph, lambda graph=graph: trained(graph))
     training.finish()
 
@@ -156,7 +156,7 @@ def test_tables(tally: list[Tally], ram: Path) -> None:
     rng, attempt = Random(5), Attempts(tally, "CSV tables")
     plain, packed = ram / "nodes.csv", ram / "nodes.csv.gz"
     texts = [text.encode() for pair in corpus.TABLES.values() for text in pair]
-    for k in range(20_000):
+    for k in range(22_000):
         content = corpus.mutated(rng, rng.choice(texts))
         path = plain if k % 8 else packed
         path.write_bytes(content if k % 8 else corpus.gzipped(rng, content))

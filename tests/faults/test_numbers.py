@@ -159,7 +159,8 @@ def test_graphs(tally: list[Tally]) -> None:
         for model, method in cases:
             for scale in ("none",) if big else ("none", "unit"):
                 rest = {"count": 5, "scale": scale, "epochs": 2 if big else 4}
-                settings = Settings(method=method, model=model, hidden=4, heads=2, **rest)
+                plain = {"pretrain": 0, "guard": False, "patience": 0, "confidence": 0.0, "select": "last"}
+                settings = preset("", method, model=model, hidden=4, heads=2, **plain, **rest)
                 paths(what, graph, settings, 1e-3)
     assert not paths.bad, "\n".join(paths.bad)
 
@@ -185,7 +186,7 @@ def test_threads(tally: list[Tally]) -> None:
         found = []
         for threads in (1, 2, 3):
             with thread_count(threads):
-                found.append(train(graph, Settings(method=method, epochs=5, hidden=32), 1))
+                found.append(train(graph, preset("", method, epochs=5, hidden=32), 1))
         for other in found[1:]:  # a matrix product adds up its terms in an order that depends on the threads
             entry.count(same(found[0], other, 1e-4))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import torch.nn.functional as F
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.perturb.flag import FLAG
+from bvat.training.loop import train
+from bvat.training.settings import Settings
 from core_helpers import gradients, make_gcn, seeded
 
 
@@ -69,3 +72,10 @@ def test_bad_settings_and_a_missing_generator(graph: Graph) -> None:
     model = make_gcn(graph)
     with pytest.raises(SettingsError, match="pass generator="):
         FLAG()(model, graph, model(graph))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("masks", ["fresh", "pair", "reuse", "shared"])
+def test_trains_with_all_masks_on_all_features(masks: str, dense: bool, make_graph: Any) -> None:
+    found = train(make_graph(dense=dense), Settings(method="flag", masks=masks, epochs=2, steps=2), 0)
+    assert all(math.isfinite(row["loss"]) for row in found.metrics)

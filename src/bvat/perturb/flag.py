@@ -100,7 +100,7 @@ class FLAG:
                 perturbed = model.propagate(inputs, point, step_masks)
                 loss = F.cross_entropy(perturbed.index_select(0, train), labels, self.class_weights)
                 loss = loss / self.steps
-            keep = step + 1 < self.steps and self.dropout != "fresh"  # these passes share their projection
+            keep = self.dropout != "fresh"  # these passes share their projection, also with the clean one
             slope, *gradients = torch.autograd.grad(
                 loss, [point, *parameters], retain_graph=keep, allow_unused=True
             )
