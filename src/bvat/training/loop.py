@@ -24,7 +24,7 @@ from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
-from bvat.training.optimizer import learning_rate
+from bvat.training.optimizer import backward, learning_rate
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
 from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
@@ -208,8 +208,7 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
         state.space = outcome.space
         measured.update(r_vadv=outcome.loss.detach(), row_norm=outcome.row_norm, nodes=outcome.nodes)
     state.optimizer.zero_grad()
-    # the weights enter as gradients of the terms, which saves the operations that would add the terms up
-    torch.autograd.backward(terms, [logits.new_tensor(weight) for weight in weights])
+    backward(terms, weights)
     for callback in callbacks:
         callback.on_backward(state)
     state.optimizer.lr = learning_rate(settings, state.epoch)

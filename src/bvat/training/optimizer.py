@@ -12,6 +12,11 @@ from torch import Tensor, nn
 from bvat.kernels.adam import adam_step_
 from bvat.training.settings import Settings
 
+try:  # torch.autograd.backward calls it too, but first imports sympy: a quarter of the time of a start
+    from torch.autograd.graph import _engine_run_backward as _run_engine
+except ImportError:  # it is not part of torch's interface
+    _run_engine = None  # type: ignore[assignment]
+
 
 class Adam:
     """Adam (Kingma and Ba, 2015) for groups of parameters, each with its own L2 penalty.
@@ -71,6 +76,20 @@ class Adam:
         """Restore the state that :meth:`state_dict` returned."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
+
+
+def backward(terms: Sequence[Tensor], weights: Sequence[float]) -> None:
+    """Add the gradients of ``sum_i weights_i terms_i`` to the parameters; the terms are scalars.
+
+    The weights enter as gradients of the terms, which saves the operations that would add the terms up.
+    """
+    gradients = [term.new_tensor(weight) for term, weight in zip(terms, weights, strict=True)]
+    if _run_engine is None:
+        torch.autograd.backward(terms, gradients)
+    else:
+        _run_engine(
+            tuple(terms), tuple(gradients), False, False, (), allow_unreachable=True, accumulate_grad=True
+        )
 
 
 def make_optimizer(model: Any, settings: Settings) -> Adam:
