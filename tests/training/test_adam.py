@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bvat.training import optimizer
+from bvat.training import optimizer as module
 from bvat.training.optimizer import Adam, adam_step_
 
 
@@ -68,7 +68,7 @@ def test_uphill_with_a_penalty(gamma: float) -> None:
 @pytest.mark.parametrize("engine", [True, False])
 def test_backward_is_that_of_the_weighted_sum(monkeypatch: pytest.MonkeyPatch, engine: bool) -> None:
     if not engine:
-        monkeypatch.setattr(optimizer, "_run_engine", None)
+        monkeypatch.setattr(module, "_run_engine", None)
     x = torch.tensor([1.0, 2.0], requires_grad=True)
-    optimizer.backward([x.sum(), x.square().sum()], [2.0, 0.5])
+    module.backward([x.sum(), x.square().sum()], [2.0, 0.5])
     assert torch.equal(x.grad, 2 + x.detach())  # type: ignore[arg-type]
