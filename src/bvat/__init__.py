@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bvat._version import __version__
-from bvat.graph.notebook import Plottable
+from bvat.training.plottable import Plottable
 
 if TYPE_CHECKING:
     from bvat.data import load, synthetic_graph

@@ -14,10 +14,11 @@ from bvat.audit.copied_fields import CopiedFields, copied_fields
 from bvat.audit.worst_case import RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.graph.notebook import Plottable, html_table
+from bvat.graph.notebook import html_table
 from bvat.models.base import ProjectedModel
 from bvat.perturb.searches import SmallestFlip
 from bvat.perturb.searches.smallest_flip import Flip
+from bvat.training.plottable import Plottable
 
 EPSILON = 0.03
 """Length of a row of the perturbation at which LDS is measured, the paper's for Cora."""

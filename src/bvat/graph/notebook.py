@@ -1,14 +1,10 @@
-"""What notebooks show of an object: a short table, and a plot.
-
-Charts are drawn by a higher package. ``bvat/__init__.py`` tells :class:`Plottable` which one, so that nothing
-here has to import it.
-"""
+"""What notebooks show of an object: a short table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import escape
-from typing import Any, ClassVar
+from typing import Any
 
 
 def html_table(title: str, rows: Mapping[str, Any]) -> str:
@@ -25,13 +21,3 @@ def html_table(title: str, rows: Mapping[str, Any]) -> str:
 def percent(value: float | None) -> str:
     """Return a percentage with two decimals, or a dash."""
     return "-" if value is None else f"{value:.2f} %"
-
-
-class Plottable:
-    """Adds ``plot()`` to the objects that can be drawn."""
-
-    draw: ClassVar[Callable[[Any], Any]]
-
-    def plot(self) -> Any:
-        """Return a figure: notebooks show it, ``.save("figure.svg")`` writes it, ``.svg`` is its text."""
-        return Plottable.draw(self)

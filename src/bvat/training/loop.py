@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.graph.notebook import Plottable, html_table, percent
+from bvat.graph.notebook import html_table, percent
 from bvat.perturb.divergence import DIVERGENCES, entropy
 from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
@@ -26,6 +26,7 @@ from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
 from bvat.training.optimizer import backward, learning_rate
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
+from bvat.training.plottable import Plottable
 from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
 from bvat.training.state import TrainState, start_training

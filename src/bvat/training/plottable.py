@@ -1,0 +1,20 @@
+"""``plot()`` of the objects that can be drawn.
+
+Charts are drawn by a higher package. ``bvat/__init__.py`` tells :class:`Plottable` which one, so that nothing
+here has to import it; nor does this module import anything heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+
+class Plottable:
+    """Adds ``plot()`` to the objects that can be drawn."""
+
+    draw: ClassVar[Callable[[Any], Any]]
+
+    def plot(self) -> Any:
+        """Return a figure: notebooks show it, ``.save("figure.svg")`` writes it, ``.svg`` is its text."""
+        return Plottable.draw(self)
