@@ -13,7 +13,7 @@ from bvat.perturb.methods import METHODS
 from bvat.training.settings import Settings, has_model_preset, preset, preset_key, short_name
 from bvat.tuning.variants import Variant
 
-BEYOND = ("random-propagation/grand", "random-propagation/vat", "random-propagation/obvat")
+BEYOND = ("random-propagation/grand",)
 """Rows of Table 2 that are not a method on a GCN, shown where a data set has settings for the model."""
 
 DEFAULT = "*"
