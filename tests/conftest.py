@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from bvat.data import save_graph, synthetic_graph
 from bvat.graph import Graph
 
 torch.set_num_threads(1)
+# What is started in the background (``pytest &``, nohup) ignores these signals, and hands that down to all
+# processes that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -206,13 +206,7 @@ def start(arguments: list[str]) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=_heed_ctrl_c,
     )
-
-
-def _heed_ctrl_c() -> None:
-    """What a shell runs in the background ignores Ctrl-C, and so would its children: these tests too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 
@@ -38,7 +37,6 @@ def _run(wanted: dict) -> None:
     from bvat.cli import main as cli
 
     os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
     os.chdir(wanted["folder"])
     os.environ.update(wanted["environment"])
     for descriptor, name in ((0, os.devnull), (1, wanted["stdout"]), (2, wanted["stderr"])):
