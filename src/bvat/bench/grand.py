@@ -56,8 +56,8 @@ def compare_grand(dataset: str, seeds: int, path: Path, *, dense: bool = True) -
     with thread_count(1):
         for seed in map(str, range(seeds)):
             row = result["rows"].setdefault(seed, {})
-            row.setdefault("ours", None)
-            row["ours"] = row["ours"] or train_ours(graph, settings, int(seed))
+            if "ours" not in row:
+                row["ours"] = train_ours(graph, settings, int(seed))
             if dense and "dense" not in row:
                 row["dense"] = DenseGrand(graph, PUBLISHED[dataset], int(seed)).train()
             result["summary"] = summarised(result["rows"])

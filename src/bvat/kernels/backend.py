@@ -309,8 +309,7 @@ def _run_layers(step: LayeredPass, state: Tensor, into: Tensor | None = None) ->
     hidden_layers = []
     for layer, weight in enumerate(step.weights):
         matrix, width = step.matrices[layer], weight.shape[0]
-        reused = into is not None and layer == 0
-        hidden = into if reused and into is not None else state.new_empty(matrix.shape[0], width)
+        hidden = state.new_empty(matrix.shape[0], width) if into is None or layer else into
         out = state.new_empty(matrix.shape[0], layers.padded_width(weight.shape[1]))
         mask = step.masks[layer] if step.masks else state.new_ones(1, width)
         arrays = state.numpy(), mask.numpy(), weight.detach().numpy(), hidden.numpy(), out.numpy()

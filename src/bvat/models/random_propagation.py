@@ -29,7 +29,6 @@ class PropagationMasks:
     features: Tensor | None
     nodes: Tensor | None
     hidden: tuple[Tensor, ...]
-    factor: float = 1.0
 
 
 class _TwoLayers(torch.autograd.Function):
@@ -183,7 +182,6 @@ class RandomPropagation(LayeredModel):
             features=draw((inputs.features.shape[1],), self.input_dropout) if features else None,
             nodes=draw((rows, 1), self.node_dropout),
             hidden=tuple(mask for mask in hidden if mask is not None),
-            factor=dropout_factor(self.dropout),
         )
 
     def restrict_masks(self, masks: PropagationMasks | None, inputs: GraphInputs, nodes: Tensor) -> Any:
@@ -191,7 +189,7 @@ class RandomPropagation(LayeredModel):
         if masks is None:
             return None
         kept = None if masks.nodes is None else masks.nodes[nodes]
-        return PropagationMasks(masks.features, kept, tuple(m[nodes] for m in masks.hidden), masks.factor)
+        return PropagationMasks(masks.features, kept, tuple(m[nodes] for m in masks.hidden))
 
     def project(self, inputs: GraphInputs, masks: PropagationMasks | None = None) -> Tensor:  # type: ignore[override]
         """Return ``X (m ∘ W0)``, shape (N, H)."""

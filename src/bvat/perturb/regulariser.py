@@ -21,6 +21,7 @@ from bvat.perturb.divergence import KL, Divergence, with_gradient
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
 from bvat.perturb.passes import POLICIES, DropoutPolicy, NextPass, make_passes
 from bvat.perturb.problem import Norm, Problem
+from bvat.perturb.samples import target_logits
 from bvat.perturb.searches import AdamAscent, NoSearch, PowerIteration, RandomDirection, Search
 from bvat.perturb.spaces import SpaceName, make_space
 
@@ -120,8 +121,8 @@ class Regulariser:
         generator = cast("torch.Generator | None", self.generator)
         selection = self.nodes.choose(graph, model.depth, generator)
         clean, weights, share = logits.detach(), None, 1.0
-        if target is not None:  # its logarithm gives these probabilities back
-            clean = target.clamp_min(torch.finfo(target.dtype).tiny).log()
+        if target is not None:
+            clean = target_logits(target)
         if self.confidence:
             sure = softmax(clean).amax(1) >= self.confidence
             if selection.chosen is None:

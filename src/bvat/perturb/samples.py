@@ -51,12 +51,12 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
     mean = sum((softmax(part) for part in logits), torch.zeros_like(logits[0])) / len(logits)
-    return torch.softmax(mean.clamp_min_(torch.finfo(mean.dtype).tiny).log_().div_(temperature), 1)
+    return torch.softmax(target_logits(mean).div_(temperature), 1)
 
 
 def disagreement(logits: Sequence[Tensor], target: Tensor, divergence: Divergence) -> list[Tensor]:
     """Return ``mean_u D(q_u, p_su)`` of every pass s, a scalar each; target q (N, C) gets no gradient."""
-    clean = target_prediction(target)
+    clean = CleanPrediction(target, target_logits(target))
     losses = []
     for part in logits:
         value, gradient = divergence.value_and_gradient(clean, part)
@@ -64,6 +64,6 @@ def disagreement(logits: Sequence[Tensor], target: Tensor, divergence: Divergenc
     return losses
 
 
-def target_prediction(target: Tensor) -> CleanPrediction:
-    """Return probabilities (n, C) as the clean side of a divergence."""
-    return CleanPrediction(target, target.clamp_min(torch.finfo(target.dtype).tiny).log())
+def target_logits(target: Tensor) -> Tensor:
+    """Return logits (n, C) that predict these probabilities (n, C): their logarithms."""
+    return target.clamp_min(torch.finfo(target.dtype).tiny).log()

@@ -41,9 +41,8 @@ def share(folder: Path) -> Iterator[bool]:
             remove_leftovers(folder, "work/**", "runs/**", "pretrained/**")
         if handle is not None:
             with contextlib.suppress(OSError):
-                fcntl.flock(
-                    handle, fcntl.LOCK_SH
-                )  # waits only while another process looks whether it is alone
+                # waits only while another process looks whether it is alone
+                fcntl.flock(handle, fcntl.LOCK_SH)
         yield alone
 
 

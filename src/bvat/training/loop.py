@@ -260,8 +260,8 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
     if select_best:
         state.evaluated.load_state_dict(best.weights)
     weights = _unscaled(state, dict(state.evaluated.state_dict()))
-    made = [*weights.values(), predict(state.evaluated, state.graph)]
-    if not all(bool(tensor.isfinite().all()) for tensor in made):
+    logits = predict(state.evaluated, state.graph)
+    if not all(bool(tensor.isfinite().all()) for tensor in [*weights.values(), logits]):
         raise TrainingError(
             f"the weights of epoch {selected['epoch']} are not finite numbers, or so large that their "
             "predictions are not: lower lr, beta or the perturbation"
@@ -277,7 +277,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         epoch_ms=times[len(times) // 2],
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
-        f1=split_scores(predict(state.evaluated, state.graph).argmax(1), state.graph),
+        f1=split_scores(logits.argmax(1), state.graph),
         stopped=why_stopped(state, best, phases),
     )
 

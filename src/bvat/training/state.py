@@ -36,8 +36,8 @@ class TrainState:
     optimizer: Adam
     regulariser: Any
     generator: torch.Generator
-    alpha: float
-    beta: float
+    alpha: float = 0.0
+    beta: float = 0.0
     agreement: float = 0.0
     average: Any = None
     """The model with averaged weights, if there is one; that is what is evaluated and kept."""
@@ -123,8 +123,6 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         optimizer=make_optimizer(model, settings),
         regulariser=regulariser,
         generator=generator,
-        alpha=settings.alpha,
-        beta=settings.beta,
         average=copy.deepcopy(model) if settings.average else None,
         scaling=scaling,
         class_weights=weights_of_classes,
