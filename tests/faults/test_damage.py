@@ -39,6 +39,7 @@ from bvat.training.state import TrainState, start_training
 from bvat.training.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.tuning.auto import Choice
 from bvat.tuning.compare import ComparisonPlan, collect, compare
+from bvat.tuning.storage import JournalFile
 
 ATTEMPTS = 500
 """Per file: half of them cuts, half flipped bits."""
@@ -334,6 +335,24 @@ def test_damaged_splits_of_a_comparison(run: Path, tmp_path: Path, tally: list[T
     assert damage_all(tally[-1], path, answer, expected) == 0
     tally.append(Tally(GROUP, "comparison, --report-only: a finished split", "refused in one sentence"))
     assert damage_all(tally[-1], path, lambda: rows(collect(plan, tmp_path)), expected) == ATTEMPTS
+
+
+def test_damaged_journals_of_a_search(tmp_path: Path, tally: list[Tally]) -> None:
+    entry = Tally(
+        GROUP, "journal of a search (bvat tune)", "refused in one sentence, or a part from its beginning"
+    )
+    tally.append(entry)
+    journal = JournalFile(tmp_path / "search.journal")
+    logs = [{"op_code": number % 9, "worker_id": "w", "values": [number / 7]} for number in range(40)]
+    for log in logs:
+        journal.append_logs([log])
+
+    def beginning() -> bool:
+        found = list(JournalFile(journal.path).read_logs(0))
+        return found == logs[: len(found)]
+
+    assert list(JournalFile(journal.path).read_logs(0)) == logs
+    assert damage_all(entry, journal.path, beginning, True) > ATTEMPTS // 4
 
 
 def test_every_file_of_a_run_folder_is_checked(run: Path, tally: list[Tally]) -> None:

@@ -120,7 +120,7 @@ def test_a_torn_journal_line_is_skipped(small: Graph, tmp_path: Path, monkeypatc
         ("foo://bar", "the storage 'foo://bar' cannot be opened"),
         ("sqlite:////no/such/folder/study.db", "cannot be opened"),
         ("diary.txt", "is not a journal of a search"),
-        ("other.json", "cannot be opened"),
+        ("other.json", "is not a journal of a search"),
     ],
 )
 def test_a_storage_that_cannot_be_used(

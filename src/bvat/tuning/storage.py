@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bvat.data.checksums import CHECKSUM, UNSEALED, seal, verify
 from bvat.errors import SettingsError
 
 try:
@@ -40,6 +41,8 @@ def open_storage(storage: str) -> Any:
 
 _START = b'{"op_code":'
 """How every line of a journal begins."""
+_TORN = b" is incomplete\n"
+"""What closes a line that a killed process has left incomplete."""
 
 
 def _journal(path: Path) -> Any:
@@ -52,8 +55,8 @@ def _journal(path: Path) -> Any:
         return JournalFileBackend(str(path))
     with path.open("a+b") as file:
         file.seek(0)
-        start = file.readline().rstrip(b"\n")
-    if _entry(start) is None and not _START.startswith(start[: len(_START)]):
+        start = file.readline().removesuffix(_TORN).rstrip(b"\n")
+    if not _START.startswith(start[: len(_START)]):
         raise SettingsError(
             f"the storage {path} is not a journal of a search: give another file, or a new one"
         )
@@ -64,7 +67,8 @@ class JournalFile:
     """A journal of Optuna, one JSON object per line, that outlives processes killed while they write to it.
 
     Optuna's own backend refuses a journal with an incomplete line, and waits for the lock of a dead process.
-    Here an incomplete line is skipped, and the lock ends with the process that holds it.
+    Here an incomplete line is skipped, the lock ends with the process that holds it, and every line has its
+    checksum.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,31 +85,37 @@ class JournalFile:
                 if not line.endswith(b"\n"):  # still being written, or never completed
                     return
                 self._offset += len(line)
-                entry = _entry(line)
-                if entry is not None:
-                    self._count += 1
-                    if self._count > log_number_from:
-                        yield entry
+                if line.endswith(_TORN):
+                    continue
+                self._count += 1
+                if self._count > log_number_from:
+                    yield self._entry(line)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append entries, after closing a line that a killed process has left incomplete."""
-        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        text = b"".join(map(_line, logs))
         with self.path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
-                text = text if file.read(1) == b"\n" else b"\n" + text
+                text = text if file.read(1) == b"\n" else _TORN + text
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
 
+    def _entry(self, line: bytes) -> dict[str, Any]:
+        if not verify(line):
+            raise SettingsError(
+                f"a line of {self.path} is damaged, or of an older version: delete the file, and the search "
+                "is made again from the runs that are stored beside it"
+            )
+        entry: dict[str, Any] = json.loads(line)
+        del entry[CHECKSUM]
+        return entry
 
-def _entry(line: bytes) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
-    return entry if isinstance(entry, dict) else None
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return seal(json.dumps({**entry, CHECKSUM: UNSEALED}, separators=(",", ":")).encode() + b"\n")
 
 
 def finished(study: optuna.Study) -> list[Any]:
