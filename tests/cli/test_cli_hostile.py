@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from bvat import NodeClassifier
-from bvat.cli.main import main
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
@@ -23,16 +22,10 @@ from bvat.inference.tables import no_formula
 from bvat.report.html import tag
 from bvat.training.loop import train
 from bvat.training.settings import Settings
+from cli_helpers import bvat
 
 SMALL = synthetic_graph(nodes=60, edges=120, features=20, classes=2, train_per_class=5, val=10, test=20)
 QUICK = ["--method", "gcn", "--epochs", "4", "--hidden", "8", "--device", "cpu", "--jobs", "1"]
-
-
-def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
 
 
 @pytest.fixture(autouse=True)

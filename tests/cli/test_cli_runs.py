@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bvat.cli.main import main
 from bvat.data import synthetic_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -17,16 +16,10 @@ from bvat.inference.run_list import compare_runs, read_run
 from bvat.training.run_folder import RunFolder, summary_of
 from bvat.training.settings import Settings
 from bvat.training.store import SeedTrainer, train_seeds
+from cli_helpers import bvat
 
 VAT = "[bold]vat\x1b[31m"
 """A folder whose name is markup and changes the colours of a terminal."""
-
-
-def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
 
 
 def make_run(graph: Graph, path: Path, settings: Settings, seeds: list[int]) -> None:

@@ -16,12 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bvat.cli.main import main
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.training.checkpoint import Checkpoint
 from bvat.training.progress import ProgressDisplay
 from bvat.training.settings import Settings
 from bvat.training.state import start_training
+from cli_helpers import bvat
 
 QUICK = ["--epochs", "6", "--hidden", "8", "--device", "cpu", "--confidence", "0"]
 
@@ -31,13 +31,6 @@ def graph_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("graphs") / "small.npz"
     save_graph(synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5), path)
     return path
-
-
-def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
 
 
 @pytest.fixture(autouse=True)

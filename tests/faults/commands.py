@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
-from bvat.cli.main import main
 from bvat.data.checksums import CHECKSUM
 
 PATIENCE = 300
@@ -141,14 +139,6 @@ def forker() -> Iterator[Forker]:
         yield made
     finally:
         made.close()
-
-
-def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Run a command in this process."""
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
 
 
 def is_sentence(error: str) -> bool:

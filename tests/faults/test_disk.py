@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Forker, bvat, content_of, forker, is_sentence, wait_until
+from commands import Forker, content_of, is_sentence, wait_until
 from tally import Tally
 
-from bvat.data import save_graph, synthetic_graph
+from cli_helpers import bvat
 
 RUN = ["--method", "obvat", "--epochs", "120", "--patience", "120", "--hidden", "8", "--device", "cpu"]
 RUN += ["--no-report"]
@@ -23,33 +23,20 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lo
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Forker]:
-    with forker() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("graphs") / "small.npz"
-    save_graph(synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30), path)
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def whole(graph: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(small_graph: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two seeds that nothing has disturbed, and in ``first`` its first seed alone."""
     folder = tmp_path_factory.mktemp("whole")
     for name, seeds in (("first", "1"), ("run", "2")):
         with pytest.raises(SystemExit) as ended:
-            train(graph, folder / name, seeds)
+            train(small_graph, folder / name, seeds)
         assert ended.value.code == 0
     return folder
 
 
-def train(graph: str, out: Path, seeds: str = "2", *more: str) -> None:
+def train(small_graph: str, out: Path, seeds: str = "2", *more: str) -> None:
     from bvat.cli.main import main
 
-    main(["train", graph, *RUN, "--seeds", seeds, "--jobs", "1", "--out", str(out), *more])
+    main(["train", small_graph, *RUN, "--seeds", seeds, "--jobs", "1", "--out", str(out), *more])
 
 
 @contextlib.contextmanager
@@ -77,7 +64,7 @@ SENTENCE = "one sentence, older results intact, bit-identical once resumed"
 
 
 def test_a_disk_runs_full(
-    start: Forker, graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
+    start: Forker, small_graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
 ) -> None:
     """A second seed is added to a run on a disk that fills up at one point or another."""
     tally.append(Tally("disk", "full disk during bvat train", SENTENCE))
@@ -88,7 +75,7 @@ def test_a_disk_runs_full(
             shutil.copytree(whole / "first", run)
             before = content_of(run)
             filler = fill(disk, left * page)
-            arguments = ["train", graph, *RUN, "--seeds", "2", "--jobs", "2" if left == 6 else "1"]
+            arguments = ["train", small_graph, *RUN, "--seeds", "2", "--jobs", "2" if left == 6 else "1"]
             arguments += ["--out", str(run), "--resume"]
             command = start.start(arguments, tmp_path)
             code = command.wait()
@@ -108,12 +95,18 @@ def test_a_disk_runs_full(
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_files_may_not_be_larger(
-    jobs: str, start: Forker, graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
+    jobs: str,
+    start: Forker,
+    small_graph: str,
+    whole: Path,
+    tmp_path: Path,
+    tally: list[Tally],
+    capsys: Capture,
 ) -> None:
     tally.append(Tally("disk", f"limit on file sizes during bvat train, --jobs {jobs}", SENTENCE))
     for limit in (0, 500, 1500, 5000, 15000) if jobs == "1" else (5000,):
         run = tmp_path / f"run-{limit}"
-        arguments = ["train", graph, *RUN, "--seeds", "2", "--out", str(run), "--resume", "--jobs"]
+        arguments = ["train", small_graph, *RUN, "--seeds", "2", "--out", str(run), "--resume", "--jobs"]
         log = Path("/dev/null") if limit < 500 else None  # or the sentence itself is too long
         command = start.start([*arguments, jobs], tmp_path, limit=limit, stderr=log)
         refused = command.wait() == 2 and (log is not None or is_sentence(command.error))
@@ -142,19 +135,30 @@ def read_only(folder: Path, source: Path) -> Iterator[Path]:
 
 
 def test_a_folder_is_read_only(
-    graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
+    small_graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
 ) -> None:
     tally.append(Tally("disk", "read-only folder", "one sentence, older results intact"))
     with read_only(tmp_path / "frozen", whole / "first") as frozen:
         before = content_of(frozen)
         for arguments in (
-            ["train", graph, *RUN, "--seeds", "2", "--jobs", "1", "--out", str(frozen / "run"), "--resume"],
-            ["train", graph, *RUN, "--out", str(frozen / "new")],
+            [
+                "train",
+                small_graph,
+                *RUN,
+                "--seeds",
+                "2",
+                "--jobs",
+                "1",
+                "--out",
+                str(frozen / "run"),
+                "--resume",
+            ],
+            ["train", small_graph, *RUN, "--out", str(frozen / "new")],
             ["predict", str(frozen / "run"), "--out", str(frozen / "predicted.csv")],
             ["predict", str(frozen / "run"), "--out", str(frozen / "run" / "settings.json")],
             [
                 "tune",
-                graph,
+                small_graph,
                 "--method",
                 "vat",
                 "--trials",
@@ -164,7 +168,7 @@ def test_a_folder_is_read_only(
                 "--out",
                 str(frozen / "tune"),
             ],
-            ["compare", graph, "--epochs", "4", "--val", "30", "--out", str(frozen / "compare")],
+            ["compare", small_graph, "--epochs", "4", "--val", "30", "--out", str(frozen / "compare")],
         ):
             code, out, err = bvat(arguments, capsys)
             refused = code == 2 and is_sentence(err) and not out
@@ -173,10 +177,12 @@ def test_a_folder_is_read_only(
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_folder_vanishes(jobs: str, start: Forker, graph: str, tmp_path: Path, tally: list[Tally]) -> None:
+def test_a_folder_vanishes(
+    jobs: str, start: Forker, small_graph: str, tmp_path: Path, tally: list[Tally]
+) -> None:
     tally.append(Tally("disk", f"run folder removed during bvat train, --jobs {jobs}", "one sentence"))
     run = tmp_path / "run"
-    arguments = ["train", graph, *RUN, "--epochs", "100000", "--patience", "100000", "--seeds", "2"]
+    arguments = ["train", small_graph, *RUN, "--epochs", "100000", "--patience", "100000", "--seeds", "2"]
     command = start.start([*arguments, "--jobs", jobs, "--out", str(run)], tmp_path)
     wait_until(lambda: list(run.glob("*/checkpoint*")) or command.ended())
     run.rename(tmp_path / "elsewhere")
@@ -185,13 +191,13 @@ def test_a_folder_vanishes(jobs: str, start: Forker, graph: str, tmp_path: Path,
 
 
 def test_two_processes_on_one_folder(
-    start: Forker, graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
+    start: Forker, small_graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
 ) -> None:
     tally.append(
         Tally("disk", "a second bvat train in the same folder", "one sentence, the first one goes on")
     )
     run = tmp_path / "run"
-    long = ["train", graph, *RUN, "--epochs", "100000", "--patience", "100000", "--out", str(run)]
+    long = ["train", small_graph, *RUN, "--epochs", "100000", "--patience", "100000", "--out", str(run)]
     first = start.start(long, tmp_path)
     wait_until(lambda: list(run.glob("*/checkpoint*")) or first.ended())
     for more in ([], ["--resume"], ["--resume", "--seeds", "2"]):
@@ -204,7 +210,7 @@ def test_two_processes_on_one_folder(
 
 
 def test_places_that_cannot_be_written(
-    start: Forker, graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
+    start: Forker, small_graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
 ) -> None:
     tally.append(Tally("disk", "--out in a place that does not exist or is too long", "one sentence"))
     (tmp_path / "file").write_text("keep me")
@@ -213,11 +219,11 @@ def test_places_that_cannot_be_written(
     run = str(whole / "run")
     for place in places:
         for arguments in (
-            ["train", graph, *RUN, "--out", place],
+            ["train", small_graph, *RUN, "--out", place],
             ["predict", run, "--out", f"{place}/x.csv"],
             [
                 "tune",
-                graph,
+                small_graph,
                 "--method",
                 "vat",
                 "--trials",
@@ -229,7 +235,7 @@ def test_places_that_cannot_be_written(
                 "--out",
                 place,
             ],
-            ["compare", graph, "--methods", "gcn", "--epochs", "4", "--val", "30", "--out", place],
+            ["compare", small_graph, "--methods", "gcn", "--epochs", "4", "--val", "30", "--out", place],
         ):
             code, out, err = bvat(arguments, capsys)
             tally[-1].count(code == 2 and is_sentence(err) and not out, traceback="Traceback" in err)

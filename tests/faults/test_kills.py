@@ -6,7 +6,6 @@ import json
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,35 +13,20 @@ from commands import (
     SIGNALS,
     Command,
     Forker,
-    bvat,
     content_of,
-    forker,
     is_sentence,
     wait_until,
     without_times,
 )
 from tally import Tally
 
-from bvat.data import save_graph, synthetic_graph
+from cli_helpers import bvat
 
 KILLS = 20
 RUN = ["--method", "obvat", "--epochs", "300", "--patience", "300", "--hidden", "8", "--seeds", "2"]
 RUN += ["--device", "cpu", "--no-report"]
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-
-
-@pytest.fixture(scope="module")
-def start() -> Iterator[Forker]:
-    with forker() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("graphs") / "small.npz"
-    save_graph(synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30), path)
-    return str(path)
 
 
 def wait_for_workers(command: Command) -> None:
@@ -59,10 +43,10 @@ def timed(command: Command) -> tuple[float, float]:
 
 
 def test_train_is_killed_at_random_moments(
-    start: Forker, graph: str, tmp_path: Path, tally: list[Tally], capsys: pytest.CaptureFixture[str]
+    start: Forker, small_graph: str, tmp_path: Path, tally: list[Tally], capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(15)
-    train = ["train", graph, *RUN, "--out"]
+    train = ["train", small_graph, *RUN, "--out"]
     working, whole = timed(start.start([*train, "whole", "--jobs", "2"], tmp_path))
     expected = content_of(tmp_path / "whole")
     assert {"seed-0/weights.safetensors", "seed-1/weights.safetensors", "result.json"} <= expected.keys()
@@ -94,12 +78,12 @@ def test_train_is_killed_at_random_moments(
 def test_train_is_told_to_stop(
     jobs: str,
     start: Forker,
-    graph: str,
+    small_graph: str,
     tmp_path: Path,
     tally: list[Tally],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    train = ["train", graph, *RUN, "--out"]
+    train = ["train", small_graph, *RUN, "--out"]
     assert bvat([*train, str(tmp_path / "whole"), "--jobs", "1"], capsys)[0] == 0
     expected = content_of(tmp_path / "whole")
     for name, number in SIGNALS.items():
@@ -157,9 +141,9 @@ def disturbed(
 
 
 def test_tune_is_killed(
-    start: Forker, graph: str, tmp_path: Path, tally: list[Tally], capsys: pytest.CaptureFixture[str]
+    start: Forker, small_graph: str, tmp_path: Path, tally: list[Tally], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["tune", graph, "--method", "vat", "--trials", "6", "--seeds", "2", "--finalists", "2"]
+    command = ["tune", small_graph, "--method", "vat", "--trials", "6", "--seeds", "2", "--finalists", "2"]
     command += ["--check-seeds", "2", "--epochs", "60", "--json"]
     tally.append(
         Tally("kills", "bvat tune, killed twice and stopped once on its way", "run again, same result")
@@ -169,9 +153,20 @@ def test_tune_is_killed(
 
 
 def test_compare_is_killed(
-    start: Forker, graph: str, tmp_path: Path, tally: list[Tally], capsys: pytest.CaptureFixture[str]
+    start: Forker, small_graph: str, tmp_path: Path, tally: list[Tally], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["compare", graph, "--methods", "gcn,vat", "--labels", "3", "--splits", "3", "--val", "30"]
+    command = [
+        "compare",
+        small_graph,
+        "--methods",
+        "gcn,vat",
+        "--labels",
+        "3",
+        "--splits",
+        "3",
+        "--val",
+        "30",
+    ]
     tally.append(
         Tally("kills", "bvat compare, killed twice and stopped once on its way", "run again, same result")
     )
@@ -180,9 +175,9 @@ def test_compare_is_killed(
 
 
 def test_reproduce_is_killed(
-    start: Forker, graph: str, tmp_path: Path, tally: list[Tally], capsys: pytest.CaptureFixture[str]
+    start: Forker, small_graph: str, tmp_path: Path, tally: list[Tally], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["reproduce", "table2", "--datasets", graph, "--seeds", "2", "--methods", "gcn,obvat"]
+    command = ["reproduce", "table2", "--datasets", small_graph, "--seeds", "2", "--methods", "gcn,obvat"]
     tally.append(
         Tally("kills", "bvat reproduce, killed twice and stopped once on its way", "run again, same result")
     )
