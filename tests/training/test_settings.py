@@ -48,7 +48,7 @@ def test_overrides_win() -> None:
         ("hidden", 2.5, "hidden must be of type int, not 2.5"),
         ("dropout", 1.0, "dropout must be below 1, not 1.0"),
         ("epochs", -3, "epochs must be at least 1, not -3"),
-        ("select", "first", "select must be one of last, best, accuracy, loss, not 'first'"),
+        ("select", "first", "select must be one of last, best, accuracy, loss, both, not 'first'"),
         ("space", "curved", "space must be one of auto, dense, sparse, factored, not 'curved'"),
         ("keep_moments", 1, "keep_moments must be of type bool, not 1"),
         ("layers", True, "layers must be of type int, not True"),
