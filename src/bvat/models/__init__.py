@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from bvat.models.wrapped import WrappedModule, wrap
 
 _MODULE_OF = {
-    "APPNP": "appnp", "GAT": "gat", "GCN": "gcn", "GPNN": "gpnn", "MLP": "mlp", "MoNet": "monet", "SGC": "sgc", "GraphSAGE": "sage",
+    "APPNP": "appnp", "GAT": "gat", "GCN": "gcn", "GPNN": "gpnn", "MLP": "mlp",
+    "MoNet": "monet", "SGC": "sgc", "GraphSAGE": "sage",
     "Masks": "base", "ProjectedModel": "base", "RandomPropagation": "random_propagation",
     "WrappedModule": "wrapped", "linearize": "base", "wrap": "wrapped",
 }  # fmt: skip

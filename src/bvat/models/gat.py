@@ -55,7 +55,10 @@ class GAT(LayeredModel):
         shapes = [*[(heads, hidden // heads)] * (layers - 1), (output_heads, classes)]  # heads and F
         inputs = [width * count for width, (count, _) in zip(widths[1:-1], shapes[1:], strict=True)]
         super().__init__(
-            (side_by_side(rows, f, count, generator) for rows, (count, f) in zip(widths[:-1], shapes, strict=True)),
+            (
+                side_by_side(rows, f, count, generator)
+                for rows, (count, f) in zip(widths[:-1], shapes, strict=True)
+            ),
             biases=widths[1:],
             dropout=dropout,
             hidden_widths=[*inputs, *[count * f for count, f in shapes]],  # inputs of heads, then projections
@@ -86,10 +89,9 @@ class GAT(LayeredModel):
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
-        pattern, h = inputs.propagation, projected.view(-1, *self.source[0].shape)
+        pattern, state = inputs.propagation, projected
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
-            if layer:
-                h = self._heads(F.elu(state), masks, layer)
+            h = self._heads(F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
             scores = (h * source).sum(2).index_select(0, pattern.col)
             scores = scores + (h * target).sum(2).index_select(0, pattern.rows)
             alpha = edge_softmax(pattern, F.leaky_relu(scores, 0.2))
@@ -103,12 +105,11 @@ class GAT(LayeredModel):
 
     def _heads(self, state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
         """Return the input of a layer projected by each of its heads; state (N, H), result (N, heads, F)."""
-        heads, width = self.source[layer].shape
+        shape, weight = self.source[layer].shape, self.weights[layer]
         if masks is None:
-            return (state @ self.weights[layer]).view(-1, heads, width)
-        dropped = state[:, None] * masks.hidden[layer - 1].view(-1, heads, state.shape[1])
-        weight = self.weights[layer].view(-1, heads, width)
-        return torch.einsum("nhi,ihf->nhf", dropped, weight)
+            return torch.mm(state, weight).view(-1, *shape)
+        dropped = state[:, None] * masks.hidden[layer - 1].view(-1, shape[0], state.shape[1])
+        return torch.einsum("nhi,ihf->nhf", dropped, weight.view(-1, *shape))
 
 
 def _scoring(heads: int, width: int, generator: torch.Generator | None) -> nn.Parameter:

@@ -21,8 +21,8 @@ from bvat.models.partition import PARTITIONS
 class Divided(NamedTuple):
     """The edges of a graph whose nodes are divided into clusters, as means over neighbours.
 
-    Shapes: within (N, N), the mean over neighbours in the same cluster; between (m, N), the mean over those in
-    other clusters, for the m nodes that have any; border int64 (m), these nodes.
+    Shapes: within (N, N), the mean over neighbours in the same cluster; between (m, N), the mean over those
+    in other clusters, for the m nodes that have any; border int64 (m), these nodes.
     """
 
     within: SparseMatrix
@@ -109,7 +109,9 @@ class GPNN(LayeredModel):
             clusters = _clusters(getattr(inputs, "whole", inputs).propagation, *key)
             nodes = getattr(inputs, "nodes", None)
             found.clear()  # seeds come one after the other, and each needs as much memory as the graph
-            found[key] = _divide(inputs.propagation, clusters if nodes is None else clusters[nodes.cpu().numpy()])
+            found[key] = _divide(
+                inputs.propagation, clusters if nodes is None else clusters[nodes.cpu().numpy()]
+            )
         return found[key]
 
     def _update(self, mean: Tensor, state: Tensor) -> Tensor:
@@ -132,10 +134,11 @@ class GPNN(LayeredModel):
                 state = state.index_copy(0, divided.border, border)
         direct = projected[:, width:]
         for layer, weight in enumerate(self.weights[1:]):
-            state = dropped(torch.tanh(state) if layer else state, masks, layer) @ weight
+            state = torch.mm(dropped(torch.tanh(state) if layer else state, masks, layer), weight)
             state = state + self.biases[layer + 1]
             state = state if layer else state + direct
-        return state
+        logits: Tensor = state
+        return logits
 
 
 def _clusters(propagation: SparseMatrix, seed: int, partition: str, count: int) -> Any:
@@ -145,7 +148,9 @@ def _clusters(propagation: SparseMatrix, seed: int, partition: str, count: int) 
     if key not in found:
         rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
         other = rows != col
-        pattern = sp.csr_array((np.ones(int(other.sum())), (rows[other], col[other])), shape=propagation.shape)
+        pattern = sp.csr_array(
+            (np.ones(int(other.sum())), (rows[other], col[other])), shape=propagation.shape
+        )
         found.clear()
         found[key] = PARTITIONS[partition](pattern, count, np.random.default_rng(seed))
     return found[key]
@@ -157,9 +162,11 @@ def _divide(propagation: SparseMatrix, clusters: Any) -> Divided:
     same, other = clusters[rows] == clusters[col], rows != col
     within, between = (_mean(rows[kept], col[kept], propagation.shape[0]) for kept in (same & other, ~same))
     border = np.flatnonzero(np.diff(between.indptr))
-    matrices = (SparseMatrix.from_scipy(m, propagation.dtype) for m in (within, between[border]))
-    placed = [matrix.to(propagation.device) for matrix in matrices]
-    return Divided(*placed, torch.from_numpy(border).to(propagation.device))
+    first, second = (
+        SparseMatrix.from_scipy(matrix, propagation.dtype).to(propagation.device)
+        for matrix in (within, between[border])
+    )
+    return Divided(first, second, torch.from_numpy(border).to(propagation.device))
 
 
 def _mean(rows: Any, col: Any, size: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -47,6 +48,7 @@ class MoNet(LayeredModel):
         generator: source of the Glorot-uniform weights and of the centres mu; biases start at 0.
         kernels: number of kernels of a layer.
         coordinates: r, the length of v.
+        aggregation: whether the sum over j is divided by the number of its terms ("mean") or not.
 
     Example:
         >>> logits = MoNet(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
@@ -63,6 +65,7 @@ class MoNet(LayeredModel):
         generator: torch.Generator | None = None,
         kernels: int = 3,
         coordinates: int = 2,
+        aggregation: Literal["sum", "mean"] = "sum",
     ) -> None:
         widths = layer_widths(in_features, classes, hidden, layers)
         if kernels < 1 or coordinates < 1:
@@ -75,10 +78,14 @@ class MoNet(LayeredModel):
             dropout=dropout,
             hidden_widths=widths[1:-1],
         )
-        self.kernels = kernels
+        if aggregation not in ("sum", "mean"):
+            raise SettingsError(f"aggregation must be 'sum' or 'mean', not {aggregation!r}")
+        self.kernels, self.aggregation = kernels, aggregation
         self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p
-        self.centres = nn.ParameterList(_centres(kernels, coordinates, generator) for _ in range(layers))  # mu
+        self.centres = nn.ParameterList(
+            _centres(kernels, coordinates, generator) for _ in range(layers)
+        )  # mu
         self.sharpness = nn.ParameterList(
             nn.Parameter(torch.ones(kernels, coordinates)) for _ in range(layers)
         )  # s
@@ -92,7 +99,8 @@ class MoNet(LayeredModel):
         """Return ``w_k(v_ij)`` of a layer; pseudo (nnz, 2), result (nnz, kernels)."""
         v = torch.tanh(pseudo @ self.maps[layer] + self.shifts[layer])
         apart = (v[:, None] - self.centres[layer]) * self.sharpness[layer]
-        return (-0.5 * apart.square().sum(2)).exp()
+        weights: Tensor = (-0.5 * apart.square().sum(2)).exp()
+        return weights if self.aggregation == "sum" else weights * pseudo[:, :1].square()  # 1 / d_i
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, kernels * H) into logits (N, C)."""

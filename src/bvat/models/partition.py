@@ -47,9 +47,10 @@ def flood(adjacency: sp.csr_array, count: int, rng: np.random.Generator) -> Clus
 
 
 def spectral(adjacency: sp.csr_array, count: int, rng: np.random.Generator) -> Clusters:
-    """Cluster the largest component by the leading eigenvectors of D^-1/2 A D^-1/2; the rest joins the smallest.
+    """Cluster the largest component by the leading eigenvectors of D^-1/2 A D^-1/2.
 
-    The rows of the eigenvectors, scaled to length 1, are clustered by k-means (Ng, Jordan and Weiss, 2002).
+    Their rows, scaled to length 1, are clustered by k-means (Ng, Jordan and Weiss, 2002). Nodes of other
+    components join the smallest cluster.
     """
     _, component = csgraph.connected_components(adjacency, directed=False)
     largest = np.flatnonzero(component == np.bincount(component).argmax())
@@ -69,7 +70,9 @@ def spectral(adjacency: sp.csr_array, count: int, rng: np.random.Generator) -> C
     return _completed(clusters, count)
 
 
-def _k_means(points: NDArray[np.float64], count: int, rng: np.random.Generator, rounds: int = 100) -> Clusters:
+def _k_means(
+    points: NDArray[np.float64], count: int, rng: np.random.Generator, rounds: int = 100
+) -> Clusters:
     """Return the cluster of each point (Lloyd's algorithm from k-means++ starts); points (n, d)."""
     centres = points[[rng.integers(len(points))]]
     for _ in range(count - 1):

@@ -43,7 +43,7 @@ _ROWS = [
         "monet",
         "MoNet",
         "bvat.models.monet:MoNet",
-        ("hidden", "layers", "dropout", "kernels", "coordinates"),
+        ("hidden", "layers", "dropout", "kernels", "coordinates", "aggregation"),
     ),
     Model(
         "gpnn",

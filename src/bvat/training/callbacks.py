@@ -145,7 +145,7 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class EarlyStopping(Callback):
-    """Stop when the last progress is ``patience`` epochs ago. ``best`` must come before it in the callbacks."""
+    """Stop when the last progress is ``patience`` epochs ago; ``best`` comes before it in the callbacks."""
 
     def __init__(self, best: BestEpoch, patience: int) -> None:
         self.best, self.patience = best, patience

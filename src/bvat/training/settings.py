@@ -60,6 +60,8 @@ class Settings:
     kernels: int = _setting(3, "Gaussian kernels per layer (monet)", at_least=1, at_most=1000, later=True)
     coordinates: int = _setting(2, "pseudo-coordinates of an edge (monet)", at_least=1, at_most=1000,
                                 later=True)  # fmt: skip
+    aggregation: str = _setting("sum", "sum or mean over the neighbours of a node (monet)",
+                                choices=("sum", "mean"), later=True)  # fmt: skip
     clusters: int = _setting(5, "clusters that the nodes are divided into (gpnn)", at_least=1,
                              at_most=100_000, later=True)  # fmt: skip
     partition: str = _setting("flood", "how: growing from random nodes, or by the eigenvectors of the graph "
