@@ -16,11 +16,11 @@ from bvat.audit.copied_fields import copied_fields
 from bvat.audit.worst_case import RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE
+from bvat.models import APPNP, GAT, GCN, GPNN, MLP, SGC, GraphSAGE, MoNet
 from bvat.perturb import FastAscent
 
 
-@pytest.mark.parametrize("kind", [GCN, GAT, GraphSAGE, APPNP, SGC, MLP])
+@pytest.mark.parametrize("kind", [GCN, GAT, MoNet, GPNN, GraphSAGE, APPNP, SGC, MLP])
 @pytest.mark.parametrize("dense", [False, True])
 def test_the_smallest_perturbation_changes_the_class(
     kind: Any, dense: bool, make_graph: Callable[..., Graph]

@@ -71,8 +71,9 @@ def weighted(graph: Graph) -> Graph:
     )
 
 
-def test_all_models_of_bvat_can_be_exported() -> None:
-    assert {"gcn", "gat", "sage", "appnp", "random-propagation", "sgc", "mlp"} <= set(EXPORTED)
+def test_all_models_of_bvat_but_gpnn_can_be_exported() -> None:
+    """GPNN divides the graph into clusters, which takes more than plain torch."""
+    assert set(MODELS) - {"gpnn"} <= set(EXPORTED)
 
 
 @pytest.mark.parametrize("model", EXPORTED)
@@ -94,6 +95,17 @@ def test_settings_of_random_propagation(weighted: Graph, spread: str) -> None:
     for model in classifier.models:
         for norm in model.norms:
             norm.running_mean.uniform_(), norm.running_var.uniform_(0.5, 2)
+    plain, _ = exported(classifier, weighted)
+    edges, weights = untidy(weighted)
+    found = plain(weighted.features.values, edges, weights)
+    assert torch.allclose(found, classifier.probabilities(weighted), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"model": "gat", "output_heads": 3}, {"model": "monet", "aggregation": "mean"}]
+)
+def test_settings_of_gat_and_monet(weighted: Graph, settings: dict[str, Any]) -> None:
+    classifier = classifier_of(weighted, **settings)
     plain, _ = exported(classifier, weighted)
     edges, weights = untidy(weighted)
     found = plain(weighted.features.values, edges, weights)

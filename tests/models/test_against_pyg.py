@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import bvat
-from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE
+from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, MoNet
+from bvat.models.monet import pseudo_coordinates
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what torch_geometric says while it is imported is not ours
@@ -86,12 +87,15 @@ def test_gcn(graph: bvat.Graph, generator: torch.Generator, layers: int) -> None
     )
 
 
+@pytest.mark.parametrize("output_heads", [1, 5])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_gat(graph: bvat.Graph, generator: torch.Generator, layers: int) -> None:
-    ours = GAT(FEATURES, CLASSES, hidden=12, heads=4, layers=layers, generator=generator).double().eval()
+def test_gat(graph: bvat.Graph, generator: torch.Generator, layers: int, output_heads: int) -> None:
+    options = {"hidden": 12, "heads": 4, "layers": layers, "output_heads": output_heads}
+    ours = GAT(FEATURES, CLASSES, **options, generator=generator).double().eval()
     randomize(ours)
     convs = [pyg.GATConv(FEATURES if k == 0 else 12, 3, heads=4) for k in range(layers - 1)]
-    convs.append(pyg.GATConv(FEATURES if layers == 1 else 12, CLASSES))
+    last_width = FEATURES if layers == 1 else 12
+    convs.append(pyg.GATConv(last_width, CLASSES, heads=output_heads, concat=False))
     theirs = torch.nn.ModuleList(convs).double().eval()
     values = {}
     for k in range(layers):
@@ -109,6 +113,46 @@ def test_gat(graph: bvat.Graph, generator: torch.Generator, layers: int) -> None
             pairs.append((ours.target[k].grad, parameters[f"{k}.att_dst"].grad))
             pairs.append((ours.biases[k].grad, parameters[f"{k}.bias"].grad))
             pairs.append((ours.weights[k].grad.t(), parameters[f"{k}.lin.weight"].grad))
+        return pairs
+
+    check(graph, ours, state, same)
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "mean"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_monet(graph: bvat.Graph, generator: torch.Generator, layers: int, aggregation: str) -> None:
+    """GMMConv sums Gaussians of given coordinates; the coordinates and the loops are made here."""
+    options = {"hidden": 8, "layers": layers, "kernels": 4, "coordinates": 3, "aggregation": aggregation}
+    ours = MoNet(FEATURES, CLASSES, **options, generator=generator).double().eval()
+    randomize(ours)
+    widths = [FEATURES, *[8] * (layers - 1), CLASSES]
+    aggr = "add" if aggregation == "sum" else "mean"
+    convs = [pyg.GMMConv(widths[k], widths[k + 1], 3, 4, aggr=aggr) for k in range(layers)]
+    theirs = torch.nn.ModuleList(convs).double()
+    values = {}
+    for k in range(layers):
+        values |= {f"{k}.g": ours.weights[k], f"{k}.mu": ours.centres[k]}
+        values |= {f"{k}.sigma": 1 / ours.sharpness[k], f"{k}.bias": ours.biases[k]}
+        values[f"{k}.root.weight"] = torch.zeros(widths[k + 1], widths[k])
+    parameters = copy(theirs, values)
+    pattern = graph.propagation
+    edges = torch.stack([pattern.col.long(), pattern.rows])
+    degrees = 1.0 + torch.diff(graph.adjacency.crow).double()
+    pseudo = torch.stack([degrees[edges[1]], degrees[edges[0]]], 1).rsqrt()
+    torch.testing.assert_close(pseudo_coordinates(pattern), pseudo)
+    state = graph.features.to_dense()
+    for k, conv in enumerate(theirs):
+        v = torch.tanh(pseudo @ ours.maps[k].detach() + ours.shifts[k].detach())
+        state = conv(state if k == 0 else torch.relu(state), edges, v)
+
+    def same() -> list[tuple[Tensor, Tensor]]:
+        pairs = []
+        for k in range(layers):
+            pairs.append((ours.weights[k].grad, parameters[f"{k}.g"].grad))
+            pairs.append((ours.centres[k].grad, parameters[f"{k}.mu"].grad))
+            pairs.append((ours.biases[k].grad, parameters[f"{k}.bias"].grad))
+            sigma = parameters[f"{k}.sigma"]  # s = 1 / sigma
+            pairs.append((ours.sharpness[k].grad, -sigma.grad * sigma.detach().square()))
         return pairs
 
     check(graph, ours, state, same)

@@ -222,7 +222,9 @@ def test_dense_features_give_the_same_as_sparse_ones(graph: bvat.Graph, name: st
 @every_model
 def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None:
     single = graph.to(dtype=torch.float32)
-    settings = Settings(model=name, hidden=8, epochs=40, lr=0.05, method="sbvat", beta=0.5, count=5)
+    settings = Settings(
+        model=name, hidden=8, dropout=0.3, epochs=40, lr=0.05, method="sbvat", beta=0.5, count=5
+    )
     trained = bvat.train(single, settings, seed=0)
     losses = [row["supervised"] for row in trained.metrics]
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
@@ -239,7 +241,9 @@ def test_presets_fit_the_model_and_leave_the_plain_method_plain(name: str) -> No
     assert plain.model == regularised.model == name
     assert plain.alpha == plain.beta == 0 < regularised.beta
     assert (
-        plain.hidden == regularised.hidden == {"gcn": 16, "sgc": 16, "random-propagation": 32}.get(name, 64)
+        plain.hidden
+        == regularised.hidden
+        == {"gcn": 16, "sgc": 16, "monet": 16, "random-propagation": 32}.get(name, 64)
     )
     assert bvat.preset("cora", "obvat", model=name, beta=9.0).beta == 9
     MODELS[name].build(plain, FEATURES, CLASSES)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from bvat.training import optimizer as module
-from bvat.training.optimizer import Adam, adam_step_
+from bvat.training.optimizer import Adam, adam_step_, clip_gradients
 
 
 def parameters() -> list[nn.Parameter]:
@@ -15,12 +15,12 @@ def parameters() -> list[nn.Parameter]:
     return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((5, 3), (3, 2), (4,))]
 
 
-def test_the_same_steps_as_torch() -> None:
+@pytest.mark.parametrize("epsilon", [1e-8, 0.1])
+def test_the_same_steps_as_torch(epsilon: float) -> None:
     ours, theirs = parameters(), parameters()
-    mine = Adam([(ours[:1], 0.1), (ours[1:], 0.0)], lr=0.05)
-    torchs = torch.optim.Adam(
-        [{"params": theirs[:1], "weight_decay": 0.1}, {"params": theirs[1:]}], lr=0.05, foreach=False
-    )
+    mine = Adam([(ours[:1], 0.1), (ours[1:], 0.0)], lr=0.05, epsilon=epsilon)
+    groups = [{"params": theirs[:1], "weight_decay": 0.1}, {"params": theirs[1:]}]
+    torchs = torch.optim.Adam(groups, lr=0.05, foreach=False, eps=epsilon)
     for step in range(7):
         for optimizer, values in ((mine, ours), (torchs, theirs)):
             optimizer.zero_grad()
@@ -29,6 +29,18 @@ def test_the_same_steps_as_torch() -> None:
             optimizer.step()
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("longest", [0.5, 1e6])
+def test_gradients_are_clipped_as_torch_does(longest: float) -> None:
+    ours, theirs = parameters(), parameters()
+    for values in (ours, theirs):
+        sum(p.square().sum() for p in values[:2]).backward()
+    clip_gradients(ours, longest)
+    torch.nn.utils.clip_grad_norm_(theirs, longest)
+    assert ours[2].grad is None
+    for a, b in zip(ours[:2], theirs, strict=False):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-5, atol=1e-6)
 
 
 def test_taken_up_again() -> None:

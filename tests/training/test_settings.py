@@ -7,7 +7,9 @@ from dataclasses import fields
 import pytest
 
 from bvat.errors import SettingsError
+from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
+from bvat.training.loop import train
 from bvat.training.settings import Settings, has_preset, preset
 
 DATASETS = ("cora", "citeseer", "pubmed", "nell")
@@ -48,7 +50,7 @@ def test_overrides_win() -> None:
         ("hidden", 2.5, "hidden must be of type int, not 2.5"),
         ("dropout", 1.0, "dropout must be below 1, not 1.0"),
         ("epochs", -3, "epochs must be at least 1, not -3"),
-        ("select", "first", "select must be one of last, best, accuracy, loss, not 'first'"),
+        ("select", "first", "select must be one of last, best, accuracy, loss, both, not 'first'"),
         ("space", "curved", "space must be one of auto, dense, sparse, factored, not 'curved'"),
         ("keep_moments", 1, "keep_moments must be of type bool, not 1"),
         ("layers", True, "layers must be of type int, not True"),
@@ -83,3 +85,11 @@ def test_the_identity_of_settings_does_not_change_when_a_field_is_added() -> Non
     assert "samples" not in before
     assert preset("cora", "vat", samples=4).identity() == {**before, "samples": 4}
     assert preset("cora", "vat", epsilon=0.5).identity() == {**before, "epsilon": 0.5}
+
+
+def test_clip_and_epsilon_reach_the_optimiser(graph: Graph) -> None:
+    plain, *changed = (
+        train(graph, Settings(method="gcn", epochs=3, **options)).metrics[-1]["loss"]
+        for options in ({}, {"clip": 1e-7}, {"adam_epsilon": 1.0})
+    )
+    assert all(loss != plain for loss in changed)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from bvat.graph import Graph
-from bvat.training.callbacks import Callback
+from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.loop import train
 from bvat.training.settings import Settings, preset
 from bvat.training.stopping import stopping_text
@@ -59,3 +61,35 @@ def test_many_seeds_are_described_together() -> None:
     assert stopping_text([one.format(k, 80 + k) for k in range(5)], 6) == (
         "5 of 6 seeds stopped early, at epochs 80 to 84: no better validation for 50 epochs"
     )
+
+
+def rows(*values: tuple[float, float]) -> list[dict[str, float]]:
+    return [{"val_accuracy": accuracy, "val_loss": loss} for accuracy, loss in values]
+
+
+def test_both_keeps_the_last_epoch_in_which_nothing_was_worse_than_ever_before() -> None:
+    """The rule of GAT's authors: either resets patience, both are needed to be kept."""
+    best = BestEpoch("both")
+    stopping = EarlyStopping(best, 2)
+    state = SimpleNamespace(epoch=0, stop=False, evaluated=torch.nn.Linear(1, 1), optimizer=None)
+    course = rows((50, 1.0), (60, 1.2), (55, 0.9), (60, 0.9), (59, 1.0), (60, 1.1), (59, 0.95), (58, 0.91))
+    kept, waited = [], []
+    for state.epoch, row in enumerate(course, 1):
+        best.on_epoch(state, row)
+        stopping.on_epoch(state, row)
+        kept.append(best.epoch)
+        waited.append(state.epoch - best.progress)
+    assert kept == [1, 1, 1, 4, 4, 4, 4, 4]
+    assert waited == [0, 0, 0, 0, 1, 0, 1, 2]
+    assert state.stop
+    resumed = BestEpoch("both")
+    resumed.load_state_dict(best.state_dict())
+    assert (resumed.epoch, resumed.progress, resumed.value) == (4, 6, (60, -0.9))
+
+
+def test_both_selects_the_kept_epoch_and_names_patience(small: Graph) -> None:
+    trained = train(small, Settings(method="gcn", epochs=400, patience=4, select="both"))
+    assert trained.selected == trained.best
+    assert trained.stopped.endswith("no better validation for 4 epochs")
+    assert all(row["val_loss"] > 0 for row in trained.metrics)
+    assert train(small, Settings(method="gcn", epochs=3, select="both")).stopped == ""

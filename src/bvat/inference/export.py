@@ -51,6 +51,7 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
         "power_steps": settings.power_steps,
         "teleport": settings.teleport,
         "spread": settings.spread,
+        "aggregation": settings.aggregation,
         "classes": list(classifier.class_names),
         "features": features,
         "scaling": scaling,

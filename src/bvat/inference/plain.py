@@ -162,7 +162,21 @@ class ExportedModel(nn.Module):
         for layer, weight in enumerate(weights):
             h = ((nn.functional.elu(x) if layer else x) @ weight).view(x.shape[0], *source[layer].shape)
             scores = (h * source[layer]).sum(2)[edges.col] + (h * target[layer]).sum(2)[edges.row]
-            x = edges.attend(nn.functional.leaky_relu(scores, 0.2), h).flatten(1) + biases[layer]
+            x = edges.attend(nn.functional.leaky_relu(scores, 0.2), h)
+            x = (x.mean(1) if layer == len(weights) - 1 else x.flatten(1)) + biases[layer]
+        return x
+
+    def _monet(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        parts = ("weights", "biases", "maps", "shifts", "centres", "sharpness")
+        layers = zip(*(self.listed(f"{name}.{part}") for part in parts), strict=True)
+        for layer, (weight, bias, *kernel) in enumerate(layers):
+            h = ((torch.relu(x) if layer else x) @ weight).view(x.shape[0], kernel[2].shape[0], -1)
+            v = torch.tanh(edges.pseudo() @ kernel[0] + kernel[1])
+            apart = (v[:, None] - kernel[2]) * kernel[3]
+            factor = (-0.5 * apart.square().sum(2)).exp() * (edges.normal > 0)[:, None]
+            if self.about["aggregation"] == "mean":
+                factor = factor * edges.pseudo()[:, :1].square()
+            x = edges.sums(factor[:, :, None] * h[edges.col]).sum(1) + bias
         return x
 
 
@@ -195,6 +209,11 @@ class Edges:
     def degree(self) -> Tensor:
         """Return the number of neighbours of each node."""
         return self.sums(self.neighbour)
+
+    def pseudo(self) -> Tensor:
+        """Return the roots of 1 / degree at both ends of each edge, where degrees count the node itself."""
+        roots = self.normal[-self.nodes :].sqrt()
+        return torch.stack([roots[self.row], roots[self.col]], 1)
 
     def mean(self, h: Tensor) -> Tensor:
         """Return the mean over the neighbours of each node, 0 where there are none."""

@@ -22,6 +22,7 @@ def adam_step_(
     lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
     weight_decay: float = 0.0,
+    epsilon: float = 1e-8,
     maximize: bool = False,
 ) -> None:
     """Make one step in place: values, moments and counts of steps change.
@@ -43,7 +44,7 @@ def adam_step_(
         beta1=betas[0],
         beta2=betas[1],
         weight_decay=weight_decay,
-        eps=1e-8,
+        eps=epsilon,
         amsgrad=False,
         maximize=maximize,
     )

@@ -16,20 +16,23 @@ if TYPE_CHECKING:
     from bvat.models.base import Masks, ProjectedModel, linearize
     from bvat.models.gat import GAT
     from bvat.models.gcn import GCN
+    from bvat.models.gpnn import GPNN
     from bvat.models.mlp import MLP
+    from bvat.models.monet import MoNet
     from bvat.models.random_propagation import RandomPropagation
     from bvat.models.sage import GraphSAGE
     from bvat.models.sgc import SGC
     from bvat.models.wrapped import WrappedModule, wrap
 
 _MODULE_OF = {
-    "APPNP": "appnp", "GAT": "gat", "GCN": "gcn", "MLP": "mlp", "SGC": "sgc", "GraphSAGE": "sage",
+    "APPNP": "appnp", "GAT": "gat", "GCN": "gcn", "GPNN": "gpnn", "MLP": "mlp",
+    "MoNet": "monet", "SGC": "sgc", "GraphSAGE": "sage",
     "Masks": "base", "ProjectedModel": "base", "RandomPropagation": "random_propagation",
     "WrappedModule": "wrapped", "linearize": "base", "wrap": "wrapped",
 }  # fmt: skip
 
 __all__ = [
-    "APPNP", "GAT", "GCN", "MLP", "MODELS", "SGC", "GraphSAGE", "Masks", "ProjectedModel",
+    "APPNP", "GAT", "GCN", "GPNN", "MLP", "MODELS", "SGC", "GraphSAGE", "Masks", "MoNet", "ProjectedModel",
     "RandomPropagation", "WrappedModule", "linearize", "wrap",
 ]  # fmt: skip
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,24 +9,27 @@ from torch import Tensor, nn
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.attention import attend, edge_softmax
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
+from bvat.models.base import Masks, dropout_mask, dropped_features
+from bvat.models.layered import EdgeMasks, LayeredModel, layer_widths, side_by_side
 
 
 class GAT(LayeredModel):
     """Graph attention network (https://arxiv.org/abs/1710.10903).
 
-    ``h'_i = elu(sum_{j in N(i) + i} dropout(alpha_ij) h_j W + b)``, ``alpha_ij`` the softmax over j of
-    ``leaky_relu(s . h_j W + t . h_i W)`` (slope 0.2), each head by itself and the heads side by side; the
-    last layer has one head and no elu. Edge weights are not used.
+    ``h'_i = elu(sum_{j in N(i) + i} dropout(alpha_ij) dropout(h_j W) + b)``, ``alpha_ij`` the softmax over j
+    of ``leaky_relu(s . h_j W + t . h_i W)`` (slope 0.2), each head by itself and the heads side by side; the
+    heads of the last layer are averaged and there is no elu. Every head draws its own dropout of its input
+    ``h_j``, as in the authors' code. Edge weights are not used.
 
     Args:
         in_features: D.
         classes: C.
         hidden: width of the hidden layers, all heads together: a multiple of ``heads``.
         layers: K, at least 1.
-        dropout: rate for the input of every layer and for the attention.
+        dropout: rate for the input of every head, for what it projects the input to, and for the attention.
         generator: source of the Glorot-uniform weights; biases start at 0.
         heads: number of heads of the hidden layers.
+        output_heads: number of heads of the last layer, which are averaged.
 
     Example:
         >>> logits = GAT(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
@@ -44,38 +45,73 @@ class GAT(LayeredModel):
         dropout: float = 0.6,
         generator: torch.Generator | None = None,
         heads: int = 8,
+        output_heads: int = 1,
     ) -> None:
         widths = layer_widths(in_features, classes, hidden, layers)
         if heads < 1 or hidden % heads:
             raise SettingsError(f"hidden must be a multiple of the {heads} attention heads, not {hidden}")
-        heads_of = [*[heads] * (layers - 1), 1]
+        if output_heads < 1:
+            raise SettingsError(f"output_heads must be at least 1, not {output_heads}")
+        shapes = [*[(heads, hidden // heads)] * (layers - 1), (output_heads, classes)]  # heads and F
+        inputs = [width * count for width, (count, _) in zip(widths[1:-1], shapes[1:], strict=True)]
         super().__init__(
-            (glorot(rows, columns, generator) for rows, columns in pairwise(widths)),
+            (
+                side_by_side(rows, f, count, generator)
+                for rows, (count, f) in zip(widths[:-1], shapes, strict=True)
+            ),
             biases=widths[1:],
             dropout=dropout,
-            hidden_widths=widths[1:-1],
-            edge_widths=heads_of,
+            hidden_widths=[*inputs, *[count * f for count, f in shapes]],  # inputs of heads, then projections
+            edge_widths=[count for count, _ in shapes],
         )
-        shapes = [(h, width // h) for h, width in zip(heads_of, widths[1:], strict=True)]
-        self.source = nn.ParameterList(glorot(*shape, generator) for shape in shapes)  # s, (heads, F)
-        self.target = nn.ParameterList(glorot(*shape, generator) for shape in shapes)  # t, (heads, F)
+        self.source = nn.ParameterList(_scoring(*shape, generator) for shape in shapes)  # s, (heads, F)
+        self.target = nn.ParameterList(_scoring(*shape, generator) for shape in shapes)  # t, (heads, F)
 
     @property
     def depth(self) -> int:
         """K, the number of layers."""
         return len(self.weights)
 
+    def draw_feature_mask(self, inputs: GraphInputs, generator: torch.Generator | None) -> Tensor:
+        """Draw the mask of the features, one per head, which is the last axis."""
+        values, heads = inputs.features.values, len(self.source[0])
+        drawn = dropout_mask((heads, *values.shape), self.dropout, values, generator)
+        return drawn.movedim(0, -1)  # the mask of a head lies together in memory
+
+    def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
+        """Return dropout(X) W0 with a mask for the columns of each head, shape (N, H)."""
+        if masks is None or masks.features is None:
+            return super().project(inputs)
+        parts = self.projection().chunk(masks.features.shape[-1], 1)
+        kept = masks.features.unbind(-1)
+        heads = zip(parts, kept, strict=True)
+        return torch.cat([dropped_features(inputs.features, m) @ part.contiguous() for part, m in heads], 1)
+
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
         pattern, state = inputs.propagation, projected
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
-            if layer:
-                state = dropped(F.elu(state), masks, layer - 1) @ self.weights[layer]
-            h = state.view(-1, *source.shape)  # (N, heads, F)
+            h = self._heads(F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
             scores = (h * source).sum(2).index_select(0, pattern.col)
             scores = scores + (h * target).sum(2).index_select(0, pattern.rows)
             alpha = edge_softmax(pattern, F.leaky_relu(scores, 0.2))
             if masks is not None:
                 alpha = alpha * masks.edges[layer]
-            state = attend(pattern, alpha, h).flatten(1) + self.biases[layer]
+                h = h * masks.hidden[self.depth - 1 + layer].view_as(h)
+            state = attend(pattern, alpha, h)
+            last = layer == self.depth - 1
+            state = (state.mean(1) if last else state.flatten(1)) + self.biases[layer]
         return state
+
+    def _heads(self, state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
+        """Return the input of a layer projected by each of its heads; state (N, H), result (N, heads, F)."""
+        shape, weight = self.source[layer].shape, self.weights[layer]
+        if masks is None:
+            return torch.mm(state, weight).view(-1, *shape)
+        dropped = state[:, None] * masks.hidden[layer - 1].view(-1, shape[0], state.shape[1])
+        return torch.einsum("nhi,ihf->nhf", dropped, weight.view(-1, *shape))
+
+
+def _scoring(heads: int, width: int, generator: torch.Generator | None) -> nn.Parameter:
+    """Return the vectors that score the nodes, Glorot-uniform for one output each; shape (heads, width)."""
+    return nn.Parameter(side_by_side(width, 1, heads, generator).detach().t().contiguous())

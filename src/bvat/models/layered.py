@@ -77,11 +77,15 @@ class LayeredModel(nn.Module):
             return tuple(dropout_mask((rows, width), self.dropout, like, generator) for width in widths)
 
         return EdgeMasks(
-            features=feature_mask(inputs, self.dropout, generator) if features else None,
+            features=self.draw_feature_mask(inputs, generator) if features else None,
             hidden=draw(inputs.propagation.shape[0], self.hidden_widths),
             factor=dropout_factor(self.dropout),
             edges=draw(inputs.propagation.nnz, self.edge_widths),
         )
+
+    def draw_feature_mask(self, inputs: GraphInputs, generator: torch.Generator | None) -> Tensor:
+        """Draw the mask of the features: one factor per stored entry."""
+        return feature_mask(inputs, self.dropout, generator)
 
     def restrict_masks(self, masks: Any, inputs: GraphInputs, nodes: Tensor) -> Any:
         """Return the part of the masks that concerns the subgraph on ``nodes``."""
@@ -120,6 +124,14 @@ def glorot(rows: int, columns: int, generator: torch.Generator | None = None) ->
     """Return a parameter drawn uniformly from ±sqrt(6 / (rows + columns)); shape (rows, columns)."""
     bound = (6.0 / (rows + columns)) ** 0.5
     return nn.Parameter(torch.empty(rows, columns).uniform_(-bound, bound, generator=generator))
+
+
+def side_by_side(
+    rows: int, columns: int, count: int, generator: torch.Generator | None = None
+) -> nn.Parameter:
+    """Return ``count`` Glorot-uniform matrices, each drawn by itself; shape (rows, count * columns)."""
+    parts: list[Tensor] = [glorot(rows, columns, generator) for _ in range(count)]
+    return nn.Parameter(torch.cat(parts, 1).detach())
 
 
 def layer_widths(in_features: int, classes: int, hidden: int, layers: int) -> list[int]:

@@ -6,11 +6,11 @@ from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.sparse import SparseMatrix
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
+from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths, side_by_side
 
 _MEANS: WeakKeyDictionary[SparseMatrix, SparseMatrix] = WeakKeyDictionary()
 
@@ -65,7 +65,7 @@ class GraphSAGE(LayeredModel):
     ) -> None:
         widths = layer_widths(in_features, classes, hidden, layers)
         super().__init__(
-            (_side_by_side(rows, columns, generator) for rows, columns in pairwise(widths)),
+            (side_by_side(rows, columns, 2, generator) for rows, columns in pairwise(widths)),
             biases=widths[1:],
             dropout=dropout,
             hidden_widths=widths[1:-1],
@@ -85,9 +85,3 @@ class GraphSAGE(LayeredModel):
             from_neighbours, from_self = state.chunk(2, 1)
             state = mean @ from_neighbours.contiguous() + from_self + bias
         return state
-
-
-def _side_by_side(rows: int, columns: int, generator: torch.Generator | None) -> nn.Parameter:
-    """Return [W_n | W_s], each drawn by itself; shape (rows, 2 * columns)."""
-    parts: list[Tensor] = [glorot(rows, columns, generator) for _ in range(2)]
-    return nn.Parameter(torch.cat(parts, 1).detach())

@@ -38,7 +38,19 @@ class Model:
 
 _ROWS = [
     Model("gcn", "GCN", "bvat.models.gcn:GCN"),
-    Model("gat", "GAT", "bvat.models.gat:GAT", ("hidden", "layers", "dropout", "heads")),
+    Model("gat", "GAT", "bvat.models.gat:GAT", ("hidden", "layers", "dropout", "heads", "output_heads")),
+    Model(
+        "monet",
+        "MoNet",
+        "bvat.models.monet:MoNet",
+        ("hidden", "layers", "dropout", "kernels", "coordinates", "aggregation"),
+    ),
+    Model(
+        "gpnn",
+        "GPNN",
+        "bvat.models.gpnn:GPNN",
+        ("hidden", "layers", "dropout", "clusters", "partition", "readout_layers"),
+    ),
     Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE"),
     Model(
         "appnp",

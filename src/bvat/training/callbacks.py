@@ -62,20 +62,27 @@ class Callback:
         """Restore the state."""
 
 
+LOSS_RULES = ("accuracy", "loss", "both")
+"""Values of ``select`` that need the validation loss of every epoch."""
+
+
 class BestEpoch(Callback):
     """Keep the weights of the best epoch on the validation nodes; among equals the first.
 
     Args:
         rule: "best" compares validation accuracy, "accuracy" breaks its ties by the validation loss, "loss"
-            compares the loss alone. Epochs without a value (no validation nodes) are skipped.
+            compares the loss alone. "both" keeps the last epoch in which neither accuracy nor loss was worse
+            than in any epoch before, as GAT's authors do. Epochs without a value (no validation nodes) are
+            skipped.
         with_optimizer: whether to keep the state of the optimiser too, so that training can continue there.
 
-    ``epoch`` is the best epoch so far, 0 before the first one.
+    ``epoch`` is the best epoch so far, 0 before the first one. ``progress`` is the last epoch that counts
+    for patience: the best one, and by the rule "both" also one in which accuracy or loss was not worse.
     """
 
     def __init__(self, rule: str = "best", *, with_optimizer: bool = False) -> None:
         self.rule, self.with_optimizer = rule, with_optimizer
-        self.epoch = 0
+        self.epoch = self.progress = 0
         self.value: tuple[float, float] = (-math.inf, -math.inf)
         self.bar = -math.inf
         self.weights: dict[str, Tensor] = {}
@@ -84,12 +91,20 @@ class BestEpoch(Callback):
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Keep a copy of the weights if this epoch is the best so far."""
         value = {
+            "both": (row["val_accuracy"], -row["val_loss"]),
             "best": (row["val_accuracy"], 0.0),
             "accuracy": (row["val_accuracy"], -row["val_loss"]),
             "loss": (-row["val_loss"], 0.0),
         }[self.rule]
-        if value > self.value and row["val_accuracy"] >= self.bar:  # NaN is not greater than anything
-            self.epoch, self.value, self.bar = state.epoch, value, -math.inf
+        better = value > self.value  # NaN is not greater than anything
+        if self.rule == "both":
+            no_worse = [new >= old for new, old in zip(value, self.value, strict=True)]
+            better = all(no_worse)
+            self.progress = state.epoch if any(no_worse) else self.progress
+            self.value = value = (max(self.value[0], value[0]), max(self.value[1], value[1]))
+        if better and row["val_accuracy"] >= self.bar:
+            self.epoch = self.progress = state.epoch
+            self.value, self.bar = value, -math.inf
             self.weights = _copies(state.evaluated.state_dict())
             self.optimizer = _copies(state.optimizer.state_dict()) if self.with_optimizer else {}
 
@@ -110,14 +125,15 @@ class BestEpoch(Callback):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return epoch, value and weights."""
-        numbers = torch.tensor([self.epoch, *self.value, self.bar], dtype=torch.float64)
+        numbers = torch.tensor([self.epoch, *self.value, self.bar, self.progress], dtype=torch.float64)
         kept = {f"weights.{name}": tensor for name, tensor in self.weights.items()}
         return {"numbers": numbers, **kept, **{f"optimizer.{k}": v for k, v in self.optimizer.items()}}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore epoch, value and weights."""
-        epoch, first, second, self.bar = state["numbers"].tolist()
+        epoch, first, second, self.bar, *progress = state["numbers"].tolist()
         self.epoch, self.value = int(epoch), (first, second)
+        self.progress = int(progress[0]) if progress else self.epoch  # older checkpoints lack it
         self.weights, self.optimizer = (
             {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
             for prefix in ("weights.", "optimizer.")
@@ -129,14 +145,14 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class EarlyStopping(Callback):
-    """Stop when the best epoch is ``patience`` epochs ago. ``best`` must come before it in the callbacks."""
+    """Stop when the last progress is ``patience`` epochs ago; ``best`` comes before it in the callbacks."""
 
     def __init__(self, best: BestEpoch, patience: int) -> None:
         self.best, self.patience = best, patience
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Stop once patience has run out."""
-        if state.epoch - self.best.epoch >= self.patience:
+        if state.epoch - self.best.progress >= self.patience:
             state.stop = True
 
 

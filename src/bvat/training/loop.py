@@ -21,10 +21,10 @@ from bvat.graph import Graph
 from bvat.graph.notebook import html_table, percent
 from bvat.perturb.divergence import DIVERGENCES, entropy
 from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
-from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
+from bvat.training.callbacks import LOSS_RULES, BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
-from bvat.training.optimizer import backward, learning_rate
+from bvat.training.optimizer import backward, clip_gradients, learning_rate
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
 from bvat.training.plottable import Plottable
 from bvat.training.scores import split_scores
@@ -111,7 +111,7 @@ def train(
             "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
         )
     state = start_training(graph, settings, seed)
-    rule = settings.select if settings.select in ("accuracy", "loss") else "best"
+    rule = settings.select if settings.select in LOSS_RULES else "best"
     best = BestEpoch(rule, with_optimizer=bool(settings.pretrain))
     hooks: list[Callback] = [best]
     if settings.pretrain:
@@ -165,7 +165,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         "val_loss": math.nan,
         "largest_class": math.nan,
     }
-    if state.settings.pretrain or state.settings.select in ("accuracy", "loss"):
+    if state.settings.pretrain or state.settings.select in LOSS_RULES:
         if graph.val.numel():
             row["val_loss"] = float(F.cross_entropy(logits[graph.val], graph.labels[graph.val]))
         row["largest_class"] = int(torch.bincount(predicted).max()) / graph.num_nodes
@@ -210,6 +210,8 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
         measured.update(r_vadv=outcome.loss.detach(), row_norm=outcome.row_norm, nodes=outcome.nodes)
     state.optimizer.zero_grad()
     backward(terms, weights)
+    if settings.clip:
+        clip_gradients(model.parameters(), settings.clip)
     for callback in callbacks:
         callback.on_backward(state)
     state.optimizer.lr = learning_rate(settings, state.epoch)

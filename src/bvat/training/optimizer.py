@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ class Adam:
         groups: pairs of parameters and the weight w of their penalty ``w/2 |W|²``.
         lr: learning rate; it may be changed between steps.
         factors: of the learning rate, one per group.
+        epsilon: added to the root in the divisor.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class Adam:
         groups: Sequence[tuple[Sequence[nn.Parameter], float]],
         lr: float,
         factors: Sequence[float] = (),
+        epsilon: float = 1e-8,
     ) -> None:
-        self.lr = lr
+        self.lr, self.epsilon = lr, epsilon
         self.groups = [(list(parameters), weight) for parameters, weight in groups if parameters]
         self.factors = list(factors) or [1.0] * len(self.groups)
         self.state = [
@@ -60,7 +62,16 @@ class Adam:
             first, second, counts = ([state[name][i] for i in used] for name in ("first", "second", "count"))
             if used:
                 values = [parameters[i] for i in used]
-                adam_step_(values, gradients, first, second, counts, lr=self.lr * factor, weight_decay=weight)
+                adam_step_(
+                    values,
+                    gradients,
+                    first,
+                    second,
+                    counts,
+                    lr=self.lr * factor,
+                    weight_decay=weight,
+                    epsilon=self.epsilon,
+                )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return moments and counts by name."""
@@ -92,6 +103,15 @@ def backward(terms: Sequence[Tensor], weights: Sequence[float]) -> None:
         )
 
 
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[nn.Parameter], longest: float) -> None:
+    """Scale the gradients of all parameters together to at most this length; the L2 penalty comes after."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    if length > longest:
+        torch._foreach_mul_(gradients, float(longest / length))
+
+
 def make_optimizer(model: Any, settings: Settings) -> Adam:
     """Return Adam with L2 on the first layer only, as in the reference code of GCN, or on all parameters."""
     first = model.projection()
@@ -99,7 +119,7 @@ def make_optimizer(model: Any, settings: Settings) -> Adam:
     rest = [p for p in model.parameters() if p is not first]
     if rest:
         groups.append((rest, settings.weight_decay if settings.decay == "all" else 0.0))
-    return Adam(groups, settings.lr, [settings.first_lr, 1.0][: len(groups)])
+    return Adam(groups, settings.lr, [settings.first_lr, 1.0][: len(groups)], settings.adam_epsilon)
 
 
 def learning_rate(settings: Settings, epoch: int) -> float:

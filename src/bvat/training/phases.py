@@ -18,9 +18,11 @@ from torch import Tensor
 from bvat.training.callbacks import BestEpoch, Callback
 from bvat.training.state import TrainState
 
-FIRST_PHASE = ("model", "hidden", "layers", "dropout", "heads", "power_steps", "teleport", "spread",
+FIRST_PHASE = ("model", "hidden", "layers", "dropout", "heads", "output_heads", "kernels", "coordinates",
+               "aggregation", "clusters", "partition", "readout_layers", "power_steps", "teleport", "spread",
                "node_dropout", "input_dropout", "batch_norm", "lr", "schedule", "first_lr", "weight_decay",
-               "decay", "average", "class_weights", "scale", "select", "patience", "pretrain")  # fmt: skip
+               "decay", "clip", "adam_epsilon", "average", "class_weights", "scale", "select", "patience",
+               "pretrain")  # fmt: skip
 """The settings that the first phase depends on: methods that agree in them share it."""
 
 COLLAPSED = 0.95

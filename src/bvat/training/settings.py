@@ -55,6 +55,19 @@ class Settings:
     layers: int = _setting(2, "number of layers K", at_least=1, at_most=1000)
     dropout: float = _setting(0.5, "dropout rate", at_least=0, below=1)
     heads: int = _setting(8, "attention heads of the hidden layers (gat)", at_least=1, at_most=1000)
+    output_heads: int = _setting(1, "attention heads of the last layer, which are averaged (gat)", at_least=1,
+                                 at_most=1000, later=True)  # fmt: skip
+    kernels: int = _setting(3, "Gaussian kernels per layer (monet)", at_least=1, at_most=1000, later=True)
+    coordinates: int = _setting(2, "pseudo-coordinates of an edge (monet)", at_least=1, at_most=1000,
+                                later=True)  # fmt: skip
+    aggregation: str = _setting("sum", "sum or mean over the neighbours of a node (monet)",
+                                choices=("sum", "mean"), later=True)  # fmt: skip
+    clusters: int = _setting(5, "clusters that the nodes are divided into (gpnn)", at_least=1,
+                             at_most=100_000, later=True)  # fmt: skip
+    partition: str = _setting("flood", "how: growing from random nodes, or by the eigenvectors of the graph "
+                              "(gpnn)", choices=("flood", "spectral"), later=True)  # fmt: skip
+    readout_layers: int = _setting(0, "hidden layers of the readout, twice as wide as the others (gpnn)",
+                                   at_least=0, at_most=100, later=True)  # fmt: skip
     power_steps: int = _setting(10, "steps of the propagation (appnp, random-propagation)", at_least=0,
                                 at_most=10_000)  # fmt: skip
     teleport: float = _setting(0.1, "share of its own prediction or features that a node keeps per step "
@@ -76,6 +89,9 @@ class Settings:
     weight_decay: float = _setting(5e-4, "L2 penalty", at_least=0)
     decay: str = _setting("first", "what the L2 penalty is on: the first layer or all parameters",
                           choices=("first", "all"), later=True)  # fmt: skip
+    clip: float = _setting(0.0, "largest length of the gradient of all weights; 0: no limit", at_least=0,
+                           later=True)  # fmt: skip
+    adam_epsilon: float = _setting(1e-8, "added to the root in Adam's divisor", above=0, later=True)
     average: float = _setting(0.0, "use a moving average of the weights that keeps this share of itself per "
                               "epoch; 0: none", at_least=0, below=1, later=True)  # fmt: skip
     class_weights: str = _setting("none", "how much a labelled node counts in the supervised loss: the same "
@@ -86,8 +102,9 @@ class Settings:
                           choices=("none", "unit"))  # fmt: skip
     select: str = _setting("last", "epoch whose weights are kept: the last, the first with the best "
                            "validation accuracy, the best by accuracy with ties decided by the validation "
-                           "loss, or the one with the lowest validation loss",
-                           choices=("last", "best", "accuracy", "loss"))  # fmt: skip
+                           "loss, the one with the lowest validation loss, or the last at which neither "
+                           "was worse than ever before (both)",
+                           choices=("last", "best", "accuracy", "loss", "both"))  # fmt: skip
     patience: int = _setting(0, "stop after this many epochs without better validation; 0: never", at_least=0)
     pretrain: int = _setting(0, "epochs at most without regulariser; the best of them is where regularised "
                              "training starts, and what is kept if that brings nothing; 0: no such phase",

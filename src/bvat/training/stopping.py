@@ -17,7 +17,7 @@ def why_stopped(state: TrainState, best: BestEpoch, phases: TwoPhases | None) ->
     settings, epoch = state.settings, state.epoch
     if epoch >= settings.epochs or not state.stop:
         return ""
-    waited = epoch - (phases.progress if phases else best.epoch)
+    waited = epoch - (phases.progress if phases else best.progress)
     if settings.patience and waited >= settings.patience:
         reason = f"no better validation for {settings.patience} epochs"
     elif phases and not phases.began and epoch >= settings.pretrain:

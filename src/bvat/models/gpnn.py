@@ -1,0 +1,175 @@
+"""Graph partition neural networks: messages within clusters, then between them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from bvat.errors import SettingsError
+from bvat.graph.inputs import GraphInputs
+from bvat.graph.sparse import SparseMatrix
+from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths, side_by_side
+from bvat.models.partition import PARTITIONS
+
+
+class Divided(NamedTuple):
+    """The edges of a graph whose nodes are divided into clusters, as means over neighbours.
+
+    Shapes: within (N, N), the mean over neighbours in the same cluster; between (m, N), the mean over those
+    in other clusters, for the m nodes that have any; border int64 (m), these nodes.
+    """
+
+    within: SparseMatrix
+    between: SparseMatrix
+    border: Tensor
+
+
+_DIVIDED: WeakKeyDictionary[SparseMatrix, dict[Any, Divided]] = WeakKeyDictionary()
+_CLUSTERS: WeakKeyDictionary[SparseMatrix, dict[Any, Any]] = WeakKeyDictionary()
+
+
+class GPNN(LayeredModel):
+    """Graph partition neural network (https://arxiv.org/abs/1803.06272).
+
+    The nodes are divided into clusters. States start as ``h = X W + b``. In each of T passes all nodes update
+    ``h <- GRU(mean over neighbours in the same cluster, h)``, then those with neighbours in other clusters
+    ``h <- GRU(mean over these, h)``, with one GRU for all. ``logits = MLP([h, X])``, linear without
+    hidden layers. X is read through ``X [W | V]`` only, where V is the part of the readout for X.
+
+    Which nodes the clusters grow from is drawn with the weights and kept with them: a trained model divides a
+    graph in the same way every time. Edge weights are not used.
+
+    Args:
+        in_features: D.
+        classes: C.
+        hidden: width of the states; hidden layers of the readout are twice as wide.
+        layers: T, at least 1.
+        dropout: rate for the features, for the final states, and for the hidden layers of the readout.
+        generator: source of the Glorot-uniform weights and of the partition.
+        clusters: number of clusters.
+        partition: "flood" or "spectral", see :mod:`bvat.models.partition`.
+        readout_layers: number of hidden layers of the readout, with tanh.
+
+    Example:
+        >>> logits = GPNN(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
+    """
+
+    partition_seed: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        *,
+        hidden: int = 128,
+        layers: int = 3,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+        clusters: int = 5,
+        partition: Literal["flood", "spectral"] = "flood",
+        readout_layers: int = 0,
+    ) -> None:
+        layer_widths(in_features, classes, hidden, layers)
+        if clusters < 1 or readout_layers < 0 or partition not in PARTITIONS:
+            raise SettingsError(
+                "GPNN needs clusters >= 1, readout_layers >= 0 and partition 'flood' or 'spectral', not "
+                f"{clusters}, {readout_layers} and {partition!r}"
+            )
+        readout = [*[2 * hidden] * readout_layers, classes]
+        states, direct = glorot(in_features, hidden, generator), glorot(in_features, readout[0], generator)
+        first = nn.Parameter(torch.cat([states, direct], 1).detach())
+        maps = [glorot(rows, columns, generator) for rows, columns in pairwise([hidden, *readout])]
+        super().__init__(
+            [first, *maps], biases=[hidden, *readout], dropout=dropout, hidden_widths=[hidden, *readout[:-1]]
+        )
+        self.passes, self.clusters, self.partition = layers, clusters, partition
+        self.from_mean = side_by_side(hidden, hidden, 3, generator)  # of update gate, reset gate and proposal
+        self.from_state = side_by_side(hidden, hidden, 2, generator)  # of both gates
+        self.from_reset = glorot(hidden, hidden, generator)  # of the proposal
+        self.gates = nn.Parameter(torch.cat([torch.ones(hidden), torch.zeros(2 * hidden)]))  # biases
+        seed = torch.randint(2**31, (), generator=generator)
+        self.register_buffer("partition_seed", seed)
+
+    @property
+    def depth(self) -> int:
+        """2 T: a pass reaches one hop within clusters and one between them."""
+        return 2 * self.passes
+
+    def divided(self, inputs: GraphInputs) -> Divided:
+        """Return the edges within and between clusters; a subgraph keeps the clusters of the whole graph."""
+        key = (int(self.partition_seed), self.partition, self.clusters)
+        found = _DIVIDED.setdefault(inputs.propagation, {})
+        if key not in found:
+            clusters = _clusters(getattr(inputs, "whole", inputs).propagation, *key)
+            nodes = getattr(inputs, "nodes", None)
+            found.clear()  # seeds come one after the other, and each needs as much memory as the graph
+            found[key] = _divide(
+                inputs.propagation, clusters if nodes is None else clusters[nodes.cpu().numpy()]
+            )
+        return found[key]
+
+    def _update(self, mean: Tensor, state: Tensor) -> Tensor:
+        """Return ``GRU(mean, state)``; shapes (n, H)."""
+        width = state.shape[1]
+        from_mean = torch.addmm(self.gates, mean, self.from_mean)
+        gates = torch.sigmoid(from_mean[:, : 2 * width] + state @ self.from_state)
+        update, reset = gates[:, :width], gates[:, width:]
+        proposal = torch.tanh(from_mean[:, 2 * width :] + (reset * state) @ self.from_reset)
+        return torch.lerp(proposal, state, update)
+
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+        """Turn projected features (N, H + width of the readout) into logits (N, C)."""
+        divided, width = self.divided(inputs), self.from_reset.shape[0]
+        state = projected[:, :width] + self.biases[0]
+        for _ in range(self.passes):
+            state = self._update(divided.within @ state, state)
+            if divided.border.numel():
+                border = self._update(divided.between @ state, state.index_select(0, divided.border))
+                state = state.index_copy(0, divided.border, border)
+        direct = projected[:, width:]
+        for layer, weight in enumerate(self.weights[1:]):
+            state = torch.mm(dropped(torch.tanh(state) if layer else state, masks, layer), weight)
+            state = state + self.biases[layer + 1]
+            state = state if layer else state + direct
+        logits: Tensor = state
+        return logits
+
+
+def _clusters(propagation: SparseMatrix, seed: int, partition: str, count: int) -> Any:
+    """Return the cluster of each node of a whole graph, (N)."""
+    found = _CLUSTERS.setdefault(propagation, {})
+    key = (seed, partition, count)
+    if key not in found:
+        rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
+        other = rows != col
+        pattern = sp.csr_array(
+            (np.ones(int(other.sum())), (rows[other], col[other])), shape=propagation.shape
+        )
+        found.clear()
+        found[key] = PARTITIONS[partition](pattern, count, np.random.default_rng(seed))
+    return found[key]
+
+
+def _divide(propagation: SparseMatrix, clusters: Any) -> Divided:
+    """Return the means over neighbours within and between clusters; clusters (N)."""
+    rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
+    same, other = clusters[rows] == clusters[col], rows != col
+    within, between = (_mean(rows[kept], col[kept], propagation.shape[0]) for kept in (same & other, ~same))
+    border = np.flatnonzero(np.diff(between.indptr))
+    first, second = (
+        SparseMatrix.from_scipy(matrix, propagation.dtype).to(propagation.device)
+        for matrix in (within, between[border])
+    )
+    return Divided(first, second, torch.from_numpy(border).to(propagation.device))
+
+
+def _mean(rows: Any, col: Any, size: int) -> Any:
+    """Return the matrix of means over the entries (rows, col), zero in rows without any; (size, size)."""
+    counts = np.bincount(rows, minlength=size)
+    return sp.csr_array((1 / counts[rows], (rows, col)), shape=(size, size))

@@ -1,0 +1,118 @@
+"""MoNet: mixtures of Gaussian kernels over the degrees at both ends of an edge."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from bvat.errors import SettingsError
+from bvat.graph.inputs import GraphInputs
+from bvat.graph.sparse import SparseMatrix
+from bvat.models.attention import attend
+from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths, side_by_side
+
+_PSEUDO: WeakKeyDictionary[SparseMatrix, Tensor] = WeakKeyDictionary()
+
+
+def pseudo_coordinates(propagation: SparseMatrix) -> Tensor:
+    """Return ``u_ij = (d_i^-1/2, d_j^-1/2)`` for every entry of Â, where degrees count the node itself.
+
+    The diagonal of Â is 1 / d, also in a subgraph, so that degrees are those in the whole graph.
+
+    Shapes: propagation (N, N); result (nnz, 2), kept as long as ``propagation`` lives.
+    """
+    if propagation not in _PSEUDO:
+        rows, col = propagation.rows, propagation.col.long()
+        roots = propagation.values[rows == col].sqrt()
+        _PSEUDO[propagation] = torch.stack([roots[rows], roots[col]], 1)
+    return _PSEUDO[propagation]
+
+
+class MoNet(LayeredModel):
+    """Mixture model network (https://arxiv.org/abs/1611.08402) with the pseudo-coordinates of its citations.
+
+    ``h'_i = relu(sum_{j in N(i) + i} sum_k w_k(v_ij) h_j W_k + b)`` with ``v_ij = tanh(P u_ij + p)``,
+    ``u_ij = (d_i^-1/2, d_j^-1/2)`` and Gaussian kernels ``w_k(v) = exp(-1/2 sum_m s_km² (v_m - mu_km)²)``.
+    The last layer has no relu. The maps W_k of a layer lie side by side in one matrix.
+
+    Args:
+        in_features: D.
+        classes: C.
+        hidden: width of the hidden layers; W0 is (D, kernels * hidden).
+        layers: K, at least 1.
+        dropout: rate for the input of every layer.
+        generator: source of the Glorot-uniform weights and of the centres mu; biases start at 0.
+        kernels: number of kernels of a layer.
+        coordinates: r, the length of v.
+        aggregation: whether the sum over j is divided by the number of its terms ("mean") or not.
+
+    Example:
+        >>> logits = MoNet(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        *,
+        hidden: int = 16,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
+        kernels: int = 3,
+        coordinates: int = 2,
+        aggregation: Literal["sum", "mean"] = "sum",
+    ) -> None:
+        widths = layer_widths(in_features, classes, hidden, layers)
+        if kernels < 1 or coordinates < 1:
+            raise SettingsError(
+                f"MoNet needs kernels >= 1 and coordinates >= 1, not {kernels} and {coordinates}"
+            )
+        super().__init__(
+            (side_by_side(rows, columns, kernels, generator) for rows, columns in pairwise(widths)),
+            biases=widths[1:],
+            dropout=dropout,
+            hidden_widths=widths[1:-1],
+        )
+        if aggregation not in ("sum", "mean"):
+            raise SettingsError(f"aggregation must be 'sum' or 'mean', not {aggregation!r}")
+        self.kernels, self.aggregation = kernels, aggregation
+        self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
+        self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p
+        self.centres = nn.ParameterList(
+            _centres(kernels, coordinates, generator) for _ in range(layers)
+        )  # mu
+        self.sharpness = nn.ParameterList(
+            nn.Parameter(torch.ones(kernels, coordinates)) for _ in range(layers)
+        )  # s
+
+    @property
+    def depth(self) -> int:
+        """K, the number of layers."""
+        return len(self.weights)
+
+    def edge_weights(self, pseudo: Tensor, layer: int) -> Tensor:
+        """Return ``w_k(v_ij)`` of a layer; pseudo (nnz, 2), result (nnz, kernels)."""
+        v = torch.tanh(pseudo @ self.maps[layer] + self.shifts[layer])
+        apart = (v[:, None] - self.centres[layer]) * self.sharpness[layer]
+        weights: Tensor = (-0.5 * apart.square().sum(2)).exp()
+        return weights if self.aggregation == "sum" else weights * pseudo[:, :1].square()  # 1 / d_i
+
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+        """Turn projected features (N, kernels * H) into logits (N, C)."""
+        pattern, state = inputs.propagation, projected
+        pseudo = pseudo_coordinates(pattern)
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if layer:
+                state = dropped(torch.relu(state), masks, layer - 1) @ weight
+            h = state.view(state.shape[0], self.kernels, -1)
+            state = attend(pattern, self.edge_weights(pseudo, layer), h).sum(1) + bias
+        return state
+
+
+def _centres(kernels: int, coordinates: int, generator: torch.Generator | None) -> nn.Parameter:
+    return nn.Parameter(0.1 * torch.randn(kernels, coordinates, generator=generator))
