@@ -116,3 +116,19 @@ def test_with_a_target_the_first_step_needs_no_probe(graph64: bvat.Graph) -> Non
     log_q = torch.log_softmax(graph64.propagation @ (hidden @ model.weights[1]), 1)
     literal = (target * (target.log() - log_q)).sum(1).mean().item()
     assert found == pytest.approx([literal, literal], rel=1e-6)
+
+
+def test_nodes_without_a_confident_mean_do_not_count() -> None:
+    parts = [part.requires_grad_() for part in logits()]
+    target = sharpened_mean(parts, 0.5)
+    mean = torch.stack([torch.softmax(part, 1) for part in parts]).mean(0).detach()
+    bar = mean.amax(1).median().item()
+    sure = mean.amax(1) >= bar
+    assert 0 < int(sure.sum()) < len(sure)
+    found = disagreement(parts, target, DIVERGENCES["squared"](), confidence=bar)
+    for part, loss in zip(parts, found, strict=True):
+        squares = (torch.softmax(part, 1) - target).square().sum(1)
+        torch.testing.assert_close(loss, (squares * sure).mean())
+        (gradient,) = torch.autograd.grad(loss, part)
+        assert not gradient[~sure].any()
+        assert gradient[sure].any()

@@ -50,16 +50,31 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
 
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
-    mean = sum((softmax(part) for part in logits), torch.zeros_like(logits[0])) / len(logits)
-    return torch.softmax(target_logits(mean).div_(temperature), 1)
+    return torch.softmax(target_logits(mean_prediction(logits)).div_(temperature), 1)
 
 
-def disagreement(logits: Sequence[Tensor], target: Tensor, divergence: Divergence) -> list[Tensor]:
-    """Return ``mean_u D(q_u, p_su)`` of every pass s, a scalar each; target q (N, C) gets no gradient."""
+def mean_prediction(logits: Sequence[Tensor]) -> Tensor:
+    """Return ``1/S sum_s p_s``; shapes (N, C)."""
+    return sum((softmax(part) for part in logits), torch.zeros_like(logits[0])) / len(logits)
+
+
+def disagreement(
+    logits: Sequence[Tensor], target: Tensor, divergence: Divergence, confidence: float = 0.0
+) -> list[Tensor]:
+    """Return ``mean_u D(q_u, p_su)`` of every pass s, a scalar each; target q (N, C) gets no gradient.
+
+    Nodes whose mean prediction has a smaller largest probability than ``confidence`` count as zero.
+    """
     clean = CleanPrediction(target, target_logits(target))
+    sure = None
+    if confidence:
+        with torch.no_grad():
+            sure = (mean_prediction(logits).amax(1) >= confidence).to(target.dtype)
     losses = []
     for part in logits:
         value, gradient = divergence.value_and_gradient(clean, part)
+        if sure is not None:
+            value, gradient = value * sure, gradient * sure[:, None]
         losses.append(with_gradient(part, value.mean(), gradient, 1 / value.numel()))
     return losses
 

@@ -192,7 +192,7 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     if len(passes) > 1:
         every = [part.logits for part in passes]
         target = sharpened_mean(every, settings.temperature)
-        apart = disagreement(every, target, DIVERGENCES[settings.divergence]())
+        apart = disagreement(every, target, DIVERGENCES[settings.divergence](), settings.confidence)
         terms += apart
         weights += [state.agreement / len(passes)] * len(passes)
         measured["r_vadv"] = sum(float(part.detach()) for part in apart) / len(passes)
