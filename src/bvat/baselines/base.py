@@ -141,9 +141,7 @@ def visible_part(graph: Graph, features: FeatureMatrix) -> VisiblePart:
     place[nodes] = torch.arange(nodes.numel())
     chosen = nodes.numpy()
     part = graph.adjacency.to_scipy()[chosen][:, chosen]
-    return VisiblePart(
-        nodes, features.select(nodes), part, place[graph.train], graph.labels[graph.train]
-    )
+    return VisiblePart(nodes, features.select(nodes), part, place[graph.train], graph.labels[graph.train])
 
 
 def largest_one(features: FeatureMatrix) -> FeatureMatrix:

@@ -76,8 +76,11 @@ def harmonic(
 
 
 def class_mass(scores: Scores, known: Scores) -> Scores:
-    """Scale the columns so that their sums are as the training labels, smoothed by 1; without this the
-    scores collapse to one class."""
+    """Scale the columns so that their sums are as the training labels, smoothed by 1.
+
+    Without this, long propagation predicts one class for nearly all nodes.
+    """
     counts = known.sum(0) + 1
     mass = scores.sum(0)
-    return scores * (counts / counts.sum() / np.where(mass > 0, mass, 1))
+    scaled: Scores = scores * (counts / counts.sum() / np.where(mass > 0, mass, 1))
+    return scaled

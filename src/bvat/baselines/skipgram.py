@@ -6,6 +6,7 @@ One thread, one pair after the other: the result does not depend on the number o
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,8 @@ FAST: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"con
 LEAST_RATE = 1e-4
 """The learning rate falls linearly to this share of itself."""
 
-TABLE = 4096
-SIGMOID = (1 / (1 + np.exp(-(np.arange(TABLE) + 0.5 - TABLE // 2) * 16 / TABLE))).astype(np.float32)
-"""Sigmoid between -8 and 8: looking it up is faster than the exponential function."""
+Tree = tuple[Nodes, NDArray[np.float32], Nodes]
+NO_TREE: Tree = (np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32), np.zeros(1, np.int32))
 
 
 @dataclass(frozen=True)
@@ -40,27 +40,25 @@ def embed(walks: Nodes, nodes: int, how: SkipGram, seed: int) -> NDArray[np.floa
     """Return the embedding (N, dim) of the nodes in walks (n, length), -1 where a walk has ended."""
     rng = np.random.default_rng(seed)
     inputs = ((rng.random((nodes, how.dim), np.float32) - 0.5) / how.dim).astype(np.float32)
+    outputs = np.zeros_like(inputs)
     counts = np.bincount(walks[walks >= 0], minlength=nodes)
-    if how.negatives:
-        paths, codes, lengths = np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32), np.zeros(1, np.int32)
-        outputs = np.zeros((nodes, how.dim), np.float32)
-        drawn = np.cumsum(counts**0.75)
-        table = np.searchsorted(drawn, (np.arange(1 << 20) + 0.5) / (1 << 20) * drawn[-1]).astype(np.int32)
-    else:
-        paths, codes, lengths = huffman(counts)
-        outputs = np.zeros((max(1, nodes - 1), how.dim), np.float32)
-        table = np.zeros(1, np.int32)
+    tree = NO_TREE if how.negatives else huffman(counts)
+    noise = noise_table(counts) if how.negatives else np.zeros(1, np.int32)
     for number in range(how.passes):
-        first, last = (how.lr * (1 - (number + k) / how.passes) for k in (0, 1))
-        least = how.lr * LEAST_RATE
-        learn(
-            walks, how.window, inputs, outputs, paths, codes, lengths, table, SIGMOID,
-            how.negatives, max(first, least), max(last, least), int(rng.integers(1 << 31)),
-        )  # fmt: skip
+        rates = [how.lr * max(1 - (number + k) / how.passes, LEAST_RATE) for k in (0, 1)]
+        number = int(rng.integers(1 << 31))
+        learn(walks, how.window, inputs, outputs, *tree, noise, how.negatives, *rates, number)
     return inputs
 
 
-def huffman(counts: NDArray[np.int64]) -> tuple[Nodes, NDArray[np.float32], Nodes]:
+def noise_table(counts: NDArray[Any], size: int = 1 << 20) -> Nodes:
+    """Return a table in which nodes stand as often as negatives are drawn: in proportion to counts^0.75."""
+    drawn = np.cumsum(counts**0.75)
+    found: Nodes = np.searchsorted(drawn, (np.arange(size) + 0.5) / size * drawn[-1]).astype(np.int32)
+    return found
+
+
+def huffman(counts: NDArray[np.int64]) -> Tree:
     """Return the inner nodes on the way from the root to every leaf, the turns there, and their number.
 
     Shapes: counts (N); paths int32 and codes float32 (N, longest), lengths int32 (N).
@@ -99,7 +97,6 @@ def _learn(
     codes: Any,
     lengths: Any,
     table: Any,
-    sigmoid: Any,
     negatives: int,
     first_rate: float,
     last_rate: float,
@@ -126,7 +123,8 @@ def _learn(
                 for j in range(targets):
                     rows[j] = paths[centre, j]
                     wanted[j] = np.float32(1) - codes[centre, j]
-            for near in range(max(0, at - reach), min(length, at + reach + 1)):
+            start = at - reach if at > reach else 0
+            for near in range(start, min(length, at + reach + 1)):
                 if near == at:
                     continue
                 context = walks[k, near]
@@ -151,8 +149,7 @@ def _learn(
                     score = np.float32(0)
                     for d in range(dim):
                         score += source[d] * target[d]
-                    place = min(max(np.int32(score * np.float32(TABLE / 16)) + TABLE // 2, 0), TABLE - 1)
-                    step = (wanted[j] - sigmoid[place]) * rate
+                    step = (wanted[j] - np.float32(1) / (np.float32(1) + np.float32(math.exp(-score)))) * rate
                     for d in range(dim):
                         change[d] += step * target[d]
                         target[d] += step * source[d]

@@ -73,6 +73,6 @@ def _batches(
 
 def _cut(part: VisiblePart, pairs: Tensor) -> tuple[Any, Tensor, Tensor]:
     """Return the features of the training nodes and the ends of the pairs, and where both are in them."""
-    used, place = torch.cat([part.train, pairs.flatten()]).unique(return_inverse=True)
+    used, place = torch.cat([part.train, pairs.flatten()]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     count = part.train.numel()
     return part.features.select(used), place[:count], place[count:].view(2, -1)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from bvat.perturb.methods import METHODS
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -126,3 +128,6 @@ _ROWS = [
 
 BASELINES: dict[str, Baseline] = {baseline.name: baseline for baseline in _ROWS}
 """By name, in the order of the paper's Table 2."""
+
+ALL_METHODS = (*METHODS, *BASELINES)
+"""Every value of ``--method``."""
