@@ -83,7 +83,7 @@ def context_embedding(
 
 
 class Inductive(Frozen):
-    """Planetoid-I, with the embedding ReLU(X V + c). Shapes: v (D, DIM), c (DIM), the rest as :func:`head`."""
+    """Planetoid-I, with the embedding ReLU(X V + c). Shapes: v (D, DIM), c (DIM), more as :func:`head`."""
 
     def __init__(self, *, v: Tensor, c: Tensor, we: Tensor, be: Tensor, wx: Tensor, bx: Tensor, wf: Tensor,
                  bf: Tensor) -> None:  # fmt: skip
