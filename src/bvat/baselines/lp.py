@@ -45,7 +45,7 @@ def one_hot(graph: Graph) -> Scores:
 def symmetric(adjacency: Any) -> Any:
     """Return S = D^-1/2 A D^-1/2."""
     degree = adjacency.sum(axis=1)
-    scale = sp.diags_array(np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 1e-300)), 0))
+    scale = sp.diags_array(np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0))
     return (scale @ adjacency @ scale).tocsr()
 
 
