@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,20 +50,25 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int) -> TrainedModel:
     )
 
 
-def fit_notes(fit: dict[str, Any]) -> list[str]:
-    """Return what a reader should know of a fit, a sentence each."""
-    notes = []
-    if fit.get("chosen"):
-        chosen = ", ".join(f"{name} {value:g}" for name, value in fit["chosen"].items())
-        notes.append(f"chosen on the validation nodes: {chosen}")
-    if fit.get("unscored"):
-        test = fit["unscored_test"]
-        of_test = "" if test is None else f" ({test:.1f} % of the test nodes)"
-        notes.append(
-            f"{fit['unscored']:.1f} % of the nodes{of_test} are linked to no training node and got the most "
-            "common training class"
-        )
-    return notes
+def fit_notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a reader should know of the fits of all seeds, a sentence each."""
+    notes: dict[str, list[int]] = {}
+    for result in results:
+        fit = result.get("fit", {})
+        if fit.get("chosen"):
+            chosen = ", ".join(f"{name} {value:g}" for name, value in fit["chosen"].items())
+            notes.setdefault(f"chosen on the validation nodes: {chosen}", []).append(result["seed"])
+        if fit.get("unscored"):
+            test = fit["unscored_test"]
+            of_test = "" if test is None else f" ({test:.1f} % of the test nodes)"
+            text = (
+                f"{fit['unscored']:.1f} % of the nodes{of_test} are linked to no training node and got the "
+            )
+            notes.setdefault(f"{text}most common training class", []).append(result["seed"])
+    return [
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}, {text}"
+        for text, seeds in notes.items()
+    ]
 
 
 def _about(graph: Graph, fit: Fit) -> dict[str, Any]:

@@ -265,10 +265,9 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
             f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
         ],
         "events": [
-            f"seed {result['seed']}, {text}"
-            for result in results
-            for text in (*result.get("events", ()), *fit_notes(result.get("fit", {})))
-        ],
+            f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
+        ]
+        + fit_notes(results),
         **({"fit": [result["fit"] for result in results]} if "fit" in results[0] else {}),
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
