@@ -47,7 +47,7 @@ def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ended.value.code, line
 
 
-TRAINING = {"index", "runs", "your-model", "how-it-works"}
+TRAINING = {"index", "runs", "which-method", "your-model", "how-it-works"}
 """Pages whose examples train for seconds."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bvat.baselines.table import BASELINES
 from bvat.cli.options import NODES, PROCESSES, SEED
 from bvat.cli.predict import Json, RunArgument, SpreadsheetSafe
 from bvat.errors import SettingsError, printable
@@ -98,6 +99,11 @@ def _measure(
 
     from bvat.audit.audit import audit as measure
 
+    if run.method in BASELINES:
+        raise SettingsError(
+            f"{run.name} was fitted by {run.method}, which is no network that can be audited: audit a run of "
+            "a model"
+        )
     classifier = run.classifier(graph, run.seeds[0] if seed is None else seed)
     total = graph.num_nodes if chosen is None else chosen.numel()
     columns = (

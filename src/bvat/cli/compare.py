@@ -20,7 +20,7 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="methods, models (such as appnp) and MODEL/METHOD, separated by commas "
+            help="methods, baselines (lp), models (appnp) and MODEL/METHOD, separated by commas "
             "(default: gcn, consistency, random, vat, sbvat, obvat, appnp, appnp/vat, auto)"
         ),
     ] = None,

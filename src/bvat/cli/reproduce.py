@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from bvat.baselines.table import ALL_METHODS
 from bvat.cli.options import NODES, PROCESSES, comma_separated
 from bvat.errors import printable
-from bvat.perturb.methods import METHODS
 
 
 def reproduce(
@@ -27,7 +27,8 @@ def reproduce(
         ),
     ] = None,
     methods: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(METHODS)}, or MODEL/METHOD (default: all)")
+        list[str] | None,
+        typer.Option(help=f"{', '.join(ALL_METHODS)}, a model, or MODEL/METHOD (default: all)"),
     ] = None,
     add: Annotated[
         bool, typer.Option("--add", help="keep the rows of Table 2 in --out that are not made anew")

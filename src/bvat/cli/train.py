@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bvat.baselines.table import ALL_METHODS, BASELINES
 from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
 from bvat.cli.options import COUNT, PROCESSES, SEED, with_settings
 from bvat.errors import SettingsError, printable
-from bvat.perturb.methods import METHODS
 
 if TYPE_CHECKING:
     from bvat.graph import Graph
@@ -29,8 +29,8 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"auto, {', '.join(METHODS)} (default: obvat for the paper's data sets, else auto)",
-            autocompletion=lambda: ["auto", *METHODS],
+            help=f"auto, {', '.join(ALL_METHODS)} (default: obvat for the paper's data sets, else auto)",
+            autocompletion=lambda: ["auto", *ALL_METHODS],
         ),
     ] = None,
     budget: Annotated[
@@ -229,12 +229,15 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     if part["mean"] is not None:
         table.add_row(f"{summary['f1_nodes']} macro F1", f"{part['mean']:.2f} ± {part['std']:.2f} %")
     table.add_row("seeds", str(summary["seeds"]))
-    kept = "last" if summary["settings"]["select"] == "last" else "best"
-    table.add_row("epochs", f"{summary['epochs']} (weights of the {kept} one)")
-    if summary["stopped"]:
-        table.add_row("early stopping", stopping_text(summary["stopped"], summary["seeds"]))
-    table.add_row("space", summary["space"])
-    table.add_row("time per epoch", f"{summary['epoch_ms']:.2f} ms")
+    if summary["method"] in BASELINES:
+        table.add_row("time per fit", f"{summary['epoch_ms'] / 1000:.2f} s")
+    else:
+        kept = "last" if summary["settings"]["select"] == "last" else "best"
+        table.add_row("epochs", f"{summary['epochs']} (weights of the {kept} one)")
+        if summary["stopped"]:
+            table.add_row("early stopping", stopping_text(summary["stopped"], summary["seeds"]))
+        table.add_row("space", summary["space"])
+        table.add_row("time per epoch", f"{summary['epoch_ms']:.2f} ms")
     table.add_row("peak memory", f"{summary['peak_rss_mb']:.0f} MiB")
     table.add_row("validation labels", printable(summary["validation"]))
     console = Console(markup=False)

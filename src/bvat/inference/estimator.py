@@ -35,8 +35,9 @@ class NodeClassifier:
     """Classify the nodes of a graph from few labels.
 
     Args:
-        method: a method of :data:`bvat.perturb.methods.METHODS`, such as "vat" or "gcn" (no regulariser), or
-            "auto", which compares methods and models on validation data and keeps the best.
+        method: a method of :data:`bvat.perturb.methods.METHODS`, such as "vat" or "gcn" (no regulariser), a
+            baseline of :data:`bvat.baselines.table.BASELINES`, such as "lp", or "auto", which compares
+            methods and models on validation data and keeps the best.
         seed: of the weights, the dropout and the search.
         device: "cpu" or "cuda".
         budget: time that "auto" may take, such as "90s" or "2m".

@@ -14,6 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bvat._version import __version__
+from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
 from bvat.errors import DataError, SettingsError
 from bvat.graph import DenseMatrix, Graph, SparseMatrix
@@ -40,6 +41,8 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
         SettingsError: this model cannot be exported, or its export gives other probabilities.
     """
     settings = classifier.settings
+    if settings.method in BASELINES:
+        raise SettingsError(f"{settings.method} cannot be exported: write its predictions with bvat predict")
     if not hasattr(ExportedModel, network_name(settings.model)):
         able = ", ".join(name for name in MODELS if hasattr(ExportedModel, network_name(name)))
         raise SettingsError(f"the model {settings.model!r} cannot be exported: train one of {able}")

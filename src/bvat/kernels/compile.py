@@ -54,15 +54,15 @@ class Compiled:
     """A loop that has no equivalent in a few tensor operations, compiled when it is first called.
 
     numba is imported only then, so that commands that need no kernel start fast. ``python`` is the function
-    itself, for tests and for installations without numba.
+    itself, for tests and for installations without numba. ``options`` are those of ``numba.njit``.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.python = function
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self.python, self._options = function, options
         self._kernel: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function."""
         if self._kernel is None:
-            self._kernel = compile_and_keep(self.python) if has_numba() else self.python
+            self._kernel = compile_and_keep(self.python, **self._options) if has_numba() else self.python
         return self._kernel(*arguments)

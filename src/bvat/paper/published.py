@@ -29,6 +29,11 @@ def table2(method: str, dataset: str) -> Published | None:
     return None if cell is None else Published(cell[0], cell[1] if len(cell) > 1 else None)
 
 
+def source(row: str) -> dict[str, str]:
+    """Return where the published numbers of a row come from, and how they were measured; empty for ours."""
+    return dict(paper()["source"].get(row, {}))
+
+
 def title(row: str) -> str:
     """Return the title of a row of Table 2: a method on a GCN, or MODEL/METHOD."""
     return Variant.parse(row).title

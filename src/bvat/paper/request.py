@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bvat.baselines.table import BASELINES
 from bvat.errors import SettingsError
+from bvat.models.table import MODELS
 from bvat.paper.published import datasets as paper_datasets
 from bvat.perturb.methods import METHODS
 from bvat.training.settings import Settings, has_model_preset, preset, preset_key, short_name
 from bvat.tuning.variants import Variant
 
+PLAIN_MODELS = ("monet", "gat", "gpnn")
+"""Rows of the paper's Table 2 that are other models without a regulariser."""
 BEYOND = ("random-propagation/grand",)
-"""Rows of Table 2 that are not a method on a GCN, shown where a data set has settings for the model."""
+"""Rows that the paper does not have, shown where a data set has settings for the model."""
+ROWS = (*BASELINES, *PLAIN_MODELS, *METHODS, *BEYOND)
+"""The rows of Table 2 in the order of the paper; MODEL/METHOD that are not among them follow."""
 
 DEFAULT = "*"
 """The key for all other data sets in a mapping of seeds."""
@@ -60,19 +66,28 @@ class Request:
     def rows_of(self, dataset: str) -> list[str]:
         """Return the rows of Table 2 for a data set."""
         if self.methods is not None:
-            asked = [Variant.parse(name).name for name in self.methods]
-            return [*self.methods_of(tuple(METHODS)), *[name for name in asked if name not in METHODS]]
+            return in_order(Variant.parse(name).name for name in self.methods)
         fitting = [name for name in BEYOND if has_model_preset(dataset, Variant.parse(name).model)]
-        return [*METHODS, *fitting]
+        return [*BASELINES, *[name for name in PLAIN_MODELS if name in MODELS], *METHODS, *fitting]
 
     def seeds_of(self, dataset: str) -> range:
         """Return the seeds of a data set."""
         return range(self.seeds.get(short_name(dataset), self.seeds[DEFAULT]))
 
+    def seeds_for(self, dataset: str, row: str) -> range:
+        """Return the seeds of a row of Table 2: only the first if all would give the same."""
+        baseline = BASELINES.get(row)
+        return self.seeds_of(dataset) if baseline is None or baseline.random else range(1)
+
     def settings(self, dataset: str, method: str, **rest: Any) -> Settings:
         """Return the preset of a data set and a row, with the overrides and ``rest`` on top."""
         row = Variant.parse(method)
         return preset(preset_key(dataset), row.method, **{"model": row.model, **self.overrides, **rest})
+
+
+def in_order(rows: Iterable[str]) -> list[str]:
+    """Return rows of Table 2, each once, in its order."""
+    return sorted(dict.fromkeys(rows), key=lambda row: ROWS.index(row) if row in ROWS else len(ROWS))
 
 
 def parse_seeds(text: str) -> dict[str, int]:

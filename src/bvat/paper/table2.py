@@ -7,7 +7,7 @@ from typing import Any
 from bvat.errors import SettingsError
 from bvat.paper import published as paper
 from bvat.paper.claims import named, table2_claims
-from bvat.paper.request import BEYOND, Request
+from bvat.paper.request import Request, in_order
 from bvat.perturb.methods import METHODS
 from bvat.training.provenance import about_graph
 from bvat.training.statistics import Sample, sample
@@ -22,7 +22,7 @@ def plan(request: Request) -> list[RunSpec]:
         RunSpec(dataset, request.settings(dataset, method), seed)
         for dataset in request.datasets_of("table2")
         for method in request.rows_of(dataset)
-        for seed in request.seeds_of(dataset)
+        for seed in request.seeds_for(dataset, method)
     ]
 
 
@@ -45,6 +45,8 @@ def collect(request: Request, store: RunStore) -> dict[str, Any]:
             dataset: {"title": named(dataset), **about_graph(store.graphs[dataset])} for dataset in datasets
         },
         "methods": {method: paper.title(method) for method in methods},
+        "about": {method: paper.source(method) for method in methods},
+        "comparable": paper.paper()["comparable"],
         "cells": cells,
         "claims": table2_claims(cells),
     }
@@ -61,9 +63,8 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         if method not in new["cells"]
     }
     rows = {**kept, **before.get("rows", {})}
-    order = [*METHODS, *BEYOND]
-    names = sorted({**before["cells"], **new["cells"]}, key=lambda m: order.index(m) if m in order else 99)
-    cells = {name: new["cells"].get(name) or before["cells"][name] for name in names}
+    names = in_order([*before["cells"], *new["cells"]])
+    cells = {name: {**before["cells"].get(name, {}), **new["cells"].get(name, {})} for name in names}
     settings = {
         dataset: {**before["settings"].get(dataset, {}), **new["settings"].get(dataset, {})}
         for dataset in {**before["settings"], **new["settings"]}
@@ -72,6 +73,7 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         **new,
         "datasets": {**before["datasets"], **new["datasets"]},
         "methods": {name: paper.title(name) for name in names},
+        "about": {name: paper.source(name) for name in names},
         "cells": cells,
         "claims": table2_claims(cells),
         "settings": settings,
@@ -82,7 +84,7 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[str, Any]:
     settings = request.settings(dataset, method)
-    runs = [RunSpec(dataset, settings, seed) for seed in request.seeds_of(dataset)]
+    runs = [RunSpec(dataset, settings, seed) for seed in request.seeds_for(dataset, method)]
     results = store.results(runs)
     published = paper.table2(method, dataset)
     cell: dict[str, Any] = {
@@ -100,7 +102,11 @@ def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[
             cell[selection]["val"] = sample(vals).as_dict()
         if published is not None:
             cell[selection]["difference"] = found.mean - published.mean
-            cell[selection]["verdict"] = verdict(found, published)
+            if published.std is not None or method in METHODS:
+                cell[selection]["verdict"] = verdict(found, published)
+    if all("fit" in result for result in results):
+        shares = [result["fit"]["unscored_test"] for result in results]
+        cell["unscored_test"] = sum(shares) / len(shares)
     return cell
 
 

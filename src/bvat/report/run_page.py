@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
@@ -16,10 +17,10 @@ from bvat.report.html import Markup, page, provenance, section, settings_table, 
 from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
 from bvat.report.run_curves import training_charts
-from bvat.training.build import build_model
 from bvat.training.loop import predict
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
+from bvat.training.state import restore_model
 from bvat.training.stopping import stopping_text
 
 PAGE = "report.html"
@@ -44,18 +45,16 @@ def write_run_page(
         command: the command line, shown at the end.
     """
     curves = [_read_curves(folder, seed) for seed in seeds]
-    model = build_model(settings, graph.num_features, graph.num_classes)
-    model.load_state_dict(folder.weights(seeds[0]))
+    model = restore_model(settings, graph.num_features, graph.num_classes, folder.weights(seeds[0]))
     logits = predict(model.to(graph.device), graph).cpu()
-    model_name = settings.model.upper()
-    method = model_name if settings.method == "gcn" else f"{model_name} + {METHODS[settings.method].short}"
+    fitted = settings.method in BASELINES
     content = page(
-        f"{method} on {graph.name}",
+        f"{_title(settings)} on {graph.name}",
         tag("p", f"{graph!r}; {graph.validation}.", cls="soft"),
         _numbers(summary),
         _events(summary["events"]),
         _choice(summary.get("auto")),
-        _curves(curves, settings, summary),
+        Markup("") if fitted else _curves(curves, settings, summary),
         _predictions(graph, logits, seeds),
         _f1(summary),
         section(
@@ -66,6 +65,13 @@ def write_run_page(
         ),
     )
     write_atomic(folder.path / PAGE, content)
+
+
+def _title(settings: Settings) -> str:
+    if settings.method in BASELINES:
+        return BASELINES[settings.method].title
+    model = settings.model.upper()
+    return model if settings.method == "gcn" else f"{model} + {METHODS[settings.method].short}"
 
 
 def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapping[str, Any]) -> str:
@@ -98,7 +104,10 @@ def _numbers(summary: dict[str, Any]) -> Markup:
             spread = f" ± {summary[key]['std']:.1f}" if summary["seeds"] > 1 else ""
             shown[words] = f"{summary[key]['mean']:.1f}{spread} %"
     shown["seeds"] = summary["seeds"]
-    shown["per training step"] = f"{summary['epoch_ms']:.1f} ms"
+    if summary["method"] in BASELINES:
+        shown["per fit"] = f"{summary['epoch_ms'] / 1000:.1f} s"
+    else:
+        shown["per training step"] = f"{summary['epoch_ms']:.1f} ms"
     return tiles(shown)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,69 +15,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bvat.baselines.table import BASELINES
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.graph.notebook import html_table, percent
 from bvat.perturb.divergence import DIVERGENCES, entropy
 from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
+from bvat.training.baseline import fit_baseline
 from bvat.training.callbacks import LOSS_RULES, BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
 from bvat.training.optimizer import backward, clip_gradients, learning_rate
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
-from bvat.training.plottable import Plottable
 from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
 from bvat.training.state import TrainState, start_training
 from bvat.training.stopping import why_stopped
+from bvat.training.trained import METRICS, TrainedModel, accuracy, predict
 
-METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
-           "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
-"""The metrics of an epoch; accuracies in percent, ``ms`` the time of the training step, ``val_loss`` the
-cross-entropy on the validation nodes, ``largest_class`` the share of nodes predicted as the commonest class.
-The last two are NaN where no setting needs them."""
-
-
-@dataclass
-class TrainedModel(Plottable):
-    """The result of training one seed: the selected weights and the metrics of every epoch.
-
-    ``last`` and ``best`` hold epoch, val and test accuracy (percent; None without such nodes) of the last
-    epoch and of the epoch with the best validation accuracy; ``selected`` is the one whose ``weights`` are
-    kept.
-    """
-
-    seed: int
-    weights: dict[str, Tensor]
-    last: dict[str, Any]
-    best: dict[str, Any]
-    selected: dict[str, Any]
-    metrics: list[dict[str, float]]
-    space: str
-    epoch_ms: float
-    events: list[str] = field(default_factory=list)
-    """What happened during training that the user should know, one sentence each."""
-    phases: dict[str, int] = field(default_factory=dict)
-    """Epochs of the selected weights without (``first``) and with the regulariser (``second``)."""
-    f1: dict[str, Any] = field(default_factory=dict)
-    """Macro F1 and F1 of each class in percent, on the validation (``val``) and the test nodes (``test``)."""
-    stopped: str = ""
-    """At which epoch training stopped early and why; empty if it ran to its end."""
-
-    def _repr_html_(self) -> str:
-        f1 = self.f1.get("test", {}).get("macro")
-        return html_table(
-            f"Trained model, seed {self.seed}",
-            {
-                "validation accuracy": percent(self.selected["val"]),
-                "test accuracy": percent(self.selected["test"]),
-                "test macro F1": percent(f1),
-                "epochs": f"{len(self.metrics)}, weights of epoch {self.selected['epoch']}",
-                "early stopping": self.stopped or "no",
-                "time per epoch": f"{self.epoch_ms:.2f} ms",
-                "perturbation space": self.space,
-            },
-        )
+__all__ = ["METRICS", "TrainedModel", "accuracy", "predict", "run_epoch", "train", "training_step"]
 
 
 def train(
@@ -94,6 +48,8 @@ def train(
 ) -> TrainedModel:
     """Train one model. The same graph, settings and seed give the same result, bit for bit, on a CPU.
 
+    A baseline is fitted instead, without checkpoints and callbacks.
+
     Ctrl-C takes effect at the end of the current epoch; pressed twice, at once.
 
     Args:
@@ -105,6 +61,8 @@ def train(
         resume: continue from ``checkpoint`` if it exists.
         pretrained: folder where the first of two phases is kept for the methods that share it.
     """
+    if settings.method in BASELINES:
+        return fit_baseline(graph, settings, seed)
     blind = not graph.val.numel()
     if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
         raise SettingsError(
@@ -230,22 +188,6 @@ def update_average(average: Any, model: Any, kept: float) -> None:
         mean.lerp_(value, 1 - kept)
     for mean, value in zip(average.buffers(), model.buffers(), strict=True):
         mean.copy_(value)
-
-
-def predict(model: Any, graph: Graph) -> Tensor:
-    """Return the logits of the model in evaluation mode, without gradients, shape (N, C)."""
-    model.eval()
-    with torch.no_grad():
-        logits: Tensor = model(graph)
-    return logits
-
-
-def accuracy(predicted: Tensor, graph: Graph, nodes: Tensor) -> float:
-    """Return the accuracy on ``nodes`` in percent; NaN without nodes. Shapes: predicted (N), nodes (m)."""
-    if not nodes.numel():
-        return math.nan
-    right = predicted.index_select(0, nodes) == graph.labels.index_select(0, nodes)
-    return 100 * int(right.sum()) / nodes.numel()
 
 
 def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> TrainedModel:

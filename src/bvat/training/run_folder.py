@@ -38,12 +38,13 @@ from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes, load_graph
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.training.baseline import fit_notes
 from bvat.training.callbacks import metric_cell
-from bvat.training.loop import METRICS, TrainedModel
 from bvat.training.provenance import graph_fingerprint, versions
 from bvat.training.scores import summarize_f1
 from bvat.training.settings import Settings
 from bvat.training.statistics import summarize
+from bvat.training.trained import METRICS, TrainedModel
 
 GRAPH_FILE = "graph.npz"
 """The graph that was trained on, kept so that predictions do not depend on its original files."""
@@ -229,6 +230,7 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
     """Return the result of one seed as plain values."""
     return {
         "seed": trained.seed,
+        **({"fit": trained.fit} if trained.fit else {}),
         "selected": trained.selected,
         "last": trained.last,
         "best": trained.best,
@@ -264,7 +266,9 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         ],
         "events": [
             f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
-        ],
+        ]
+        + fit_notes(results),
+        **({"fit": [result["fit"] for result in results]} if "fit" in results[0] else {}),
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
     }

@@ -16,9 +16,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from bvat.baselines.table import ALL_METHODS, BASELINES
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
-from bvat.perturb.methods import METHODS
 
 LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
 """Larger numbers are beyond float32."""
@@ -49,7 +49,7 @@ def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least
 class Settings:
     """The settings of a run. Each field is an option of ``bvat train`` and a key of the preset file."""
 
-    method: str = _setting("obvat", "training method", choices=tuple(METHODS))
+    method: str = _setting("obvat", "training method", choices=ALL_METHODS)
     model: str = _setting("gcn", "model", choices=tuple(MODELS))
     hidden: int = _setting(16, "width of the hidden layers", at_least=1, at_most=2**16)
     layers: int = _setting(2, "number of layers K", at_least=1, at_most=1000)
@@ -147,12 +147,16 @@ class Settings:
                                   "which is the same in every space (obvat)",
                                   choices=("entry", "row"))  # fmt: skip
     keep_moments: bool = _setting(False, "keep the search's Adam moments from epoch to epoch (obvat)")
+    variant: str = _setting("", "form of a baseline: " + "; ".join(
+        f"{' or '.join(row.variants)} ({name})" for name, row in BASELINES.items() if row.variants
+    ), later=True)  # fmt: skip
 
     def __post_init__(self) -> None:
         for f in fields(self):
             value = _plain(getattr(self, f.name), type(f.default))
             object.__setattr__(self, f.name, value)
             _check(f.name, value, type(f.default), f.metadata)
+        _check_baseline(self)
         if self.method == "grand" and self.samples < 2:
             raise SettingsError(f"grand compares several passes: use samples 2 or more, not {self.samples}")
         if self.norm == "field" and self.method != "sbvat":
@@ -175,6 +179,17 @@ class Settings:
         """
         kept = [f for f in fields(self) if not f.metadata["later"] or getattr(self, f.name) != f.default]
         return {f.name: getattr(self, f.name) for f in kept}
+
+
+def _check_baseline(settings: Settings) -> None:
+    """Raise SettingsError if a baseline is to run on a model, or in a form that it does not have."""
+    row = BASELINES.get(settings.method)
+    if row is not None and settings.model != "gcn":
+        raise SettingsError(f"{row.name} is a classifier of its own: use it without --model {settings.model}")
+    variants = row.variants if row is not None else ()
+    if settings.variant and settings.variant not in variants:
+        known = f"use one of {', '.join(variants)}" if variants else "leave it out"
+        raise SettingsError(f"{settings.method} has no variant {settings.variant!r}: {known}")
 
 
 def _plain(value: Any, kind: type) -> Any:
@@ -221,11 +236,11 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     reproduce the paper. Every other graph, also ``""``, gets defaults that do not depend on its name:
     features scaled to unit length, a plain phase that the regularised one has to beat, and early stopping.
     """
-    if method not in METHODS:
-        raise SettingsError(f"there is no method {method!r}: use one of {', '.join(METHODS)}")
+    if method not in ALL_METHODS:
+        raise SettingsError(f"there is no method {method!r}: use one of {', '.join(ALL_METHODS)}")
     model = overrides.get("model", "gcn")
     values: dict[str, Any] = {}
-    for layer in _paper_layers(dataset, method, model) if has_preset(dataset) else _any_layers(method, model):
+    for layer in _layers(dataset, method, model):
         values.update({key: value for key, value in layer.items() if not isinstance(value, dict)})
     unknown = set(overrides) - {f.name for f in fields(Settings)}
     if unknown:
@@ -235,6 +250,13 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
         plain = not merged.get("alpha") and not merged.get("beta")  # one phase, of all these epochs
         merged["pretrain"] = 0 if plain else min(merged["pretrain"], max(0, overrides["epochs"] * 3 // 4))
     return Settings(**merged)
+
+
+def _layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:
+    """Return the tables of the preset file that apply; later ones win."""
+    if method in BASELINES:  # they choose what they need themselves
+        return [_presets()["baseline"]]
+    return _paper_layers(dataset, method, model) if has_preset(dataset) else _any_layers(method, model)
 
 
 def _paper_layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bvat.baselines.table import BASELINES
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
@@ -135,6 +136,9 @@ def restore_model(
     settings: Settings, num_features: int, num_classes: int, weights: Mapping[str, Tensor]
 ) -> nn.Module:
     """Return a trained model in evaluation mode; RuntimeError if the weights do not fit the settings."""
+    if settings.method in BASELINES:
+        fitted: nn.Module = BASELINES[settings.method].restore(weights)
+        return fitted.eval()
     model = build_model(settings, num_features, num_classes)
     if any(tensor.dtype == torch.float64 for tensor in weights.values()):
         model = model.double()

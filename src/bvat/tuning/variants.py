@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bvat.baselines.table import ALL_METHODS, BASELINES
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
@@ -28,10 +29,10 @@ class Variant:
         """Read ``vat`` (a method on a GCN), ``appnp`` (a plain model) or ``appnp/vat``."""
         model, separator, method = text.strip().lower().partition("/")
         if not separator:
-            model, method = ("gcn", model) if model in METHODS else (model, "gcn")
-        if model not in MODELS or method not in METHODS:
+            model, method = ("gcn", model) if model in ALL_METHODS else (model, "gcn")
+        if model not in MODELS or method not in (ALL_METHODS if model == "gcn" else METHODS):
             raise SettingsError(
-                f"there is no method {text!r}: use one of {', '.join(METHODS)}, a model "
+                f"there is no method {text!r}: use one of {', '.join(ALL_METHODS)}, a model "
                 f"({', '.join(MODELS)}), MODEL/METHOD, or {AUTO}"
             )
         return cls(model, method)
@@ -46,6 +47,8 @@ class Variant:
     @property
     def title(self) -> str:
         """Its name in tables."""
+        if self.method in BASELINES:
+            return BASELINES[self.method].title
         if self.model == "gcn":
             return METHODS[self.method].title
         plain = MODELS[self.model].title
@@ -54,6 +57,8 @@ class Variant:
     @property
     def colour(self) -> int:
         """Its place in the palette: that of the method, and for other models one of their own."""
+        if self.method in BASELINES:
+            return BASELINES[self.method].colour
         if self.model == "gcn":
             return METHODS[self.method].colour
         return (METHODS[self.method].colour + 3) % 8

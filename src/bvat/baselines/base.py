@@ -1,0 +1,154 @@
+"""What baselines share: the fitted model, the part of a graph that an inductive one may see, selection."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bvat.errors import GraphError
+from bvat.graph import Graph
+from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.sparse import SparseMatrix
+
+LEAST = 1e-9
+"""The smallest probability: weights and logits stay finite."""
+
+Candidate = TypeVar("Candidate")
+
+
+@dataclass
+class Fit:
+    """A fitted baseline: ``model`` maps a graph to logits (N, C)."""
+
+    model: nn.Module
+    chosen: dict[str, Any] = field(default_factory=dict)
+    """The hyper-parameters that were chosen on the validation nodes."""
+    unscored: Tensor | None = None
+    """Nodes that got the most common training class because nothing is known of them, bool (N)."""
+
+
+class Frozen(nn.Module):
+    """A model made of tensors that were fitted already; whole numbers are buffers."""
+
+    def __init__(self, **tensors: Tensor) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point():
+                self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+            else:
+                self.register_buffer(name, tensor)
+
+
+class NodeTable(Frozen):
+    """The probabilities of the nodes of one graph.
+
+    Shapes: log_p (N, C), graph int64 (4), what identifies the nodes and edges.
+    """
+
+    log_p: Tensor
+    graph: Tensor
+
+    def __init__(self, *, log_p: Tensor, graph: Tensor) -> None:
+        super().__init__(log_p=log_p, graph=graph)
+
+    def forward(self, graph: Graph) -> Tensor:
+        """Return log p (N, C); GraphError for any other graph."""
+        if not torch.equal(edge_digest(graph), self.graph.cpu()):
+            raise GraphError(
+                f"{graph.name} has other nodes or edges than the graph of the run, and a transductive method "
+                "predicts only what it was fitted to: fit it to this graph with bvat train, or use manireg, "
+                "semiemb, planetoid-i or gcn"
+            )
+        return self.log_p
+
+
+def edge_digest(graph: Graph) -> Tensor:
+    """Return the sha256 of the edges and their weights as int64 (4)."""
+    found = hashlib.sha256()
+    weights = graph.adjacency.values.detach().float()
+    for part in (graph.adjacency.crow, graph.adjacency.col, weights):
+        found.update(part.cpu().contiguous().numpy().tobytes())
+    return torch.from_numpy(np.frombuffer(found.digest(), np.int64).copy())
+
+
+def node_table(graph: Graph, scores: NDArray[Any] | Tensor, chosen: dict[str, Any]) -> Fit:
+    """Return a fit from scores that are not negative, (N, C); rows of zeros get the training frequencies."""
+    scores = torch.as_tensor(scores).double()
+    unscored = scores.sum(1) <= 0
+    counts = torch.bincount(graph.labels[graph.train], minlength=graph.num_classes).double()
+    scores = torch.where(unscored[:, None], counts, scores)
+    log_p = (scores / scores.sum(1, keepdim=True)).clamp_min(LEAST).log().to(graph.features.dtype)
+    model = NodeTable(log_p=log_p, graph=edge_digest(graph))
+    return Fit(model, chosen, unscored)
+
+
+def validation_accuracy(graph: Graph, scores: NDArray[Any] | Tensor) -> float:
+    """Return the share of validation nodes whose largest score is at their label; 0 without any."""
+    if not graph.val.numel():
+        return 0.0
+    predicted = torch.as_tensor(scores)[graph.val].argmax(1)
+    return float((predicted == graph.labels[graph.val]).double().mean())
+
+
+def best(candidates: Iterable[tuple[float, Candidate]]) -> Candidate:
+    """Return the first candidate with the highest score."""
+    winner: tuple[float, Candidate] | None = None
+    for candidate in candidates:
+        if winner is None or candidate[0] > winner[0]:
+            winner = candidate
+    assert winner is not None, "there is nothing to choose from"
+    return winner[1]
+
+
+@dataclass(frozen=True)
+class VisiblePart:
+    """A graph without its validation and test nodes, for baselines that must not see them.
+
+    Validation nodes are hidden too: a smoothness term that reads them makes their labels easy, and what is
+    chosen on them then fails on the test nodes.
+
+    Shapes: nodes int64 (m), features (m, D), adjacency scipy (m, m), train int64 (t) and labels int64 (t).
+    """
+
+    nodes: Tensor
+    features: FeatureMatrix
+    adjacency: Any
+    train: Tensor
+    labels: Tensor
+
+    @property
+    def edges(self) -> Tensor:
+        """Every edge once, int64 (2, e)."""
+        coo = self.adjacency.tocoo()
+        once = coo.row < coo.col
+        return torch.from_numpy(np.stack([coo.row[once], coo.col[once]]).astype(np.int64))
+
+
+def visible_part(graph: Graph, features: FeatureMatrix) -> VisiblePart:
+    """Return what is left without validation and test nodes; features (N, D) are those of the graph."""
+    seen = torch.ones(graph.num_nodes, dtype=torch.bool)
+    seen[graph.val] = False
+    seen[graph.test] = False
+    nodes = seen.nonzero().flatten()
+    place = torch.full((graph.num_nodes,), -1)
+    place[nodes] = torch.arange(nodes.numel())
+    chosen = nodes.numpy()
+    part = graph.adjacency.to_scipy()[chosen][:, chosen]
+    return VisiblePart(nodes, features.select(nodes), part, place[graph.train], graph.labels[graph.train])
+
+
+def largest_one(features: FeatureMatrix) -> FeatureMatrix:
+    """Divide each row by its largest entry: features of 0 and 1 get these values back."""
+    values = features.values.abs()
+    if isinstance(features, SparseMatrix):
+        top = values.new_zeros(features.shape[0]).scatter_reduce_(0, features.rows.long(), values, "amax")
+    else:
+        top = values.amax(1)
+    return features.divide_rows(torch.where(top > 0, top, 1))

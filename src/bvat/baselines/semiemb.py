@@ -1,0 +1,65 @@
+"""Deep learning via semi-supervised embedding (Weston, Ratle, Mobahi, Collobert 2012), without test nodes."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from bvat.baselines.base import Fit, Frozen, best, visible_part
+from bvat.baselines.smooth import Plan, Weights, train_smooth
+from bvat.graph import Graph
+from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.repair import normalize_rows
+
+WIDTH = 50
+DECAYS, SMOOTHNESS = (5e-3, 1e-3), (1.0, 0.0, 0.01, 0.1)
+"""The grid; the first of each is used where there are no validation nodes."""
+
+
+class Embedding(Frozen):
+    """Logits ReLU(X W1 + b1) W2 + b2. Shapes: weight1 (D, H), bias1 (H), weight2 (H, C), bias2 (C)."""
+
+    def __init__(self, *, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor) -> None:
+        super().__init__(weight1=weight1, bias1=bias1, weight2=weight2, bias2=bias2)
+
+    def forward(self, graph: Graph) -> Tensor:
+        """Return the logits (N, C)."""
+        return network(normalize_rows(graph.features), dict(self.named_parameters()))[1]
+
+
+def network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor, Tensor]:
+    """Return the hidden layer (m, H), which must be smooth, and the logits (m, C)."""
+    hidden = (features @ weights["weight1"] + weights["bias1"]).relu()
+    return hidden, hidden @ weights["weight2"] + weights["bias2"]
+
+
+def fit(graph: Graph, variant: str, seed: int) -> Fit:
+    """Fit with the strengths that are best on the validation nodes, which are as hidden as the test nodes."""
+    features = normalize_rows(graph.features)
+    part, held_out = visible_part(graph, features), features.select(graph.val)
+    generator = torch.Generator().manual_seed(seed)
+    start = _start(graph, generator)
+
+    def scored(strengths: tuple[float, float]) -> tuple[float, tuple[tuple[float, float], Weights]]:
+        plan = Plan(epochs=150, lr=0.01, weight_decay=strengths[0], smoothness=strengths[1])
+        weights = train_smooth(part, network, start, plan, generator)
+        right = network(held_out, weights)[1].argmax(1) == graph.labels[graph.val]
+        return float(right.sum()), (strengths, weights)
+
+    tried = list(product(DECAYS, SMOOTHNESS)) if graph.val.numel() else [(DECAYS[0], SMOOTHNESS[0])]
+    (decay, smoothness), weights = best(map(scored, tried))
+    return Fit(Embedding(**weights), {"weight_decay": decay, "smoothness": smoothness})
+
+
+def _start(graph: Graph, generator: torch.Generator) -> Weights:
+    """Return weights drawn as Glorot and Bengio do, and biases of zero."""
+    shapes = {"1": (graph.num_features, WIDTH), "2": (WIDTH, graph.num_classes)}
+    weights = {}
+    for number, (inputs, outputs) in shapes.items():
+        limit = (6 / (inputs + outputs)) ** 0.5
+        drawn = torch.rand(inputs, outputs, generator=generator)
+        weights[f"weight{number}"] = ((2 * drawn - 1) * limit).to(graph.features.dtype)
+        weights[f"bias{number}"] = torch.zeros(outputs, dtype=graph.features.dtype)
+    return weights

@@ -1,0 +1,133 @@
+"""The table of baselines: one row per baseline. Importing it imports nothing heavy.
+
+To add a baseline, write one file with a function that fits it and add one row here (see CONTRIBUTING.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from bvat.perturb.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A classifier that ``--method`` names.
+
+    Args:
+        name: what ``--method`` and :class:`bvat.Settings` call it.
+        title: its row in tables.
+        about: one line of help.
+        home: ``module:function``, called as ``fit(graph, variant, seed)``; returns a
+            :class:`bvat.baselines.base.Fit`.
+        model: ``module:class`` of the fitted model, called with its tensors as keywords.
+        protocol: "transductive" if it reads the edges of test nodes, else "inductive".
+        variants: what ``--variant`` may be; the first is the default.
+        random: whether its result depends on the seed.
+        colour: its place in the palette of charts.
+    """
+
+    name: str
+    title: str
+    about: str
+    home: str
+    model: str = "bvat.baselines.base:NodeTable"
+    protocol: str = "transductive"
+    variants: tuple[str, ...] = ()
+    random: bool = True
+    colour: int = 7
+
+    @property
+    def short(self) -> str:
+        """Its name in figures."""
+        return self.title
+
+    def fit(self, graph: Any, variant: str, seed: int) -> Any:
+        """Fit it to a graph on the CPU; return a :class:`bvat.baselines.base.Fit`."""
+        return _load(self.home)(graph, variant or next(iter(self.variants), ""), seed)
+
+    def restore(self, weights: Mapping[str, Any]) -> Any:
+        """Return the fitted model with these tensors; RuntimeError if they are not its own."""
+        try:
+            return _load(self.model)(**weights)
+        except TypeError:
+            raise RuntimeError(f"the tensors are not those of {self.name}") from None
+
+
+def _load(home: str) -> Callable[..., Any]:
+    module, _, name = home.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
+
+
+_ROWS = [
+    Baseline(
+        "manireg",
+        "ManiReg",
+        "linear softmax whose predictions differ little along edges (Belkin et al., 2006)",
+        "bvat.baselines.manireg:fit",
+        model="bvat.baselines.manireg:Linear",
+        protocol="inductive",
+        variants=("gradient", "laprls"),
+        random=False,
+        colour=1,
+    ),
+    Baseline(
+        "semiemb",
+        "SemiEmb",
+        "one hidden layer that differs little along edges (Weston et al., 2012)",
+        "bvat.baselines.semiemb:fit",
+        model="bvat.baselines.semiemb:Embedding",
+        protocol="inductive",
+        colour=2,
+    ),
+    Baseline(
+        "lp",
+        "LP",
+        "label propagation: local and global consistency (Zhou et al., 2004) or harmonic (Zhu et al., 2003)",
+        "bvat.baselines.lp:fit",
+        variants=("lgc", "harmonic"),
+        random=False,
+        colour=0,
+    ),
+    Baseline(
+        "deepwalk",
+        "DeepWalk",
+        "skip-gram on random walks, then logistic regression (Perozzi et al., 2014)",
+        "bvat.baselines.deepwalk:fit",
+        variants=("deepwalk", "yang"),
+        colour=4,
+    ),
+    Baseline(
+        "planetoid-t",
+        "Planetoid-T",
+        "embedding of nodes that predicts contexts and labels, beside the features (Yang et al., 2016)",
+        "bvat.baselines.planetoid:fit_t",
+        colour=5,
+    ),
+    Baseline(
+        "planetoid-i",
+        "Planetoid-I",
+        "the same with an embedding that is a function of the features",
+        "bvat.baselines.planetoid:fit_i",
+        model="bvat.baselines.planetoid:Inductive",
+        protocol="inductive",
+        colour=6,
+    ),
+    Baseline(
+        "planetoid-g",
+        "Planetoid-G",
+        "the same with an embedding of nodes and without features",
+        "bvat.baselines.planetoid:fit_g",
+        colour=3,
+    ),
+]
+
+BASELINES: dict[str, Baseline] = {baseline.name: baseline for baseline in _ROWS}
+"""By name, in the order of the paper's Table 2."""
+
+ALL_METHODS = (*METHODS, *BASELINES)
+"""Every value of ``--method``."""

@@ -1,0 +1,80 @@
+"""Uniform random walks, compiled. A walk depends on its number and the seed only, not on who makes it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bvat.kernels.compile import Compiled
+
+NOWHERE = -1
+"""What a walk holds after a node without neighbours."""
+
+Nodes = NDArray[np.int32]
+
+
+def _walk(crow: Any, col: Any, starts: Any, first: int, seed: int, walks: Any) -> None:
+    """Fill walks (n, length); the random numbers of row k are those of walk ``first + k``."""
+    for k in range(walks.shape[0]):
+        # splitmix64, from a place of its own for every walk
+        state = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + np.uint64(first + k) * np.uint64(
+            0x2545F4914F6CDD1D
+        )
+        node = starts[k]
+        walks[k, 0] = node
+        for step in range(1, walks.shape[1]):
+            degree = crow[node + 1] - crow[node] if node >= 0 else 0
+            if degree == 0:
+                node = -1
+            else:
+                state += np.uint64(0x9E3779B97F4A7C15)
+                bits = state
+                bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+                bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+                bits = bits ^ (bits >> np.uint64(31))
+                node = col[crow[node] + np.int64((bits >> np.uint64(33)) % np.uint64(degree))]
+            walks[k, step] = node
+
+
+walk = Compiled(_walk, nogil=True)
+
+
+def random_walks(
+    adjacency: Any, starts: Nodes, length: int, seed: int, *, first: int = 0, workers: int = 1
+) -> Nodes:
+    """Return one walk per start, int32 (n, length), the same for any number of workers.
+
+    Args:
+        adjacency: scipy CSR (N, N).
+        starts: first nodes, int32 (n).
+        length: nodes per walk.
+        seed: of all walks.
+        first: number of the first walk.
+        workers: threads.
+    """
+    walks = np.full((len(starts), length), NOWHERE, np.int32)
+    crow, col = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int32)
+    parts = np.linspace(0, len(starts), max(1, workers) + 1).astype(int)
+
+    def make(k: int) -> None:
+        here = slice(parts[k], parts[k + 1])
+        with np.errstate(over="ignore"):  # without numba, where numpy notices the overflow that is meant
+            walk(crow, col, starts[here], first + int(parts[k]), seed, walks[here])
+
+    if len(parts) == 2:
+        make(0)
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(make, range(workers)))
+    return walks
+
+
+def walks_from_all(adjacency: Any, rounds: int, length: int, seed: int, workers: int = 1) -> Nodes:
+    """Return ``rounds`` walks from every node that has a neighbour, in a random order in every round."""
+    nodes = np.flatnonzero(np.diff(adjacency.indptr)).astype(np.int32)
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([rng.permutation(nodes) for _ in range(rounds)])
+    return random_walks(adjacency, starts, length, seed, workers=workers)

@@ -1,0 +1,88 @@
+"""Fitting a baseline where a model is trained: the same result, with one epoch that is the whole fit."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bvat.baselines.base import Fit
+from bvat.baselines.table import BASELINES
+from bvat.errors import GraphError, TrainingError
+from bvat.graph import Graph
+from bvat.training.scores import split_scores
+from bvat.training.settings import Settings
+from bvat.training.trained import METRICS, TrainedModel, accuracy, predict
+
+
+def fit_baseline(graph: Graph, settings: Settings, seed: int) -> TrainedModel:
+    """Fit a baseline on the CPU, wherever the graph is."""
+    if not graph.train.numel():
+        raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
+    graph = graph.to("cpu")
+    started = time.perf_counter()
+    fit: Fit = BASELINES[settings.method].fit(graph, settings.variant, seed)
+    ms = 1000 * (time.perf_counter() - started)
+    logits = predict(fit.model, graph)
+    weights = dict(fit.model.state_dict())
+    if not all(bool(tensor.isfinite().all()) for tensor in (logits, *weights.values())):
+        raise TrainingError(f"{settings.method} found no finite numbers: scale the features of {graph.name}")
+    row = _metrics(graph, logits, ms)
+    found = {"epoch": 1, "val": row["val_accuracy"], "test": row["test_accuracy"]}
+    reached = {name: None if math.isnan(value) else value for name, value in found.items()}
+    return TrainedModel(
+        seed=seed,
+        weights=weights,
+        last=reached,
+        best=reached,
+        selected=reached,
+        metrics=[row],
+        space="none",
+        epoch_ms=ms,
+        phases={"first": 0, "second": 1},
+        f1=split_scores(logits.argmax(1), graph),
+        fit=_about(graph, fit),
+    )
+
+
+def fit_notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a reader should know of the fits of all seeds, a sentence each."""
+    notes: dict[str, list[int]] = {}
+    for result in results:
+        fit = result.get("fit", {})
+        if fit.get("chosen"):
+            chosen = ", ".join(f"{name} {value:g}" for name, value in fit["chosen"].items())
+            notes.setdefault(f"chosen on the validation nodes: {chosen}", []).append(result["seed"])
+        if fit.get("unscored"):
+            test = fit["unscored_test"]
+            of_test = "" if test is None else f" ({test:.1f} % of the test nodes)"
+            text = (
+                f"{fit['unscored']:.1f} % of the nodes{of_test} are linked to no training node and got the "
+            )
+            notes.setdefault(f"{text}most common training class", []).append(result["seed"])
+    return [
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}, {text}"
+        for text, seeds in notes.items()
+    ]
+
+
+def _about(graph: Graph, fit: Fit) -> dict[str, Any]:
+    chosen = fit.chosen if graph.val.numel() else {}
+    alone = torch.zeros(graph.num_nodes, dtype=torch.bool) if fit.unscored is None else fit.unscored
+    test = 100 * float(alone[graph.test].double().mean()) if graph.test.numel() else None
+    return {"chosen": chosen, "unscored": 100 * float(alone.double().mean()), "unscored_test": test}
+
+
+def _metrics(graph: Graph, logits: Tensor, ms: float) -> dict[str, float]:
+    """Return the metrics of the only epoch."""
+    predicted = logits.argmax(1)
+    loss = float(F.cross_entropy(logits[graph.train], graph.labels[graph.train]))
+    row = dict.fromkeys(METRICS, 0.0) | {"epoch": 1, "loss": loss, "supervised": loss, "ms": ms}
+    for name in ("train", "val", "test"):
+        row[f"{name}_accuracy"] = accuracy(predicted, graph, getattr(graph, name))
+    return row | {"val_loss": math.nan, "largest_class": math.nan}

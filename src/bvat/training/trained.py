@@ -1,0 +1,82 @@
+"""A trained model with its metrics, and its predictions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bvat.graph import Graph
+from bvat.graph.notebook import html_table, percent
+from bvat.training.plottable import Plottable
+
+METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
+           "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
+"""The metrics of an epoch; accuracies in percent, ``ms`` the time of the training step, ``val_loss`` the
+cross-entropy on the validation nodes, ``largest_class`` the share of nodes predicted as the commonest class.
+The last two are NaN where no setting needs them."""
+
+
+@dataclass
+class TrainedModel(Plottable):
+    """The result of training one seed: the selected weights and the metrics of every epoch.
+
+    ``last`` and ``best`` hold epoch, val and test accuracy (percent; None without such nodes) of the last
+    epoch and of the epoch with the best validation accuracy; ``selected`` is the one whose ``weights`` are
+    kept.
+    """
+
+    seed: int
+    weights: dict[str, Tensor]
+    last: dict[str, Any]
+    best: dict[str, Any]
+    selected: dict[str, Any]
+    metrics: list[dict[str, float]]
+    space: str
+    epoch_ms: float
+    events: list[str] = field(default_factory=list)
+    """What happened during training that the user should know, one sentence each."""
+    phases: dict[str, int] = field(default_factory=dict)
+    """Epochs of the selected weights without (``first``) and with the regulariser (``second``)."""
+    f1: dict[str, Any] = field(default_factory=dict)
+    """Macro F1 and F1 of each class in percent, on the validation (``val``) and the test nodes (``test``)."""
+    stopped: str = ""
+    """At which epoch training stopped early and why; empty if it ran to its end."""
+    fit: dict[str, Any] = field(default_factory=dict)
+    """Of a baseline: what was ``chosen`` on the validation nodes, and the percentage of all nodes
+    (``unscored``) and of the test nodes (``unscored_test``) that got the most common training class because
+    nothing is known of them."""
+
+    def _repr_html_(self) -> str:
+        f1 = self.f1.get("test", {}).get("macro")
+        return html_table(
+            f"Trained model, seed {self.seed}",
+            {
+                "validation accuracy": percent(self.selected["val"]),
+                "test accuracy": percent(self.selected["test"]),
+                "test macro F1": percent(f1),
+                "epochs": f"{len(self.metrics)}, weights of epoch {self.selected['epoch']}",
+                "early stopping": self.stopped or "no",
+                "time per epoch": f"{self.epoch_ms:.2f} ms",
+                "perturbation space": self.space,
+            },
+        )
+
+
+def predict(model: Any, graph: Graph) -> Tensor:
+    """Return the logits of the model in evaluation mode, without gradients, shape (N, C)."""
+    model.eval()
+    with torch.no_grad():
+        logits: Tensor = model(graph)
+    return logits
+
+
+def accuracy(predicted: Tensor, graph: Graph, nodes: Tensor) -> float:
+    """Return the accuracy on ``nodes`` in percent; NaN without nodes. Shapes: predicted (N), nodes (m)."""
+    if not nodes.numel():
+        return math.nan
+    right = predicted.index_select(0, nodes) == graph.labels.index_select(0, nodes)
+    return 100 * int(right.sum()) / nodes.numel()

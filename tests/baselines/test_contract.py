@@ -1,0 +1,161 @@
+"""What every row of the table of baselines must do; a new row is included."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scipy.sparse as sp
+import torch
+
+from bvat.baselines.base import largest_one, visible_part
+from bvat.baselines.manireg import laprls
+from bvat.baselines.table import BASELINES
+from bvat.cli.main import main
+from bvat.errors import GraphError, SettingsError
+from bvat.graph import Graph
+from bvat.graph.repair import normalize_rows
+from bvat.inference.estimator import NodeClassifier
+from bvat.inference.runs import open_run
+from bvat.training.loop import train
+from bvat.training.settings import Settings, preset
+from bvat.tuning.variants import Variant
+
+INDUCTIVE = [name for name, row in BASELINES.items() if row.protocol == "inductive"]
+
+
+@pytest.fixture(scope="module", params=BASELINES)
+def fitted(request: pytest.FixtureRequest, small: Graph) -> tuple[str, Any]:
+    """A baseline and its fit to a small graph."""
+    return request.param, train(small, preset("", request.param), seed=3)
+
+
+def test_it_learns_and_is_the_same_again(fitted: tuple[str, Any], small: Graph) -> None:
+    name, trained = fitted
+    assert trained.selected["test"] > 45  # three classes
+    again = train(small, preset("cora", name), seed=3)
+    assert again.weights.keys() == trained.weights.keys()
+    assert all(torch.equal(again.weights[key], trained.weights[key]) for key in again.weights)
+    assert trained.fit.keys() == {"chosen", "unscored", "unscored_test"}
+
+
+def test_test_labels_are_not_read(fitted: tuple[str, Any], small: Graph) -> None:
+    name, trained = fitted
+    labels = small.labels.clone()
+    labels[small.test] = (labels[small.test] + 1) % 3
+    again = train(replace(small, labels=labels), preset("", name), seed=3)
+    assert all(torch.equal(again.weights[key], trained.weights[key]) for key in again.weights)
+
+
+def test_the_seed_counts_where_the_table_says_so(fitted: tuple[str, Any], small: Graph) -> None:
+    name, trained = fitted
+    other = train(small, preset("", name), seed=4)
+    same = all(torch.equal(other.weights[key], trained.weights[key]) for key in other.weights)
+    assert same != BASELINES[name].random
+
+
+def test_a_graph_without_validation_nodes_can_be_fitted(fitted: tuple[str, Any], small: Graph) -> None:
+    blind = replace(small, val=small.val[:0], test=small.test[:0])
+    trained = train(blind, preset("", fitted[0]))
+    assert trained.selected["val"] is None
+    assert trained.fit["chosen"] == {}
+
+
+@pytest.mark.parametrize("name", INDUCTIVE)
+def test_inductive_ones_do_not_see_what_they_predict(name: str, small: Graph) -> None:
+    """Other features and edges of the test nodes change nothing."""
+    hidden = small.test
+    x = small.features.to_dense().clone()
+    x[hidden] = torch.rand(len(hidden), x.shape[1])
+    adjacency = small.adjacency.to_scipy().tolil()
+    adjacency[hidden.numpy()] = 0
+    adjacency[:, hidden.numpy()] = 0
+    first, last = int(hidden[0]), int(small.train[0])
+    adjacency[first, last] = adjacency[last, first] = 1
+    changed = Graph.build(
+        sp.csr_array(x.numpy()),
+        adjacency.tocsr(),
+        small.labels,
+        train=small.train,
+        val=small.val,
+        test=small.test,
+        normalize=False,
+    )
+    before, after = (train(graph, preset("", name)) for graph in (small, changed))
+    for key, tensor in before.weights.items():
+        torch.testing.assert_close(after.weights[key], tensor, atol=1e-5, rtol=1e-4)
+
+
+def test_laprls_is_its_formula(small: Graph) -> None:
+    part = visible_part(small, normalize_rows(small.features))
+    assert not set(part.nodes.tolist()) & set(torch.cat([small.val, small.test]).tolist())
+    x = part.features.to_dense().double()
+    labelled, count = x[part.train], len(part.train)
+    a = torch.from_numpy(part.adjacency.toarray()).double()
+    laplacian = torch.diag(a.sum(1)) - a
+    system = labelled.T @ labelled / count + 0.1 * torch.eye(x.shape[1]) + 0.01 * x.T @ laplacian @ x
+    expected = torch.linalg.inv(system) @ labelled.T @ torch.eye(3).double()[part.labels] / count
+    found = laprls(part, 3, 0.1, 0.01)
+    torch.testing.assert_close(found["weight"].double(), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_binary_features_get_their_values_back(graph: Graph) -> None:
+    binary = graph.features.with_values(torch.ones_like(graph.features.values))
+    for features in (
+        normalize_rows(binary),
+        normalize_rows(type(graph.features).from_scipy(binary.to_scipy())),
+    ):  # type: ignore[union-attr]
+        torch.testing.assert_close(largest_one(features).to_dense(), binary.to_dense())
+
+
+@pytest.mark.parametrize("name", ["lp", "manireg"])
+def test_a_run_folder_predicts(
+    name: str, small: Graph, small_file: Path, tmp_path: Path, capsys: Any
+) -> None:
+    run = tmp_path / "run"
+    arguments = ["train", str(small_file), "--method", name, "--out", str(run), "--jobs", "1"]
+    for more in (["--seeds", "1"], ["--seeds", "2", "--resume", "--json"]):
+        with pytest.raises(SystemExit) as end:
+            main([*arguments, *more])
+        assert end.value.code == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary["seeds"] == 2
+    assert len(summary["fit"]) == 2
+    assert "chosen on the validation nodes" in summary["events"][0]
+    assert BASELINES[name].title in (run / "report.html").read_text("utf-8")
+    saved = open_run(run)
+    found = saved.classifier(small).probabilities(small)
+    torch.testing.assert_close(found.sum(1), torch.ones(small.num_nodes))
+    assert torch.equal(found, NodeClassifier(name).fit(small).classifier_.probabilities(small))
+    for command in (["audit", str(run), "--out", "a.csv"], ["export", str(run), "--out", "a.pt2"]):
+        with pytest.raises(SystemExit) as end:
+            main(command)
+        assert end.value.code == 2
+
+
+@pytest.mark.parametrize("name", ["lp", "semiemb"])
+def test_a_classifier_is_saved_and_loaded(name: str, small: Graph, tmp_path: Path) -> None:
+    classifier = NodeClassifier(name).fit(small)
+    classifier.save(tmp_path / "c.safetensors")
+    loaded = NodeClassifier.load(tmp_path / "c.safetensors")
+    assert (loaded.predict_proba(small) == classifier.predict_proba(small)).all()
+    other = replace(small, adjacency=small.adjacency.with_values(2 * small.adjacency.values))
+    if name == "lp":
+        with pytest.raises(GraphError, match="transductive method predicts only"):
+            loaded.predict(other)
+    else:
+        assert (loaded.predict(other) == loaded.predict(small)).all()
+
+
+def test_settings_refuse_what_makes_no_sense() -> None:
+    with pytest.raises(SettingsError, match="without --model gat"):
+        Settings(method="lp", model="gat")
+    with pytest.raises(SettingsError, match="use one of lgc, harmonic"):
+        Settings(method="lp", variant="laprls")
+    with pytest.raises(SettingsError, match="leave it out"):
+        Settings(method="gcn", variant="lgc")
+    with pytest.raises(SettingsError, match="no method 'gat/lp'"):
+        Variant.parse("gat/lp")

@@ -1,0 +1,122 @@
+"""Random walks and skip-gram: along edges, the same for any number of workers, and as good as gensim's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bvat.baselines.deepwalk import Preset, embed_nodes
+from bvat.baselines.logistic import logistic_regression
+from bvat.baselines.skipgram import SkipGram, embed, huffman, noise_table
+from bvat.baselines.walks import NOWHERE, random_walks, walk, walks_from_all
+from bvat.graph import Graph
+
+
+def test_walks_go_along_edges(graph: Graph) -> None:
+    adjacency = graph.adjacency.to_scipy()
+    walks = walks_from_all(adjacency, 3, 8, seed=0)
+    linked = np.flatnonzero(np.diff(adjacency.indptr)).tolist()
+    assert len(linked) < 40
+    assert sorted(walks[: len(linked), 0].tolist()) == linked
+    assert (walks >= 0).all()
+    assert (adjacency.toarray()[walks[:, :-1], walks[:, 1:]] > 0).all()
+    assert len(np.unique(walks, axis=0)) > 90
+
+
+def test_steps_are_uniform(graph: Graph) -> None:
+    adjacency = graph.adjacency.to_scipy()
+    node = int(np.diff(adjacency.indptr).argmax())
+    walks = random_walks(adjacency, np.full(20_000, node, np.int32), 2, seed=1)
+    _, counts = np.unique(walks[:, 1], return_counts=True)
+    degree = adjacency.indptr[node + 1] - adjacency.indptr[node]
+    assert len(counts) == degree
+    assert np.abs(counts / 20_000 - 1 / degree).max() < 0.02
+
+
+def test_a_walk_from_a_node_without_edges_ends(graph: Graph) -> None:
+    assert random_walks(graph.adjacency.to_scipy(), np.array([33], np.int32), 3, 0).tolist() == [
+        [33, NOWHERE, NOWHERE]
+    ]
+
+
+def test_any_number_of_workers_gives_the_same_embedding(small: Graph) -> None:
+    adjacency = small.adjacency.to_scipy()
+    for how in (Preset(2, 10, SkipGram(8, 3)), Preset(2, 10, SkipGram(8, 3, negatives=2, passes=2))):
+        one, two, three = (embed_nodes(adjacency, how, 0, workers) for workers in (1, 2, 3))
+        assert np.array_equal(one, two)
+        assert np.array_equal(one, three)
+        assert not np.array_equal(one, embed_nodes(adjacency, how, 1))
+
+
+def test_compiled_walks_are_those_of_python(graph: Graph) -> None:
+    adjacency = graph.adjacency.to_scipy()
+    crow, col = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int32)
+    starts = np.arange(20, dtype=np.int32)
+    walks = np.zeros((2, 20, 6), np.int32)
+    walk(crow, col, starts, 5, 7, walks[0])
+    with np.errstate(over="ignore"):
+        walk.python(crow, col, starts, 5, 7, walks[1])
+    assert np.array_equal(*walks)
+
+
+def test_huffman_codes_are_a_tree() -> None:
+    counts = np.array([8, 1, 1, 2, 4])
+    paths, codes, lengths = huffman(counts)
+    assert lengths.tolist() == [1, 4, 4, 3, 2]
+    words = {
+        tuple(zip(paths[k, : lengths[k]], codes[k, : lengths[k]], strict=True)) for k in range(len(counts))
+    }
+    assert len(words) == 5
+    assert sum(2.0**-length for length in lengths) == 1
+    assert len({path[0] for path in paths}) == 1  # the root
+
+
+def test_noise_is_drawn_by_the_counts() -> None:
+    table = noise_table(np.array([16, 0, 1]))
+    assert np.bincount(table, minlength=3) / len(table) == pytest.approx([8 / 9, 0, 1 / 9], abs=1e-4)
+
+
+def planted(size: int = 60, groups: int = 3) -> tuple[Any, np.ndarray[Any, Any]]:
+    """Return walks in a graph of dense groups, and the group of every node."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    group = np.arange(size) % groups
+    p = np.where(group[:, None] == group, 0.4, 0.02)
+    upper = np.triu(rng.random((size, size)) < p, 1)
+    adjacency = sp.csr_array((upper | upper.T).astype(float))
+    return walks_from_all(adjacency, 20, 20, 0), group
+
+
+def separation(vectors: np.ndarray[Any, Any], group: np.ndarray[Any, Any]) -> float:
+    """Return the share of nodes whose nearest other node is in their group."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    near = unit @ unit.T
+    np.fill_diagonal(near, -2)
+    return float((group[near.argmax(1)] == group).mean())
+
+
+@pytest.mark.parametrize("negatives", [0, 5])
+def test_the_embedding_is_as_good_as_gensims(negatives: int) -> None:
+    walks, group = planted()
+    ours = separation(embed(walks, 60, SkipGram(16, 5, negatives, passes=3), 0), group)
+    assert ours > 0.9
+    gensim = pytest.importorskip("gensim.models")
+    model = gensim.Word2Vec(
+        [[str(node) for node in walk] for walk in walks], vector_size=16, window=5, min_count=0, sg=1,
+        hs=int(not negatives), negative=negatives, sample=0, workers=1, epochs=3, seed=0,
+    )  # fmt: skip
+    theirs = separation(np.stack([model.wv[str(node)] for node in range(60)]), group)
+    assert ours > theirs - 0.1
+
+
+def test_logistic_regression_is_scikit_learns() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    rng = np.random.default_rng(0)
+    x, labels = rng.standard_normal((40, 5)), rng.integers(0, 3, 40)
+    weight, bias = logistic_regression(x, labels, 3, 0.5)
+    theirs = linear.LogisticRegression(C=0.5, tol=1e-10, max_iter=2000).fit(x, labels)
+    np.testing.assert_allclose(weight.T, theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(bias - bias.mean(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-4)
