@@ -79,7 +79,8 @@ def candidates_for(overrides: dict[str, Any]) -> tuple[str, ...]:
     model = overrides.get("model")
     if model is None:
         return CANDIDATES
-    return tuple(Variant(model, method).name for method in ("gcn", "vat", "consistency"))
+    own = ("grand",) if model == "random-propagation" else ()
+    return tuple(Variant(model, method).name for method in ("gcn", "vat", "consistency", *own))
 
 
 def parse_budget(text: str) -> float:
