@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.graph.inputs import GraphInputs
+from bvat.kernels import rowwise
 from bvat.kernels.layout import softmax
 from bvat.models.base import ProjectedModel
 from bvat.perturb.divergence import CleanPrediction, Divergence, with_gradient
@@ -51,6 +53,8 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
     mean = sum((softmax(part) for part in logits), torch.zeros_like(logits[0])) / len(logits)
+    if rowwise.active():
+        return rowwise.softmax(log_of(mean).div_(temperature))[0]
     return torch.softmax(mean.clamp_min_(torch.finfo(mean.dtype).tiny).log_().div_(temperature), 1)
 
 
@@ -60,10 +64,17 @@ def disagreement(logits: Sequence[Tensor], target: Tensor, divergence: Divergenc
     losses = []
     for part in logits:
         value, gradient = divergence.value_and_gradient(clean, part)
-        losses.append(with_gradient(part, value.mean(), gradient, 1 / value.numel()))
+        here = current()
+        losses.append(with_gradient(part, here.mean(value), gradient, 1 / here.total(value.numel())))
     return losses
 
 
 def target_prediction(target: Tensor) -> CleanPrediction:
     """Return probabilities (n, C) as the clean side of a divergence."""
-    return CleanPrediction(target, target.clamp_min(torch.finfo(target.dtype).tiny).log())
+    return CleanPrediction(target, log_of(target))
+
+
+def log_of(target: Tensor) -> Tensor:
+    """Return the logarithm of probabilities (n, C), which is finite; softmax gives the probabilities back."""
+    positive = target.clamp_min(torch.finfo(target.dtype).tiny)
+    return rowwise.log(positive) if rowwise.active() else positive.log()

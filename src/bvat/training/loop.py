@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.graph.notebook import html_table, percent
-from bvat.perturb.divergence import DIVERGENCES, entropy
+from bvat.perturb.divergence import DIVERGENCES, cross_entropy, entropy
 from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
@@ -105,7 +105,7 @@ def train(
         resume: continue from ``checkpoint`` if it exists.
         pretrained: folder where the first of two phases is kept for the methods that share it.
     """
-    blind = not graph.val.numel()
+    blind = not current().total(graph.val.numel())
     if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
         raise SettingsError(
             "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
@@ -135,6 +135,7 @@ def train(
     with finish_epoch_first(state):
         while state.epoch < settings.epochs and not state.stop and not state.interrupted:
             row = run_epoch(state, hooks)
+            state.interrupted = current().any(state.interrupted)
             for hook in hooks:
                 hook.on_epoch(state, row)
     for hook in hooks:
@@ -166,9 +167,10 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         "largest_class": math.nan,
     }
     if state.settings.pretrain or state.settings.select in ("accuracy", "loss"):
-        if graph.val.numel():
-            row["val_loss"] = float(F.cross_entropy(logits[graph.val], graph.labels[graph.val]))
-        row["largest_class"] = int(torch.bincount(predicted).max()) / graph.num_nodes
+        if not math.isnan(row["val_accuracy"]):
+            row["val_loss"] = float(cross_entropy(logits[graph.val], graph.labels[graph.val]))
+        sizes = current().counts(torch.bincount(predicted, minlength=graph.num_classes))
+        row["largest_class"] = int(sizes.max()) / graph.num_nodes
     state.metrics.append(row)
     return row
 
@@ -177,12 +179,13 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     """Make one step of Adam on Eq. 6; return the loss and its parts."""
     model, graph, settings = state.model, state.graph, state.settings
     model.train()
+    current().begin_epoch(state.generator, state.epoch)
     count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
     passes = draw_passes(model, graph, state.generator, count, reuse=reuse)
     masks, projected, logits = passes[0]
     labels = graph.labels[graph.train]
     terms = [
-        F.cross_entropy(part.logits.index_select(0, graph.train), labels, weight=state.class_weights)
+        cross_entropy(part.logits.index_select(0, graph.train), labels, state.class_weights)
         for part in passes
     ]
     weights = [1 / len(passes)] * len(passes)
@@ -240,10 +243,11 @@ def predict(model: Any, graph: Graph) -> Tensor:
 
 def accuracy(predicted: Tensor, graph: Graph, nodes: Tensor) -> float:
     """Return the accuracy on ``nodes`` in percent; NaN without nodes. Shapes: predicted (N), nodes (m)."""
-    if not nodes.numel():
+    total = current().total(nodes.numel())
+    if not total:
         return math.nan
     right = predicted.index_select(0, nodes) == graph.labels.index_select(0, nodes)
-    return 100 * int(right.sum()) / nodes.numel()
+    return 100 * current().total(int(right.sum())) / total
 
 
 def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> TrainedModel:
@@ -261,7 +265,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         state.evaluated.load_state_dict(best.weights)
     weights = _unscaled(state, dict(state.evaluated.state_dict()))
     made = [*weights.values(), predict(state.evaluated, state.graph)]
-    if not all(bool(tensor.isfinite().all()) for tensor in made):
+    if current().any(not all(bool(tensor.isfinite().all()) for tensor in made)):
         raise TrainingError(
             f"the weights of epoch {selected['epoch']} are not finite numbers, or so large that their "
             "predictions are not: lower lr, beta or the perturbation"
