@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -53,20 +54,15 @@ class Ranks(World):
         with connected():
             return dist.all_to_all_single(received, sent, receive, send, async_op=True)
 
-    def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Return the tensors of all ranks, which may differ in their first dimension."""
-        if self.size == 1:
-            return [tensor]
-        sizes = torch.zeros(self.size, dtype=torch.int64)
-        sizes[self.rank] = tensor.shape[0]
-        lengths = self.reduce(sizes).tolist()
-        most = max(lengths)
-        padded = tensor.new_zeros(most, *tensor.shape[1:])
-        padded[: tensor.shape[0]] = tensor
-        parts = [torch.empty_like(padded) for _ in range(self.size)]
+    def deliver(self, rows: Tensor, counts: list[int]) -> Tensor:
+        """Send rows (sum(counts), k), those for rank 0 first; return the rows that arrive from all ranks."""
+        sizes = torch.tensor(counts, dtype=torch.int64)
+        arriving = torch.empty_like(sizes)
         with connected():
-            dist.all_gather(parts, padded)
-        return [part[:length] for part, length in zip(parts, lengths, strict=True)]
+            dist.all_to_all_single(arriving, sizes)
+            received = rows.new_empty(int(arriving.sum()), rows.shape[1])
+            dist.all_to_all_single(received, rows, arriving.tolist(), counts)
+        return received
 
     def total(self, number: int) -> int:
         """Return the sum of a number over the ranks."""
@@ -134,6 +130,10 @@ class Ranks(World):
     def begin_epoch(self, generator: Any, epoch: int) -> None:
         """Tell the source of random numbers that an epoch begins."""
         generator.begin_epoch(epoch)
+
+    def own_file(self, path: Path, epoch: int) -> Path:
+        """Return the file for what only this rank has of the checkpoint of an epoch."""
+        return path.with_name(f"{path.stem}-rank-{self.rank}-epoch-{epoch}{path.suffix}")
 
     def agree(self, make: Callable[[], T]) -> T:
         """Return what ``make`` returns on the leading rank."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -74,6 +75,10 @@ class World:
     def begin_epoch(self, generator: Any, epoch: int) -> None:
         """Tell the source of random numbers that an epoch begins."""
 
+    def own_file(self, path: Path, epoch: int) -> Path | None:
+        """Return the file for what only this rank has of a checkpoint; None alone."""
+        return None
+
     def agree(self, make: Callable[[], T]) -> T:
         """Return what ``make`` returns on the leading rank."""
         return make()
@@ -88,6 +93,13 @@ _current: World = World()
 def current() -> World:
     """Return the world of this process."""
     return _current
+
+
+def enter(world: World) -> None:
+    """Make a world the current one for the rest of this process."""
+    global _current
+    _current = world
+    rowwise.switch_on()
 
 
 @contextmanager
