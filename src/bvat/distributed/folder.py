@@ -163,7 +163,7 @@ def read_tensors(
     try:
         if file_digest(path) != about["files"].get(name):
             raise ValueError("its checksum is wrong")
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
@@ -244,9 +244,9 @@ def check_parts(folder: Path) -> dict[str, Any]:
     if not torch.equal(nodes.sort()[0], torch.arange(about["nodes"])):
         raise DataError(f"{folder} does not have every node once: run bvat partition again")
     for a, sender in enumerate(pieces):
-        sent = sender.nodes[sender.send].split(sender.send_counts.tolist())
+        sent = torch.split(sender.nodes[sender.send], sender.send_counts.tolist())
         for b, receiver in enumerate(pieces):
-            expected = receiver.halo.split(receiver.receive_counts.tolist())[a]
+            expected = torch.split(receiver.halo, receiver.receive_counts.tolist())[a]
             if not torch.equal(sent[b], expected):
                 raise DataError(
                     f"{folder / part_file(a)} does not send what part {b} expects: run bvat partition again"

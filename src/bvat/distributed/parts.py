@@ -76,18 +76,18 @@ def _metis(adjacency: SparseMatrix, parts: int, seed: int) -> Tensor:
     pymetis = load_metis()
     options = pymetis.Options(seed=seed)
     crow, col, _ = adjacency.arrays
-    owners = pymetis.part_graph(parts, xadj=crow, adjncy=col, options=options)[1]
+    owners = pymetis.part_graph(parts, pymetis.CSRAdjacency(crow, col), options=options)[1]
     owner = torch.as_tensor(np.asarray(owners), dtype=torch.int64)
-    missing = sorted(set(range(parts)) - set(owner.unique().tolist()))
-    if missing:
-        raise SettingsError(f"METIS left {len(missing)} of {parts} parts empty: use fewer --parts")
+    empty = int((torch.bincount(owner, minlength=parts) == 0).sum())
+    if empty:
+        raise SettingsError(f"METIS left {empty} of {parts} parts empty: use fewer --parts")
     return owner
 
 
 def cut_share(graph: Graph, owner: Tensor) -> float:
     """Return the share of edges between different parts; owner int64 (N)."""
     crow, col, _ = graph.adjacency.arrays
-    return _cut_entries(crow, col, owner.numpy()) / max(1, graph.adjacency.nnz)
+    return float(_cut_entries(crow, col, owner.numpy()) / max(1, graph.adjacency.nnz))
 
 
 @Compiled

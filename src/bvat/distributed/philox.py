@@ -81,8 +81,8 @@ def pair_masks(
 
 @part
 def _normal_pair(a: Any, b: Any) -> Any:
-    radius = np.sqrt(-2.0 * np.log((float(a) + 1.0) * _UNIT))
-    angle = _TWO_PI * float(b) * _UNIT
+    radius = np.sqrt(-2.0 * np.log((np.float64(a) + 1.0) * _UNIT))
+    angle = _TWO_PI * np.float64(b) * _UNIT
     return radius * np.cos(angle), radius * np.sin(angle)
 
 
@@ -109,7 +109,7 @@ def uniforms(nodes: Any, crow: Any, key: Any, epoch: Any, call: Any, out: Any) -
     for v in range(nodes.shape[0]):
         for k in range(crow[v], crow[v + 1]):
             word = philox(np.uint64(nodes[v]), np.uint64(k - crow[v]), call, epoch, key[0], key[1])[0]
-            out[k] = float(word >> _EIGHT) * 2.0**-24
+            out[k] = np.float64(word >> _EIGHT) * 2.0**-24
 
 
 @compiled
@@ -127,10 +127,10 @@ def gammas(nodes: Any, shape: float, key: Any, epoch: Any, call: Any, out: Any) 
             cube = (1 + c * x) ** 3
             if cube <= 0:
                 continue
-            u = (float(words[2]) + 1) * _UNIT
+            u = (np.float64(words[2]) + 1) * _UNIT
             if np.log(u) < 0.5 * x * x + d - d * cube + d * np.log(cube):
                 value = d * cube
                 if shape < 1:
-                    value *= ((float(words[3]) + 1) * _UNIT) ** (1 / shape)
+                    value *= ((np.float64(words[3]) + 1) * _UNIT) ** (1 / shape)
                 out[v] = value
                 break

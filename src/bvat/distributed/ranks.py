@@ -83,11 +83,11 @@ class Ranks(World):
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean of the values of all nodes; values (n)."""
-        rounder = rowwise.magic(*self._bounds(values), self.nodes)
+        rounder = rowwise.magic(self._bounds(values)[0], self.nodes)
         wide = values.detach().double()
         pair = torch.stack([((wide + rounder) - rounder).sum(), wide.new_tensor(wide.numel())])
-        total, count = self.reduce(pair)
-        return (total / count).to(values.dtype)
+        summed = self.reduce(pair)
+        return (summed[0] / summed[1]).to(values.dtype)
 
     def largest(self, values: Tensor) -> Tensor:
         """Return the largest of the values of all nodes, which are not negative; any shape."""
@@ -96,7 +96,7 @@ class Ranks(World):
 
     def group_sums(self, values: Tensor, group: Tensor, groups: int) -> Tensor:
         """Return the sum of the values of each group of nodes; values and group (n), result (groups)."""
-        rounder = rowwise.magic(*self._bounds(values), self.nodes)
+        rounder = rowwise.magic(self._bounds(values)[0], self.nodes)
         return self.reduce(rowwise.group_sums(values, group, groups, rounder)).to(values.dtype)
 
     def rounder(self, a: Tensor, b: Tensor, terms: int = 0) -> float:
@@ -110,7 +110,7 @@ class Ranks(World):
 
     def column_sums(self, a: Tensor) -> Tensor:
         """Return ``sum_v a_v`` over all nodes; a (n, K), result (K)."""
-        rounder = rowwise.magic(*self._bounds(a), self.nodes)
+        rounder = rowwise.magic(self._bounds(a)[0], self.nodes)
         return self.reduce(((a.detach().double() + rounder) - rounder).sum(0)).to(a.dtype)
 
     def times(self, rows: Tensor, weight: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def row_dots(a: Any, b: Any, out: Any) -> None:
     for v in range(a.shape[0]):
         total = 0.0
         for j in range(a.shape[1]):
-            total += float(a[v, j]) * float(b[v, j])
+            total += np.float64(a[v, j]) * np.float64(b[v, j])
         out[v] = total
 
 
@@ -42,10 +42,10 @@ def softmax(logits: Any, p: Any, log_p: Any) -> None:
             top = max(top, logits[v, c])
         total = 0.0
         for c in range(classes):
-            total += np.exp(float(logits[v, c] - top))
+            total += np.exp(np.float64(logits[v, c] - top))
         log_total = np.log(total)
         for c in range(classes):
-            shifted = float(logits[v, c] - top) - log_total
+            shifted = np.float64(logits[v, c] - top) - log_total
             log_p[v, c] = shifted
             p[v, c] = np.exp(shifted)
 
@@ -54,7 +54,7 @@ def softmax(logits: Any, p: Any, log_p: Any) -> None:
 def log(values: Any, out: Any) -> None:
     """Write the logarithm of every entry; both flat."""
     for i in range(values.shape[0]):
-        out[i] = np.log(float(values[i]))
+        out[i] = np.log(np.float64(values[i]))
 
 
 @compiled
@@ -62,12 +62,12 @@ def node_product(a: Any, b: Any, rounder: float, out: Any) -> None:
     """Add ``aᵀ b`` to ``out`` with every term rounded; a (n, K), b (n, M), out (K, M) in double precision."""
     for v in range(a.shape[0]):
         for k in range(a.shape[1]):
-            factor = float(a[v, k])
+            factor = np.float64(a[v, k])
             if factor == 0.0:  # a term that adds nothing: half of them under dropout
                 continue
             row, source = out[k], b[v]
             for j in range(row.shape[0]):
-                row[j] += (factor * float(source[j]) + rounder) - rounder
+                row[j] += (factor * np.float64(source[j]) + rounder) - rounder
 
 
 @compiled
@@ -76,9 +76,9 @@ def scattered_product(crow: Any, col: Any, values: Any, b: Any, rounder: float, 
     for v in range(b.shape[0]):
         source = b[v]
         for k in range(crow[v], crow[v + 1]):
-            factor = float(values[k])
+            factor = np.float64(values[k])
             if factor == 0.0:
                 continue
             row = out[col[k]]
             for j in range(row.shape[0]):
-                row[j] += (factor * float(source[j]) + rounder) - rounder
+                row[j] += (factor * np.float64(source[j]) + rounder) - rounder

@@ -90,7 +90,7 @@ class DisjointFields:
         if isinstance(generator, RowDraws):
             from bvat.distributed.fields import disjoint_fields
 
-            return Selection(*disjoint_fields(matrix, depth, self.count, generator))  # type: ignore[arg-type]
+            return Selection(*disjoint_fields(matrix, depth, self.count, generator))
         size = matrix.shape[0]
         crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
         generator = required(generator)
