@@ -1,4 +1,4 @@
-"""Measurements of training over several ranks: python -m bvat.bench.distributed bits|speed --help.
+"""Measurements of training over several ranks: python -m bvat.bench.distributed bits|kills --help.
 
 Results are JSON files; those of results/distributed were made with the commands in docs/large-graphs.md.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bvat.bench import rank_faults
 from bvat.bench.machine import machine
 from bvat.data import load, synthetic_graph
 from bvat.data.files import write_json
@@ -113,6 +114,19 @@ def bits(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"epochs": arguments.epochs, "results": results}
 
 
+def kills(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Kill ranks at random, and stop one."""
+    graph = synthetic_graph(nodes=600, edges=2400, features=120)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cut_into(graph, arguments.ranks, folder / "parts", "random")
+        options: dict[str, Any] = {"ranks": arguments.ranks, "epochs": arguments.epochs}
+        killed = rank_faults.kill_ranks(folder / "parts", folder, times=arguments.times, **options)
+        options["epochs"] = 100_000
+        stopped = rank_faults.stop_rank(folder / "parts", folder / "stopped", timeout=10, **options)
+    return {"killed": killed, "stopped": stopped}
+
+
 def main() -> None:
     """Run a measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -122,7 +136,12 @@ def main() -> None:
     command.add_argument("--ranks", default="1,2,3,4")
     command.add_argument("--epochs", type=int, default=5)
     command.set_defaults(run=bits)
-    for each in (command,):
+    faults = commands.add_parser("kills", help="ranks that are killed or stopped")
+    faults.add_argument("--ranks", type=int, default=2)
+    faults.add_argument("--times", type=int, default=20)
+    faults.add_argument("--epochs", type=int, default=300)
+    faults.set_defaults(run=kills)
+    for each in (command, faults):
         each.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     write_json(arguments.out, {**arguments.run(arguments), "machine": machine()})
