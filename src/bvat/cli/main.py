@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from typing import Annotated, Any, NoReturn
@@ -10,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bvat._version import __version__
-from bvat.cli import audit, bench, compare, data, export, predict, reproduce, runs, train, tune
+from bvat.cli import audit, bench, compare, data, export, partition, predict, reproduce, runs, train, tune
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
 
@@ -30,6 +31,7 @@ app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
+app.command("partition")(partition.partition)
 app.command("bench")(bench.bench)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
@@ -94,8 +96,9 @@ def _how_to_continue(arguments: list[str]) -> str:
 
 
 def _complain(message: str) -> None:
+    rank = f"rank {os.environ['RANK']}: " if "TORCHELASTIC_RUN_ID" in os.environ else ""
     with contextlib.suppress(OSError):
-        typer.echo(f"bvat: {message}", err=True)
+        typer.echo(f"bvat: {rank}{message}", err=True)
 
 
 def _fail(message: str) -> NoReturn:
@@ -104,6 +107,8 @@ def _fail(message: str) -> NoReturn:
         sys.stdout.flush()
     except OSError:
         _give_up_output()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        os._exit(2)  # a thread that waits for another rank must not keep this one
     sys.exit(2)
 
 

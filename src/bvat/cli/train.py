@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @with_settings("epochs", "method", "space")
 def train(
     dataset: Annotated[
-        str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")
+        str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph or its parts")
     ] = "cora",
     method: Annotated[
         str | None,
@@ -67,6 +68,9 @@ def train(
     train_per_class: TrainPerClass = None,
     val: Val = None,
     split_seed: SplitSeed = 0,
+    rank_timeout: Annotated[
+        float, typer.Option(help="seconds to wait for another rank under torchrun", metavar="SECONDS")
+    ] = 600.0,
     *,
     overrides: dict[str, Any],
 ) -> None:
@@ -87,9 +91,13 @@ def train(
       bvat train my-graph/ --budget 5m --seeds 3
 
       bvat train pubmed --method obvat --alpha 0.5 --json
+
+      torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """
     from rich.console import Console
 
+    from bvat.cli.ranks import join_parts, name_of_parts, resumes
+    from bvat.distributed.world import current
     from bvat.training.callbacks import tensorboard_writer
     from bvat.training.claim import claim
     from bvat.training.progress import ProgressDisplay
@@ -99,6 +107,8 @@ def train(
     from bvat.tuning.auto import candidates_for, parse_budget
     from bvat.tuning.variants import AUTO, Variant
 
+    given, dataset = dataset, name_of_parts(dataset, method)
+    resume = resumes(resume, out)
     named = {"epochs": epochs, "space": space}
     overrides |= {name: value for name, value in named.items() if value is not None}
     method = method or ("obvat" if preset_key(dataset) else AUTO)
@@ -110,39 +120,44 @@ def train(
     chosen_device = choose_device(device)
     if log == "tensorboard":
         tensorboard_writer()  # a missing package is noticed before anything is trained
-    graph = read_graph(dataset, text, train_per_class, val, split_seed)
-    if out is not None:
-        folder = RunFolder(out)
-    else:
-        folder = choose_folder(Path("runs"), f"{short_name(dataset)}-{method}", resume=resume)
-    with claim(folder.path):
+    graph = join_parts(given, settings, rank_timeout)
+    if graph is None:
+        graph = read_graph(dataset, text, train_per_class, val, split_seed)
+    here, label = current(), f"{short_name(dataset)}-{method}"
+    folder = here.agree(
+        lambda: RunFolder(out) if out is not None else choose_folder(Path("runs"), label, resume=resume)
+    )
+    with claim(folder.path) if here.leads else nullcontext():
         choice = None
         if settings is None:
             folder.check_new(resume=resume)
             choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
             settings, graph = choice.settings, choice.graph
             folder.write(AUTO_FILE, choice.as_dict())
-        folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
+        if here.leads:
+            folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         logs = (log,) if log else ()
         trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device, log=logs)
         numbers = list(range(seed, seed + seeds))
         with ProgressDisplay(
             f"{method} on {graph.name}",
             dict.fromkeys(numbers, settings.epochs),
-            Console(stderr=True),
+            Console(stderr=True, quiet=not here.leads),
             labels={number: f"seed {number}" for number in numbers},
             unit="epochs",
         ) as display:
-            processes = jobs or min(seeds, os.cpu_count() or 1)
+            processes = 1 if here.rowwise else jobs or min(seeds, os.cpu_count() or 1)
 
             def advance(number: int, done: float) -> None:
                 display.update(number, done)
-                finished = folder.result(number) if done >= settings.epochs else None
+                finished = folder.result(number) if done >= settings.epochs and here.leads else None
                 if finished and finished.get("stopped"):
                     display.set_title(f"{method} on {graph.name} (seed {number} {finished['stopped']})")
 
             results = train_seeds(trainer, numbers, processes, advance, threads=threads)
         summary = summary_of(graph, settings, results)
+        if not here.leads:
+            return
         if choice is not None:
             summary["auto"] = choice.report
         folder.summarize(numbers, summary)
@@ -154,7 +169,7 @@ def train(
                 "split_seed": split_seed or None,
                 "budget": budget if method == AUTO else None,
             }
-            write_page(folder, graph, settings, numbers, summary, dataset, method, {**overrides, **reader})
+            write_page(folder, graph, settings, numbers, summary, given, method, {**overrides, **reader})
     if as_json:
         typer.echo(json.dumps(summary))
     else:
@@ -173,10 +188,12 @@ def write_page(
 ) -> None:
     """Write the page of a run; an error here must not lose the trained model."""
     try:
+        from bvat.cli.ranks import whole
         from bvat.report.run_page import train_command, write_run_page
 
         command = train_command(dataset, method, seeds, options)
-        write_run_page(folder, graph, settings, seeds, summary, command)
+        with whole(graph) as complete:
+            write_run_page(folder, complete, settings, seeds, summary, command)
     except Exception as error:
         typer.echo(printable(f"note: the page was not written ({type(error).__name__}: {error})"), err=True)
 

@@ -178,6 +178,10 @@ class SparseMatrix:
             other.__dict__["rows"] = self.rows
         return other
 
+    def masked(self, mask: Tensor) -> SparseMatrix:
+        """Return the matrix with every entry multiplied by its factor; mask (nnz, 1)."""
+        return self.with_values(self.values * mask.flatten())
+
     @cached_property
     def _csr(self) -> Tensor:
         """The matrix as torch sees it."""

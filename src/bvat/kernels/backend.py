@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bvat.kernels import rowwise
 from bvat.kernels.compile import has_numba
 
 _enabled: ContextVar[bool] = ContextVar("compiled", default=True)
@@ -85,13 +86,17 @@ def plain() -> Iterator[None]:
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Return whether compiled twins work on these tensors: one precision, on a CPU, and numba installed."""
+    """Return whether compiled twins work on these tensors: one precision, on a CPU, and numba installed.
+
+    Most fuse work across rows or reorder sums: none runs where results must not depend on other rows.
+    """
     first = tensors[0]
     return (
         first.device.type == "cpu"
         and first.dtype in (torch.float32, torch.float64)
         and all(tensor.dtype == first.dtype and tensor.device == first.device for tensor in tensors)
         and _enabled.get()
+        and not rowwise.active()
         and has_numba()
     )
 

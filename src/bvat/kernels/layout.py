@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bvat.kernels import rowwise
+
 CLASS_MAJOR_UP_TO = 32
 """Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
 
@@ -29,8 +31,18 @@ def by_nodes(values: Tensor, classes: int) -> Tensor:
 
 def softmax(logits: Tensor) -> Tensor:
     """Return ``softmax(logits)`` over the classes, without gradient; both (n, C)."""
+    if rowwise.active():
+        return rowwise.softmax(logits)[0]
     values, classes = class_major(logits)
     return by_nodes(torch.softmax(values, classes), classes)
+
+
+def softmax_and_log(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``softmax(logits)`` over the classes and its logarithm, without gradient; all (n, C)."""
+    if rowwise.active():
+        return rowwise.softmax(logits)
+    log_p = log_softmax(logits)
+    return log_p.exp(), log_p
 
 
 def log_softmax(logits: Tensor) -> Tensor:
@@ -44,4 +56,24 @@ def thin_product(a: Tensor, b: Tensor) -> Tensor:
 
     Shapes: a (n, H), b (H, C); result (n, C).
     """
-    return (b.t() @ a.t()).t()
+    return rowwise.times(a, b) if rowwise.active() else (b.t() @ a.t()).t()
+
+
+def times(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b`` without gradient; a (n, H), b (H, C)."""
+    return rowwise.times(a, b) if rowwise.active() else a @ b
+
+
+def plus_product(base: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Return ``base + a @ b`` without gradient; base (n, C), a (n, H), b (H, C)."""
+    return rowwise.times(a, b).add_(base.detach()) if rowwise.active() else torch.addmm(base, a, b)
+
+
+def row_dots(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""
+    return rowwise.row_dots(a, b) if rowwise.active() else torch.einsum("nh,nh->n", a, b)
+
+
+def row_sums(a: Tensor) -> Tensor:
+    """Return the sum of every row, without gradient; a (n, H), result (n)."""
+    return rowwise.row_dots(a, torch.ones_like(a)) if rowwise.active() else a.sum(1)

@@ -70,8 +70,6 @@ class APPNP(MLP):
         state, adjacency = own, inputs.propagation
         for step in range(self.power_steps):
             if masks is not None:
-                adjacency = inputs.propagation.with_values(
-                    inputs.propagation.values * masks.edges[step].flatten()
-                )
+                adjacency = inputs.propagation.masked(masks.edges[step])
             state = (1 - self.teleport) * (adjacency @ state) + self.teleport * own
         return state

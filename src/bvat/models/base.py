@@ -15,8 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from bvat.distributed.draws import RowDraws
 from bvat.errors import SettingsError
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
+from bvat.graph.sparse import SparseMatrix
 
 Pullback = Callable[[Tensor], Tensor]
 """Maps a gradient with respect to logits (N, C) to the one with respect to the projected features (N, H)."""
@@ -100,6 +102,8 @@ def dropout_mask(
     ``rate`` is rounded to a multiple of 2^-16 and the factor made to fit, so the expectation is exactly 1.
     """
     generator = required(generator)
+    if isinstance(generator, RowDraws):
+        return generator.dropout_mask(shape, _dropout_level(rate), dropout_factor(rate), like)
     size = math.prod(shape)
     words = torch.empty((size + 3) // 4, dtype=torch.int64, device=like.device)
     words.random_(-(2**63), None, generator=generator)
@@ -117,8 +121,19 @@ def dropped_features(features: FeatureMatrix, mask: Tensor | None) -> FeatureMat
 
 def feature_mask(inputs: GraphInputs, rate: float, generator: torch.Generator | None) -> Tensor:
     """Draw the dropout mask of the features: one factor per stored entry."""
-    values = inputs.features.values
+    features, values = inputs.features, inputs.features.values
+    if isinstance(generator, RowDraws) and isinstance(features, SparseMatrix):
+        return generator.entry_mask(features.crow, _dropout_level(rate), dropout_factor(rate), values)
     return dropout_mask(tuple(values.shape), rate, values, generator)
+
+
+def edge_mask(
+    matrix: SparseMatrix, width: int, rate: float, like: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    """Draw the dropout mask of the entries of Â, (nnz, width)."""
+    if isinstance(generator, RowDraws):
+        return generator.edge_mask(matrix, _dropout_level(rate), dropout_factor(rate))
+    return dropout_mask((matrix.nnz, width), rate, like, generator)
 
 
 def linearize(

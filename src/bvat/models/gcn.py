@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bvat.distributed.world import current
 from bvat.graph.inputs import GraphInputs, layer_matrices
 from bvat.kernels import backend
 from bvat.kernels.backend import LayeredPass
-from bvat.kernels.layout import thin_product
+from bvat.kernels.layout import thin_product, times
 from bvat.models.base import Masks, Pullback, dropout_factor, dropout_mask, feature_mask
 from bvat.models.layered import LayeredModel, glorot, layer_widths
 
@@ -44,7 +45,7 @@ def forward_pass(step: LayeredPass, projected: Tensor) -> tuple[Tensor, Trace]:
             hidden.mul_(step.masks[layer][: hidden.shape[0]])
         matrix = step.matrices[layer + 1]
         multiplied = matrix.product(hidden) if _widens(weight) else hidden
-        state = multiplied @ weight if _widens(weight) else matrix.product(thin_product(hidden, weight))
+        state = times(multiplied, weight) if _widens(weight) else matrix.product(thin_product(hidden, weight))
         trace.hidden.append(hidden)
         trace.inputs.append(multiplied)
     return state, trace
@@ -74,8 +75,8 @@ def backward_pass(
         if not _widens(weight):
             grad = matrix.transposed_product(grad)
         if for_weights:
-            weight_grads.append(multiplied.t() @ grad)
-        grad = grad @ (step.factor * weight).t()
+            weight_grads.append(current().node_product(multiplied, grad))
+        grad = times(grad, (step.factor * weight).t())
         if _widens(weight):
             grad = matrix.transposed_product(grad)
         grad = torch.ops.aten.threshold_backward(grad, hidden, 0)

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.base import Masks, dropout_factor, dropout_mask, dropped_features, feature_mask
+from bvat.models.base import (
+    Masks,
+    dropout_factor,
+    dropout_mask,
+    dropped_features,
+    edge_mask,
+    feature_mask,
+)
 
 
 @dataclass(frozen=True)
@@ -72,15 +79,14 @@ class LayeredModel(nn.Module):
         if not self.training or self.dropout == 0:
             return None
 
-        def draw(rows: int, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
-            like = self.projection().detach()
-            return tuple(dropout_mask((rows, width), self.dropout, like, generator) for width in widths)
-
+        rate, like, matrix = self.dropout, self.projection().detach(), inputs.propagation
         return EdgeMasks(
             features=self.draw_feature_mask(inputs, generator) if features else None,
-            hidden=draw(inputs.propagation.shape[0], self.hidden_widths),
-            factor=dropout_factor(self.dropout),
-            edges=draw(inputs.propagation.nnz, self.edge_widths),
+            hidden=tuple(
+                dropout_mask((matrix.shape[0], width), rate, like, generator) for width in self.hidden_widths
+            ),
+            factor=dropout_factor(rate),
+            edges=tuple(edge_mask(matrix, width, rate, like, generator) for width in self.edge_widths),
         )
 
     def draw_feature_mask(self, inputs: GraphInputs, generator: torch.Generator | None) -> Tensor:

@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.graph.inputs import GraphInputs
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
 
@@ -58,7 +59,7 @@ class MLP(LayeredModel):
         state = projected
         for layer, weight in enumerate(self.weights):
             if layer:
-                state = dropped(torch.relu(state), masks, layer - 1) @ weight
+                state = current().times(dropped(torch.relu(state), masks, layer - 1), weight)
             if len(self.biases):
-                state = state + self.biases[layer]
+                state = current().plus(state, self.biases[layer])
         return state

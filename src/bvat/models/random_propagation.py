@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from bvat.distributed.world import current
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import backend
-from bvat.kernels.layout import thin_product
+from bvat.kernels import backend, rowwise
+from bvat.kernels.layout import thin_product, times
 from bvat.models.base import dropout_factor, dropout_mask
 from bvat.models.layered import LayeredModel, glorot, layer_widths
 
@@ -54,8 +55,10 @@ class _TwoLayers(torch.autograd.Function):
         hidden, w1 = ctx.saved_tensors
         grad = grads[0]
         # dropout and relu together pass the gradient on, times ``factor``, where their output is positive
-        for_state = torch.ops.aten.threshold_backward(grad @ (ctx.factor * w1).t(), hidden, 0)
-        return for_state, None, None, for_state.sum(0), hidden.t() @ grad, grad.sum(0)
+        for_state = torch.ops.aten.threshold_backward(times(grad, (ctx.factor * w1).t()), hidden, 0)
+        here = current()
+        sums = here.column_sums(for_state), here.node_product(hidden, grad), here.column_sums(grad)
+        return for_state, None, None, *sums
 
 
 class _PowerSum(torch.autograd.Function):
@@ -76,7 +79,7 @@ def power_sum(
     adjacency: SparseMatrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
 ) -> Tensor:
     """Return ``sum_{k <= K} (rÂ)^k start`` by Horner's rule, without autograd; start and result (N, H)."""
-    if start.device.type == "cpu":
+    if start.device.type == "cpu" and not rowwise.active():
         crow, col, values = adjacency.transposed_arrays if transposed else adjacency.arrays
         scaled = values if ratio == 1 else values * values.dtype.type(ratio)
         twin = backend.power_sum((crow, col, scaled), start.contiguous(), steps)
@@ -221,6 +224,6 @@ class RandomPropagation(LayeredModel):
                     state = self.norms[layer - 1](state)
                 if masks is not None and masks.hidden:
                     state = state * masks.hidden[layer - 1]
-                state = state @ weight
-            state = state + self.biases[layer]
+                state = current().times(state, weight)
+            state = current().plus(state, self.biases[layer])
         return state

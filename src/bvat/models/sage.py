@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.sparse import SparseMatrix
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths, side_by_side
@@ -23,6 +24,8 @@ def neighbour_mean(propagation: SparseMatrix) -> SparseMatrix:
 
     Shapes: propagation (N, N); result (N, N), kept as long as ``propagation`` lives.
     """
+    if propagation not in _MEANS and hasattr(propagation, "neighbour_mean"):
+        _MEANS[propagation] = propagation.neighbour_mean()
     if propagation not in _MEANS:
         rows, col = propagation.rows, propagation.col
         other = rows != col
@@ -81,7 +84,7 @@ class GraphSAGE(LayeredModel):
         mean, state = neighbour_mean(inputs.propagation), projected
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
-                state = dropped(torch.relu(state), masks, layer - 1) @ weight
+                state = current().times(dropped(torch.relu(state), masks, layer - 1), weight)
             from_neighbours, from_self = state.chunk(2, 1)
-            state = mean @ from_neighbours.contiguous() + from_self + bias
+            state = current().plus(mean @ from_neighbours.contiguous() + from_self, bias)
         return state

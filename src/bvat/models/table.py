@@ -17,12 +17,15 @@ class Model:
         title: its name in tables.
         home: ``module:class``, called as ``Class(in_features, classes, generator=, **arguments)``.
         arguments: the settings that it takes.
+        distributed: whether it runs over several ranks: its sums over nodes go through the world, and all
+            that it reads of neighbours comes through the matrix (:mod:`bvat.distributed`).
     """
 
     name: str
     title: str
     home: str
     arguments: tuple[str, ...] = ("hidden", "layers", "dropout")
+    distributed: bool = False
 
     def load(self) -> Callable[..., Any]:
         """Return the class."""
@@ -37,7 +40,7 @@ class Model:
 
 
 _ROWS = [
-    Model("gcn", "GCN", "bvat.models.gcn:GCN"),
+    Model("gcn", "GCN", "bvat.models.gcn:GCN", distributed=True),
     Model("gat", "GAT", "bvat.models.gat:GAT", ("hidden", "layers", "dropout", "heads", "output_heads")),
     Model(
         "monet",
@@ -51,12 +54,13 @@ _ROWS = [
         "bvat.models.gpnn:GPNN",
         ("hidden", "layers", "dropout", "clusters", "partition", "readout_layers"),
     ),
-    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE"),
+    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True),
     Model(
         "appnp",
         "APPNP",
         "bvat.models.appnp:APPNP",
         ("hidden", "layers", "dropout", "power_steps", "teleport"),
+        distributed=True,
     ),
     Model(
         "random-propagation",
@@ -73,9 +77,10 @@ _ROWS = [
             "input_dropout",
             "batch_norm",
         ),
+        distributed=True,
     ),
-    Model("sgc", "SGC", "bvat.models.sgc:SGC", ("layers", "dropout")),
-    Model("mlp", "MLP", "bvat.models.mlp:MLP"),
+    Model("sgc", "SGC", "bvat.models.sgc:SGC", ("layers", "dropout"), distributed=True),
+    Model("mlp", "MLP", "bvat.models.mlp:MLP", distributed=True),
 ]
 
 MODELS: dict[str, Model] = {model.name: model for model in _ROWS}

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.kernels import backend
-from bvat.kernels.layout import by_nodes, class_major, log_softmax, softmax
+from bvat.distributed.world import current
+from bvat.kernels import backend, rowwise
+from bvat.kernels.layout import by_nodes, class_major, row_sums, softmax, softmax_and_log
 
 
 class _KnownGradient(torch.autograd.Function):
@@ -41,6 +43,12 @@ def entropy(logits: Tensor) -> Tensor:
         >>> float(entropy(torch.zeros(3, 2)))  # the logarithm of 2
         0.693...
     """
+    if rowwise.active():
+        p, log_p = rowwise.softmax(logits)
+        negative = rowwise.row_dots(p, log_p)
+        gradient = p.mul_(log_p.sub_(negative[:, None]))
+        here = current()
+        return with_gradient(logits, -here.mean(negative), gradient, -1 / here.total(negative.numel()))
     values, classes = class_major(logits)
     twin = backend.entropy(values, classes)
     if twin is not None:
@@ -52,6 +60,23 @@ def entropy(logits: Tensor) -> Tensor:
     negative = torch.linalg.vecdot(p, log_p, dim=classes)  # -E of each node
     gradient = p.mul_(log_p.sub_(negative.unsqueeze(classes)))
     return with_gradient(logits, -negative.mean(), by_nodes(gradient, classes), -1 / negative.numel())
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy of labelled nodes, ``sum_u w_u (-log p_u) / sum_u w_u`` with a weight per class.
+
+    Shapes: logits (n, C), labels int64 (n), weight (C).
+    """
+    if not rowwise.active():
+        return F.cross_entropy(logits, labels, weight=weight)
+    p, log_p = rowwise.softmax(logits)
+    share = torch.ones_like(labels, dtype=p.dtype) if weight is None else weight[labels]
+    at = labels[:, None]
+    here = current()
+    value = here.mean(-share * log_p.gather(1, at)[:, 0]) / here.mean(share)
+    gradient = p.scatter_add_(1, at, torch.full_like(p[:, :1], -1.0)).mul_(share[:, None])
+    counted = float(here.mean(share)) * here.total(labels.numel())
+    return with_gradient(logits, value, gradient, 1 / counted)
 
 
 class CleanPrediction(NamedTuple):
@@ -68,8 +93,7 @@ class CleanPrediction(NamedTuple):
     @classmethod
     def of(cls, logits: Tensor) -> CleanPrediction:
         """Return the prediction of some logits (n, C); it carries no gradient."""
-        log_p = log_softmax(logits)
-        return cls(log_p.exp(), log_p)
+        return cls(*softmax_and_log(logits))
 
 
 class Divergence(Protocol):
@@ -95,10 +119,10 @@ class KL:
 
     def value_and_gradient(self, clean: CleanPrediction, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return KL of each node (n) and ``q - p`` (n, C)."""
-        log_q = log_softmax(logits)
+        q, log_q = softmax_and_log(logits)
         # rounding can push a vanishing KL below zero by 1e-8
-        value = (clean.log_p - log_q).mul_(clean.p).sum(1).clamp_min_(0)
-        return value, log_q.exp_().sub_(clean.p)
+        value = row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
+        return value, q.sub_(clean.p)
 
 
 class SquaredError:
@@ -114,7 +138,7 @@ class SquaredError:
         """Return the squared error of each node (n) and ``2 q (d - sum q d)``, d = q - p, (n, C)."""
         q = softmax(logits)
         d = q - clean.p
-        return (d * d).sum(1), 2 * q * (d - (q * d).sum(1, keepdim=True))
+        return row_sums(d * d), 2 * q * (d - row_sums(q * d)[:, None])
 
 
 DIVERGENCES: dict[str, type[KL] | type[SquaredError]] = {"kl": KL, "squared": SquaredError}

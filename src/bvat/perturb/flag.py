@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bvat.distributed.draws import RowDraws
+from bvat.distributed.world import current
 from bvat.errors import SettingsError
 from bvat.models.base import ProjectedModel, required
 from bvat.models.wrapped import adapt
+from bvat.perturb.divergence import cross_entropy
 from bvat.perturb.passes import DropoutPolicy, make_passes
 from bvat.perturb.regulariser import Outcome
 from bvat.perturb.spaces import SpaceName, make_space
@@ -90,7 +92,10 @@ class FLAG:
         generator = required(cast("torch.Generator | None", self.generator))
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
         space = make_space(self.space, model, inputs)
-        r = logits.new_empty(space.shape).uniform_(-self.step_size, self.step_size, generator=generator)
+        if isinstance(generator, RowDraws):
+            r = generator.uniform(space.shape, -self.step_size, self.step_size, logits)
+        else:
+            r = logits.new_empty(space.shape).uniform_(-self.step_size, self.step_size, generator=generator)
         value = logits.new_zeros(())
         totals = [torch.zeros_like(parameter) for parameter in parameters]
         for step in range(self.steps):
@@ -98,7 +103,7 @@ class FLAG:
                 step_masks, base = passes.last()
                 point = base + space.trained_effect(r)
                 perturbed = model.propagate(inputs, point, step_masks)
-                loss = F.cross_entropy(perturbed.index_select(0, train), labels, self.class_weights)
+                loss = cross_entropy(perturbed.index_select(0, train), labels, self.class_weights)
                 loss = loss / self.steps
             keep = self.dropout != "fresh"  # these passes share their projection, also with the clean one
             slope, *gradients = torch.autograd.grad(
@@ -110,9 +115,10 @@ class FLAG:
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
         adversarial: Tensor = _KnownGradients.apply(value, tuple(totals), *parameters)  # type: ignore[no-untyped-call]
-        clean = F.cross_entropy(logits.index_select(0, train), labels, self.class_weights)
-        norms = space.row_squares(r).sqrt()
-        return Outcome(adversarial - clean, train.numel(), norms.mean(), norms.max(), space.name)
+        clean = cross_entropy(logits.index_select(0, train), labels, self.class_weights)
+        norms, here = space.row_squares(r).sqrt(), current()
+        nodes = here.total(train.numel())
+        return Outcome(adversarial - clean, nodes, here.mean(norms), here.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return nothing: FLAG keeps nothing between calls."""

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bvat.distributed.draws import RowDraws
+from bvat.distributed.world import current
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.kernels.compile import Compiled
@@ -20,19 +22,27 @@ class Selection:
     """The chosen nodes V_S and their receptive fields.
 
     Shapes: chosen int64 (b); owner int64 (N), the position in ``chosen`` of the node in whose receptive field
-    a node lies, -1 for none. Both None when every node is chosen.
+    a node lies, -1 for none. Both None when every node is chosen. Over several ranks ``chosen`` are the own
+    ones, and ``numbers`` int64 (b) their positions among those of all ranks, which ``owner`` counts.
     """
 
     chosen: Tensor | None = None
     owner: Tensor | None = None
+    numbers: Tensor | None = None
 
     def only(self, kept: Tensor) -> Selection:
         """Return the selection without the chosen nodes that are not ``kept``, bool (b), and their fields."""
         if self.chosen is None or self.owner is None:
             raise SettingsError("only a selection of some nodes can be made smaller")
-        place = torch.where(kept, torch.cumsum(kept, 0) - 1, -1)
+        flags = kept
+        if self.numbers is not None:
+            flags = torch.zeros(current().total(kept.numel()), dtype=torch.int64)
+            flags[self.numbers[kept]] = 1
+            flags = current().counts(flags) > 0
+        place = torch.where(flags, torch.cumsum(flags, 0) - 1, -1)
         owner = torch.where(self.owner >= 0, place[self.owner.clamp_min(0)], -1)
-        return Selection(self.chosen[kept], owner)
+        numbers = None if self.numbers is None else place[self.numbers[kept]]
+        return Selection(self.chosen[kept], owner, numbers)
 
     def field_nodes(self) -> Tensor | None:
         """Return the union of the receptive fields, ascending; None when it is the whole graph."""
@@ -77,6 +87,10 @@ class DisjointFields:
                 "pass bvat.wrap(model, depth=K)"
             )
         matrix = inputs.propagation
+        if isinstance(generator, RowDraws):
+            from bvat.distributed.fields import disjoint_fields
+
+            return Selection(*disjoint_fields(matrix, depth, self.count, generator))
         size = matrix.shape[0]
         crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
         generator = required(generator)

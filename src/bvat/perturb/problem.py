@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.kernels.backend import LayeredPass
@@ -57,10 +58,10 @@ class Problem:
         """The clean prediction of the chosen nodes, (b, C)."""
         return CleanPrediction.of(self.clean_logits)
 
-    @property
+    @cached_property
     def num_chosen(self) -> int:
         """b, the number of chosen nodes."""
-        return self.clean_logits.shape[0]
+        return current().total(self.clean_logits.shape[0])
 
     def layered_pass(self, masks: Any) -> LayeredPass | None:
         """Describe a pass for compiled twins; None for models that are not a stack of GCN layers."""
@@ -97,6 +98,6 @@ class Problem:
                 raise SettingsError("norm 'field' needs disjoint receptive fields (S-BVAT): use norm 'row'")
             # rows outside all fields (owner -1) have no effect on a chosen node; they form their own group
             group = torch.where(self.owner < 0, self.num_chosen, self.owner)
-            squares = squares.new_zeros(self.num_chosen + 1).index_add_(0, group, squares)[group]
+            squares = current().group_sums(squares, group, self.num_chosen + 1)[group]
         factor = squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt_().mul_(length)
         return Found(self.space.scale_rows(found.r, factor), found.row_squares * factor * factor)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bvat.distributed.world import current
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.fields import ReceptiveFields
@@ -118,7 +119,7 @@ class Regulariser:
                 prediction, such as :func:`bvat.perturb.samples.sharpened_mean`.
         """
         model, graph = adapt(model, graph)
-        generator = cast("torch.Generator | None", self.generator)
+        generator, here = cast("torch.Generator | None", self.generator), current()
         selection = self.nodes.choose(graph, model.depth, generator)
         clean, weights, share = logits.detach(), None, 1.0
         if target is not None:
@@ -129,8 +130,8 @@ class Regulariser:
                 weights = sure.to(clean.dtype)
             else:  # nodes that count as zero need no search
                 kept = sure.index_select(0, selection.chosen)
-                selection, share = selection.only(kept), float(kept.float().mean())
-            if not bool(sure.any()) or not share:
+                selection, share = selection.only(kept), float(here.mean(kept.float()))
+            if not here.any(bool(sure.any())) or not share:
                 return Outcome(0.0 * logits.sum(), 0, clean.new_zeros(()), clean.new_zeros(()), "none")
         inputs, rows, owner = _cut(model, graph, selection)
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
@@ -163,13 +164,14 @@ class Regulariser:
         value, gradient = self.divergence.value_and_gradient(problem.clean, perturbed)
         if weights is not None:
             value, gradient = value * weights, gradient * weights[:, None]
-        loss = with_gradient(perturbed, share * value.mean(), gradient, share / value.numel())
+        total = here.total(value.numel())
+        loss = with_gradient(perturbed, share * here.mean(value), gradient, share / total)
 
         norms = logits.new_zeros(1) if found is None else found.row_squares.sqrt()
         if found is not None and owner is not None:
             norms = norms[owner >= 0]
-        counted = value.numel() if weights is None else int(weights.sum())
-        return Outcome(loss, counted, norms.mean(), norms.max(), space.name)
+        counted = total if weights is None else here.total(int(weights.sum()))
+        return Outcome(loss, counted, here.mean(norms), here.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what has to be kept to continue later with the same numbers."""
@@ -186,7 +188,7 @@ def _cut(
     """Return the inputs of the perturbed passes, the chosen rows (None: all) and the owners."""
     if selection.owner is None or selection.chosen is None:
         return graph, None, None
-    part = getattr(model, "perturbed_on", "subgraph")
+    part = getattr(graph, "perturbed_on", None) or getattr(model, "perturbed_on", "subgraph")
     if part == "fields":
         fields = ReceptiveFields.around(graph, selection.chosen, model.depth)
         return fields, None, selection.owner.index_select(0, fields.nodes)

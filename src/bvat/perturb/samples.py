@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.graph.inputs import GraphInputs
+from bvat.kernels import rowwise
 from bvat.kernels.layout import softmax
 from bvat.models.base import ProjectedModel
 from bvat.perturb.divergence import CleanPrediction, Divergence, with_gradient
@@ -50,7 +52,8 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
 
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
-    return torch.softmax(target_logits(mean_prediction(logits)).div_(temperature), 1)
+    sharper = target_logits(mean_prediction(logits)).div_(temperature)
+    return rowwise.softmax(sharper)[0] if rowwise.active() else torch.softmax(sharper, 1)
 
 
 def mean_prediction(logits: Sequence[Tensor]) -> Tensor:
@@ -75,10 +78,12 @@ def disagreement(
         value, gradient = divergence.value_and_gradient(clean, part)
         if sure is not None:
             value, gradient = value * sure, gradient * sure[:, None]
-        losses.append(with_gradient(part, value.mean(), gradient, 1 / value.numel()))
+        here = current()
+        losses.append(with_gradient(part, here.mean(value), gradient, 1 / here.total(value.numel())))
     return losses
 
 
 def target_logits(target: Tensor) -> Tensor:
     """Return logits (n, C) that predict these probabilities (n, C): their logarithms."""
-    return target.clamp_min(torch.finfo(target.dtype).tiny).log()
+    positive = target.clamp_min(torch.finfo(target.dtype).tiny)
+    return rowwise.log(positive) if rowwise.active() else positive.log()

@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bvat.distributed.draws import RowDraws
+from bvat.distributed.world import current
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
 from bvat.graph.sparse import SparseMatrix
+from bvat.kernels.layout import plus_product, row_dots, times
 from bvat.models.base import ProjectedModel, required
 
 SpaceName = Literal["auto", "dense", "sparse", "factored"]
@@ -79,7 +82,7 @@ class DenseSpace:
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         """Draw R (N, D)."""
-        return self.like.new_empty(self.shape).normal_(generator=required(generator))
+        return _normal(self.shape, self.like, required(generator))
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw R (N, D), with |R_v|²."""
@@ -88,19 +91,19 @@ class DenseSpace:
 
     def effect(self, r: Tensor) -> Tensor:
         """Return R W0."""
-        return r if self.weight is None else r @ self.weight.detach()
+        return r if self.weight is None else times(r, self.weight.detach())
 
     def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
         """Return base + R W0."""
-        return base + r if self.weight is None else torch.addmm(base, r, self.weight.detach())
+        return base + r if self.weight is None else plus_product(base, r, self.weight.detach())
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Return G W0ᵀ (N, D)."""
-        return gradient if self.weight is None else gradient @ self.weight.detach().t()
+        return gradient if self.weight is None else times(gradient, self.weight.detach().t())
 
     def row_squares(self, r: Tensor) -> Tensor:
         """Return |R_v|²."""
-        return torch.einsum("nd,nd->n", r, r)
+        return row_dots(r, r)
 
     def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
         """Return diag(factor) R."""
@@ -108,7 +111,7 @@ class DenseSpace:
 
     def trained_effect(self, r: Tensor) -> Tensor:
         """Return R W0 with the gradient Rᵀ G for W0."""
-        return r if self.weight is None else r @ self.weight
+        return r if self.weight is None else current().times(r, self.weight)
 
     def to_dense(self, r: Tensor) -> Tensor:
         """Return R."""
@@ -132,7 +135,10 @@ class SparseSpace:
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         """Draw the entries (nnz)."""
-        return torch.empty_like(self.pattern.values).normal_(generator=required(generator))
+        generator = required(generator)
+        if isinstance(generator, RowDraws):
+            return generator.entry_normal(self.pattern.crow, self.pattern.values)
+        return torch.empty_like(self.pattern.values).normal_(generator=generator)
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw the entries (nnz), with |R_v|²."""
@@ -154,7 +160,7 @@ class SparseSpace:
         block = max(1, (1 << 22) // max(1, gradient.shape[1]))
         for start in range(0, pulled.numel(), block):
             part = slice(start, start + block)
-            pulled[part] = torch.einsum("kh,kh->k", gradient[rows[part]], weight[col[part]])
+            pulled[part] = row_dots(gradient[rows[part]], weight[col[part]])
         return pulled
 
     def row_squares(self, r: Tensor) -> Tensor:
@@ -180,13 +186,28 @@ class _FactoredEffect(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, weight: Tensor, upper: Tensor) -> Tensor:
         ctx.save_for_backward(z, weight, upper)
-        return z @ upper
+        return times(z, upper)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
         z, weight, upper = ctx.saved_tensors
-        return None, weight @ torch.linalg.solve_triangular(upper, z.t() @ grads[0], upper=True), None
+        summed = current().node_product(z, grads[0])
+        return None, weight @ torch.linalg.solve_triangular(upper, summed, upper=True), None
+
+
+def _normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw independent N(0, 1) numbers, one row per node."""
+    if isinstance(generator, RowDraws):
+        return generator.normal(shape, like)
+    return like.new_empty(shape).normal_(generator=generator)
+
+
+def _gamma(shape: float, like: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw a gamma-distributed number per node, (N)."""
+    if isinstance(generator, RowDraws):
+        return generator.gamma(shape, like)
+    return torch._standard_gamma(torch.full_like(like, shape), generator=generator)
 
 
 class FactoredSpace:
@@ -227,7 +248,7 @@ class FactoredSpace:
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         """Draw Z (N, H)."""
-        return self.upper.new_empty(self.shape).normal_(generator=required(generator))
+        return _normal(self.shape, self.upper, required(generator))
 
     def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw Z (N, H); the D - H directions that have no effect add a chi-squared number to each |R_v|².
@@ -238,25 +259,24 @@ class FactoredSpace:
         z = self.draw(generator)
         squares = self.row_squares(z)
         if features > hidden:
-            half = self.upper.new_full(self.shape[:1], (features - hidden) / 2)
-            squares = squares + 2 * torch._standard_gamma(half, generator=required(generator))
+            squares = squares + 2 * _gamma((features - hidden) / 2, squares, required(generator))
         return z, squares
 
     def effect(self, r: Tensor) -> Tensor:
         """Return Z U."""
-        return r @ self.upper
+        return times(r, self.upper)
 
     def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
         """Return base + Z U."""
-        return torch.addmm(base, r, self.upper)
+        return plus_product(base, r, self.upper)
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Return G Uᵀ (N, H)."""
-        return gradient @ self.upper.t()
+        return times(gradient, self.upper.t())
 
     def row_squares(self, r: Tensor) -> Tensor:
         """Return |Z_v|² = |R_v|²."""
-        return torch.einsum("nh,nh->n", r, r)
+        return row_dots(r, r)
 
     def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
         """Return diag(factor) Z."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bvat.data.checksums import CHECKSUM, DAMAGED, UNSEALED, seal, verify
 from bvat.data.files import write_atomic
+from bvat.distributed.world import current
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
 from bvat.training.phases import first_phase
@@ -60,6 +61,12 @@ class Checkpoint(Callback):
         tensors: dict[str, Tensor] = {"generator": state.generator.get_state()}
         parts = {"model": state.model, "optimizer": state.optimizer, "regulariser": state.regulariser}
         parts["average"] = state.average
+        own = current().own_file(self.path, state.epoch)
+        if own is not None:  # what a search keeps has a row per node
+            parts["regulariser"] = None
+            kept = {} if state.regulariser is None else state.regulariser.state_dict()
+            write_safetensors(own, kept, {"epoch": str(state.epoch)}, new_folders=False)
+            current().barrier()  # the checkpoint counts from when the leading rank has written it
         for prefix, part in parts.items():
             if part is not None:
                 tensors |= {f"{prefix}.{name}": tensor for name, tensor in part.state_dict().items()}
@@ -81,7 +88,13 @@ class Checkpoint(Callback):
             "stop": json.dumps(state.stop),
             "events": json.dumps(state.events),
         }
-        write_safetensors(self.path, tensors, about, new_folders=False)
+        if current().leads:
+            write_safetensors(self.path, tensors, about, new_folders=False)
+        if own is not None:
+            current().barrier()
+            for old in own.parent.glob(own.name.replace(f"-epoch-{state.epoch}.", "-epoch-*.")):
+                if old != own:
+                    old.unlink(missing_ok=True)
 
     def load(self, state: TrainState) -> None:
         """Restore ``state`` and the callbacks; refuse the checkpoint of a different run."""
@@ -111,8 +124,9 @@ class Checkpoint(Callback):
         state.optimizer.load_state_dict(part("optimizer."))
         if state.average is not None:
             state.average.load_state_dict(part("average."))
+        own = current().own_file(self.path, int(about["epoch"]))
         if state.regulariser is not None:
-            state.regulariser.load_state_dict(part("regulariser."))
+            state.regulariser.load_state_dict(part("regulariser.") if own is None else _read_own(own))
         for callback in self.callbacks:
             if kept := part(f"callback.{callback.name}/"):
                 callback.load_state_dict(kept)
@@ -120,6 +134,14 @@ class Checkpoint(Callback):
         state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
         state.epoch, state.space, state.stop = int(about["epoch"]), about["space"], json.loads(about["stop"])
         state.events = json.loads(about["events"])
+
+
+def _read_own(path: Path) -> dict[str, Tensor]:
+    """Return what a rank has written of a checkpoint."""
+    try:
+        return read_safetensors(path)[1]
+    except (SafetensorError, OSError, ValueError) as error:
+        raise TrainingError(f"{path} cannot be read ({error}): delete the folder and start again") from error
 
 
 class PretrainedState(Checkpoint):

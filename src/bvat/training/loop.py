@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
+from bvat.distributed.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.perturb.divergence import DIVERGENCES, entropy
+from bvat.perturb.divergence import DIVERGENCES, cross_entropy, entropy
 from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
 from bvat.training.baseline import fit_baseline
 from bvat.training.callbacks import LOSS_RULES, BestEpoch, Callback, EarlyStopping
@@ -63,7 +63,7 @@ def train(
     """
     if settings.method in BASELINES:
         return fit_baseline(graph, settings, seed)
-    blind = not graph.val.numel()
+    blind = not current().total(graph.val.numel())
     if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
         raise SettingsError(
             "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
@@ -93,6 +93,7 @@ def train(
     with finish_epoch_first(state):
         while state.epoch < settings.epochs and not state.stop and not state.interrupted:
             row = run_epoch(state, hooks)
+            state.interrupted = current().any(state.interrupted)
             for hook in hooks:
                 hook.on_epoch(state, row)
     for hook in hooks:
@@ -124,9 +125,10 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         "largest_class": math.nan,
     }
     if state.settings.pretrain or state.settings.select in LOSS_RULES:
-        if graph.val.numel():
-            row["val_loss"] = float(F.cross_entropy(logits[graph.val], graph.labels[graph.val]))
-        row["largest_class"] = int(torch.bincount(predicted).max()) / graph.num_nodes
+        if not math.isnan(row["val_accuracy"]):
+            row["val_loss"] = float(cross_entropy(logits[graph.val], graph.labels[graph.val]))
+        sizes = current().counts(torch.bincount(predicted, minlength=graph.num_classes))
+        row["largest_class"] = int(sizes.max()) / graph.num_nodes
     state.metrics.append(row)
     return row
 
@@ -135,12 +137,13 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     """Make one step of Adam on Eq. 6; return the loss and its parts."""
     model, graph, settings = state.model, state.graph, state.settings
     model.train()
+    current().begin_epoch(state.generator, state.epoch)
     count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
     passes = draw_passes(model, graph, state.generator, count, reuse=reuse)
     masks, projected, logits = passes[0]
     labels = graph.labels[graph.train]
     terms = [
-        F.cross_entropy(part.logits.index_select(0, graph.train), labels, weight=state.class_weights)
+        cross_entropy(part.logits.index_select(0, graph.train), labels, state.class_weights)
         for part in passes
     ]
     weights = [1 / len(passes)] * len(passes)
@@ -205,7 +208,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         state.evaluated.load_state_dict(best.weights)
     weights = _unscaled(state, dict(state.evaluated.state_dict()))
     logits = predict(state.evaluated, state.graph)
-    if not all(bool(tensor.isfinite().all()) for tensor in [*weights.values(), logits]):
+    if current().any(not all(bool(tensor.isfinite().all()) for tensor in [*weights.values(), logits])):
         raise TrainingError(
             f"the weights of epoch {selected['epoch']} are not finite numbers, or so large that their "
             "predictions are not: lower lr, beta or the perturbation"

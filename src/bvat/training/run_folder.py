@@ -36,6 +36,7 @@ from bvat.data.checksums import read_sealed_json, sha256, write_sealed_json
 from bvat.data.files import csv_text, write_atomic, write_csv
 from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes, load_graph
+from bvat.distributed.folder import whole_graph
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.baseline import fit_notes
@@ -98,6 +99,10 @@ class RunFolder:
                         f"{self.path} was made with a different {change}: use the same options, or another "
                         "--out"
                     )
+        if graph_parts(graph):
+            if not self.exists:
+                self.write_settings(graph, settings, parts=graph_parts(graph))
+            return
         splits = io.BytesIO()
         parts = {name: getattr(graph, name).cpu().numpy() for name in ("train", "val", "test")}
         np.savez_compressed(splits, **parts)
@@ -179,9 +184,12 @@ class RunFolder:
         return content
 
     def graph(self) -> Graph | None:
-        """Return the graph kept in the folder; None for the paper's, which are loaded by name."""
+        """Return the graph kept in the folder, or cut into parts; None for the paper's, loaded by name."""
         path = self.path / GRAPH_FILE
-        return load_graph(path) if path.is_file() else None
+        if path.is_file():
+            return load_graph(path)
+        parts = self.read("settings.json").get("parts")
+        return whole_graph(Path(parts)) if isinstance(parts, str) else None
 
     def write_model(self, trained: TrainedModel) -> None:
         """Write the weights and metrics of a seed."""
@@ -198,7 +206,8 @@ class RunFolder:
         paths = [path for name in (WEIGHTS, CURVES) if (path := self.seed_path(seed) / name).is_file()]
         files = {"files": {path.name: sha256(path.read_bytes()) for path in paths}} if paths else {}
         write_sealed_json(self.seed_path(seed) / "result.json", {**result, **files})
-        self.checkpoint(seed).unlink(missing_ok=True)
+        for path in self.seed_path(seed).glob("checkpoint*.safetensors"):
+            path.unlink(missing_ok=True)
 
     def summarize(self, seeds: Iterable[int], summary: dict[str, Any]) -> None:
         """Write ``result.json`` and one ``metrics.csv`` for all seeds."""
@@ -208,6 +217,12 @@ class RunFolder:
         table = csv_text(("seed", *METRICS), rows)
         write_atomic(self.path / CURVES, table)
         self.write("result.json", {**summary, "files": {CURVES: sha256(table.encode())}})
+
+
+def graph_parts(graph: Graph) -> str:
+    """Return the folder of the parts that a graph is one of; nothing for a whole graph."""
+    folder = getattr(graph, "folder", "")
+    return str(Path(folder).resolve()) if folder else ""
 
 
 def choose_folder(parent: Path, name: str, *, resume: bool) -> RunFolder:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.statistics import mean_and_std, summarize
 
@@ -26,7 +27,7 @@ def f1_scores(predicted: Tensor, labels: Tensor, classes: int) -> list[float | N
     """
     hits = torch.bincount(labels[predicted == labels], minlength=classes)
     counts = torch.bincount(labels, minlength=classes) + torch.bincount(predicted, minlength=classes)
-    pairs = zip(hits.tolist(), counts.tolist(), strict=True)
+    pairs = zip(current().counts(hits).tolist(), current().counts(counts).tolist(), strict=True)
     return [200 * hit / count if count else None for hit, count in pairs]
 
 
@@ -57,13 +58,13 @@ def summarize_f1(graph: Graph, results: Sequence[Mapping[str, Any]]) -> dict[str
         summary[f"{name}_macro_f1"] = summarize(macros)
     part = "test" if summary["test_macro_f1"]["mean"] is not None else "val"
     labels = graph.labels[getattr(graph, part)]
-    counts = torch.bincount(labels[labels != UNKNOWN], minlength=graph.num_classes).tolist()
+    counts = torch.bincount(labels[labels != UNKNOWN], minlength=graph.num_classes)
     seeds = [result["f1"][part]["classes"] for result in results if "f1" in result]
-    classes = []
+    classes, sizes = [], current().counts(counts).tolist()
     for k, name in enumerate(graph.class_names):
         values = [scores[k] for scores in seeds if scores[k] is not None]
         mean, std = mean_and_std(values) if values else (None, None)
-        classes.append({"class": name, "nodes": counts[k], "mean": mean, "std": std})
+        classes.append({"class": name, "nodes": sizes[k], "mean": mean, "std": std})
     return {**summary, "f1_nodes": "test" if part == "test" else "validation", "f1_classes": classes}
 
 
@@ -74,6 +75,6 @@ def balanced_weights(labels: Tensor, classes: int) -> Tensor:
 
     Shapes: labels int64 (n); result float64 (C).
     """
-    counts = torch.bincount(labels, minlength=classes).double()
+    counts = current().counts(torch.bincount(labels, minlength=classes)).double()
     present = counts > 0
-    return torch.where(present, labels.numel() / (present.sum() * counts.clamp_min(1)), 0)
+    return torch.where(present, current().total(labels.numel()) / (present.sum() * counts.clamp_min(1)), 0)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bvat.baselines.table import BASELINES
+from bvat.distributed.world import current
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
@@ -70,9 +71,9 @@ def feature_factor(graph: Graph, settings: Settings) -> float:
     """Return what features are multiplied with: 1, or what makes the root mean square row length 1."""
     if settings.scale == "none":
         return 1.0
-    length = float(graph.features.row_squares().mean().sqrt())
+    length = float(current().mean(graph.features.row_squares()).sqrt())
     if not 0 < length < math.inf:  # the squares of 1e-30 and 1e30 are beyond float32
-        length = float(graph.features.to(dtype=torch.float64).row_squares().mean().sqrt())
+        length = float(current().mean(graph.features.to(dtype=torch.float64).row_squares()).sqrt())
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
 
 
@@ -101,14 +102,14 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
 
     ``state.graph`` has the features scaled as the settings say; ``state.scaling`` is their factor.
     """
-    if not graph.train.numel():
+    if not current().total(graph.train.numel()):
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     scaling = feature_factor(graph, settings)
     if scaling != 1:
         graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
     _check_memory(graph, settings)
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
-    generator = torch.Generator(graph.device).manual_seed(seed + 2**32)
+    generator = current().generator(graph, seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
     weights_of_classes = class_weights(graph, settings)
     regulariser = build_regulariser(settings, generator)

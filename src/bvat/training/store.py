@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bvat.distributed.world import current
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
 from bvat.training.callbacks import LOGGERS, Callback, EpochReporter
@@ -85,7 +86,7 @@ class SeedTrainer:
 
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
         """Train a seed unless it is finished; report epochs and return the result."""
-        result = self.folder.result(seed, self.key)
+        result = current().agree(lambda: self.folder.result(seed, self.key))
         if result is None:
             started = time.perf_counter()
             graph = self.graph.to(self.device)
@@ -104,14 +105,16 @@ class SeedTrainer:
             result["seconds"] = round(time.perf_counter() - started, 3)
             if self.key:
                 result["key"] = self.key
-            if self.keep == "all":
-                self.folder.write_model(trained)
-            self.folder.finish(seed, result)
+            if current().leads:
+                if self.keep == "all":
+                    self.folder.write_model(trained)
+                self.folder.finish(seed, result)
         report(self.settings.epochs)
         return result
 
     def _loggers(self, seed: int) -> list[Callback]:
-        return [LOGGERS[name](self.folder.seed_path(seed)) for name in self.log]
+        names = self.log if current().leads else ()
+        return [LOGGERS[name](self.folder.seed_path(seed)) for name in names]
 
 
 def train_seeds(
@@ -126,12 +129,13 @@ def train_seeds(
 
     The numbers of a seed do not depend on how many seeds run in parallel.
     """
-    waiting = [seed for seed in seeds if trainer.folder.result(seed) is None]
+    waiting = current().agree(lambda: [seed for seed in seeds if trainer.folder.result(seed) is None])
     for seed in set(seeds) - set(waiting):
         progress(seed, trainer.settings.epochs)
     advice = "run again with --resume and fewer --jobs"
     run_tasks(trainer.run, waiting, jobs, progress, threads=threads, advice=advice)
-    return [result for seed in seeds if (result := trainer.folder.result(seed)) is not None]
+    found = (trainer.folder.result(seed) for seed in seeds)
+    return current().agree(lambda: [result for result in found if result is not None])
 
 
 @dataclass(frozen=True)

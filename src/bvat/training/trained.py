@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.graph import Graph
 from bvat.graph.notebook import html_table, percent
 from bvat.training.plottable import Plottable
@@ -76,7 +77,8 @@ def predict(model: Any, graph: Graph) -> Tensor:
 
 def accuracy(predicted: Tensor, graph: Graph, nodes: Tensor) -> float:
     """Return the accuracy on ``nodes`` in percent; NaN without nodes. Shapes: predicted (N), nodes (m)."""
-    if not nodes.numel():
+    total = current().total(nodes.numel())
+    if not total:
         return math.nan
     right = predicted.index_select(0, nodes) == graph.labels.index_select(0, nodes)
-    return 100 * int(right.sum()) / nodes.numel()
+    return 100 * current().total(int(right.sum())) / total

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bvat.kernels import backend
+from bvat.kernels import backend, rowwise
 from bvat.kernels.adam import adam_step_
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.searches.base import check
@@ -114,6 +114,11 @@ class AdamAscent:
 
     def _step(self, problem: Problem, r: Tensor, gradient: Tensor, moments: dict[str, Tensor]) -> None:
         """Make one step of Adam, in one pass over memory: the penalty's gradient is Adam's weight decay."""
+        if rowwise.active():
+            moments["count"] += 1
+            state = r, gradient, moments["first"], moments["second"], int(moments["count"])
+            rowwise.adam_step_(*state, lr=self.step_size, betas=self.betas, weight_decay=2 * self.gamma)
+            return
         adam_step_(
             [r],
             [gradient],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from bvat.distributed.world import current
 from bvat.perturb.problem import Found, Norm, Problem
 from bvat.perturb.searches.base import check, check_length
 
@@ -60,7 +61,7 @@ class FastAscent:
     def full_step(self, problem: Problem, gradient: Tensor) -> Found:
         """Return ``epsilon g / |g|``, the point of the sphere that a gradient points at; g is overwritten."""
         # unit length first: squares of tiny gradients would underflow
-        gradient.div_(gradient.abs().amax().clamp_min_(torch.finfo(gradient.dtype).tiny))
+        gradient.div_(current().largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny))
         unscaled = Found(gradient, problem.space.row_squares(gradient))
         return problem.scaled(unscaled, self.epsilon, self.norm)
 

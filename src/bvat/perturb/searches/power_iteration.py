@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from bvat.distributed.world import current
 from bvat.perturb.problem import Found, Norm, Problem
 from bvat.perturb.searches.base import Stateless, check, check_length
 
@@ -39,7 +40,7 @@ class PowerIteration(Stateless):
         for _ in range(self.steps):
             gradient = problem.gradient(None if found is None else found.r)
             # unit length first: squares of the tiny gradients at xi would underflow
-            gradient.div_(gradient.abs().amax().clamp_min_(torch.finfo(gradient.dtype).tiny))
+            gradient.div_(current().largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny))
             unscaled = Found(gradient, space.row_squares(gradient))
             found = None if found is None else problem.scaled(unscaled, self._probe(problem), self.norm)
         return problem.scaled(unscaled, self.epsilon, self.norm)

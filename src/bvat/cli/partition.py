@@ -1,0 +1,104 @@
+"""``bvat partition``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
+from bvat.cli.options import SEED, between
+from bvat.errors import SettingsError, printable
+
+
+def partition(
+    graph: Annotated[
+        str,
+        typer.Argument(
+            help="a data set or a path to a graph; with --check a folder of parts", show_default=False
+        ),
+    ],
+    parts: Annotated[
+        int, typer.Option(help="number of parts, one per process", callback=between(1, 65536), metavar="N")
+    ] = 2,
+    out: Annotated[Path | None, typer.Option(help="folder to write", show_default=False)] = None,
+    by: Annotated[str, typer.Option(help="metis (cuts few edges), random or order")] = "metis",
+    seed: Annotated[int, typer.Option(help="seed of the cut", **SEED)] = 0,
+    order: Annotated[str, typer.Option(help="order of the nodes within a part: metis, rcm or none")] = "none",
+    check: Annotated[
+        bool, typer.Option("--check", help="verify a folder of parts instead of writing one")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+    text: Text = None,
+    train_per_class: TrainPerClass = None,
+    val: Val = None,
+    split_seed: SplitSeed = 0,
+) -> None:
+    """Cut a graph into parts for training over several processes.
+
+    Each part has the rows of its own nodes and knows which rows it exchanges with
+    the others. Train on them with torchrun, one process per part. The results do
+    not depend on the number of parts or on how the graph is cut, only the time
+    and memory do. METIS needs the extra: pip install 'bvat[distributed]'.
+
+    Examples:
+
+      bvat partition my-graph/ --parts 4 --out parts/
+
+      torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
+
+      bvat partition parts/ --check
+    """
+    from bvat.distributed.folder import check_parts, is_partition
+
+    if check:
+        if not is_partition(graph):
+            raise SettingsError(f"{graph} is not a folder of parts: give what bvat partition wrote")
+        about = check_parts(Path(graph))
+    elif out is None:
+        raise SettingsError("there is no folder to write the parts to: give one with --out")
+    else:
+        about = _write(read_graph(graph, text, train_per_class, val, split_seed), parts, out, by, seed, order)
+    if as_json:
+        typer.echo(json.dumps({name: value for name, value in about.items() if name != "files"}))
+    else:
+        _show(about, Path(graph) if check or out is None else out)
+
+
+def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) -> dict[str, Any]:
+    from bvat.distributed.folder import write_parts
+    from bvat.distributed.parts import assign, cut_share
+    from bvat.training.provenance import graph_fingerprint
+
+    owner = assign(graph, parts, by, seed)
+    how = {"by": by, "seed": seed, "order": order, "cut": cut_share(graph, owner)}
+    return write_parts(graph, owner, out, fingerprint=graph_fingerprint(graph), how=how)
+
+
+def _show(about: dict[str, Any], folder: Path) -> None:
+    """Print a row per part."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=printable(f"{about['name']} in {about['parts']} parts"), title_justify="left")
+    table.add_column("part")
+    for name in ("nodes", "entries of Â", "halo", "halo share", "interior", "data"):
+        table.add_column(name, justify="right")
+    for number, row in enumerate(about["table"]):
+        table.add_row(
+            str(number),
+            f"{row['nodes']:,}",
+            f"{row['edges']:,}",
+            f"{row['halo']:,}",
+            f"{100 * row['halo'] / max(1, row['nodes']):.1f} %",
+            f"{100 * row['interior'] / max(1, row['nodes']):.1f} %",
+            f"{row['bytes'] / 2**20:.1f} MiB",
+        )
+    console = Console(markup=False)
+    console.print(table)
+    console.print(
+        f"{100 * about['cut']:.2f} % of {about['edges']:,} edges are cut (by {about['by']}).", highlight=False
+    )
+    console.print(f"folder of parts: {folder}", highlight=False, soft_wrap=True)

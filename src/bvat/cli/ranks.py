@@ -1,0 +1,70 @@
+"""``bvat train`` on a folder of parts, one process per part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bvat.errors import SettingsError
+from bvat.models.table import MODELS
+
+if TYPE_CHECKING:
+    from bvat.graph import Graph
+    from bvat.training.settings import Settings
+
+MOST_NODES = 200_000
+"""Nodes up to which the parts are put together again for the page of a run."""
+
+
+def name_of_parts(dataset: str, method: str | None) -> str:
+    """Return the name of the graph in a folder of parts; of anything else, what was given."""
+    if not (Path(dataset) / "partition.json").is_file():
+        return dataset
+    from bvat.distributed.folder import read_about
+    from bvat.training.settings import preset_key
+
+    name = str(read_about(Path(dataset))["name"])
+    if method == "auto" or (method is None and not preset_key(name)):
+        raise SettingsError("--method auto does not compare methods over several ranks: name a method")
+    return name if preset_key(name) else dataset
+
+
+def join_parts(dataset: str, settings: Settings | None, timeout: float) -> Graph | None:
+    """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts."""
+    if settings is None or not (Path(dataset) / "partition.json").is_file():
+        return None
+    from bvat.distributed.join import join
+
+    if not MODELS[settings.model].distributed:
+        able = ", ".join(model.name for model in MODELS.values() if model.distributed)
+        raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
+    if settings.model == "random-propagation" and settings.batch_norm:
+        raise SettingsError("batch_norm does not run over several ranks: leave it out")
+    return join(Path(dataset), timeout)
+
+
+def resumes(asked: bool, out: Path | None) -> bool:
+    """Return whether to resume: if asked to, or if torchrun has started this process again."""
+    if asked:
+        return True
+    from bvat.distributed.join import restarted
+
+    return restarted() and (out is None or (out / "settings.json").is_file())
+
+
+@contextmanager
+def whole(graph: Any) -> Iterator[Graph]:
+    """Yield the whole graph for the page of a run; the leading rank alone puts parts together again."""
+    folder = getattr(graph, "folder", "")
+    if not folder:
+        yield graph
+        return
+    from bvat.distributed.folder import whole_graph
+    from bvat.distributed.world import World, within
+
+    if graph.num_nodes > MOST_NODES:
+        raise SettingsError(f"the graph has more than {MOST_NODES:,} nodes")
+    with within(World()):
+        yield whole_graph(Path(folder))

@@ -1,0 +1,69 @@
+"""From the processes that ``torchrun`` started to ranks with a part of the graph each."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from bvat.distributed.folder import read_about, read_part
+from bvat.distributed.part_graph import PartGraph, part_graph
+from bvat.distributed.ranks import Ranks, connect
+from bvat.distributed.world import enter
+from bvat.errors import SettingsError
+
+TIMEOUT = 600.0
+"""Seconds after which a rank that does not answer ends training."""
+
+
+def started_by_torchrun() -> tuple[int, int]:
+    """Return the rank of this process and the number of processes; 0 and 1 without ``torchrun``."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def restarted() -> bool:
+    """Return whether ``torchrun --max-restarts`` has started this process again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def join(folder: Path, timeout: float = TIMEOUT) -> PartGraph:
+    """Connect to the other ranks, make them the world of this process, and return the part of this rank.
+
+    Args:
+        folder: what ``bvat partition`` wrote.
+        timeout: seconds to wait for another rank.
+
+    Raises:
+        SettingsError: there is not one process per part.
+        DataError: the part cannot be read.
+        TrainingError: the other ranks do not answer.
+    """
+    about = read_about(folder)
+    rank, size = started_by_torchrun()
+    parts = int(about["parts"])
+    if size != parts:
+        raise SettingsError(
+            f"{folder} has {parts} parts, and {size} processes were started: use torchrun --nproc-per-node "
+            f"{parts} -m bvat train {folder}, or cut the graph again with --parts {size}"
+        )
+    part, features, rest = read_part(folder, rank, about)
+    torch.set_num_threads(1)
+    connect(rank, size, timeout)
+    atexit.register(_leave)
+    world = Ranks(rank, size, int(about["nodes"]))
+    enter(world)
+    own: dict[str, Any] = {name: rest[name] for name in ("labels", "train", "val", "test")}
+    named = {"class_names": tuple(about["classes"]), "notes": tuple(about["notes"])}
+    sizes = {"whole_nodes": int(about["nodes"]), "whole_edges": int(about["edges"])}
+    rest_of_graph = {name: about[name] for name in ("name", "validation", "repairs", "recipe")}
+    place = {"fingerprint": about["graph"], "folder": str(folder)}
+    return part_graph(world, part, features, {**own, **named, **sizes, **rest_of_graph, **place})
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

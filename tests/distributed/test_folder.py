@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from rank_helpers import write
+
+from bvat.distributed.folder import check_parts, part_file, read_about, read_part, whole_graph
+from bvat.distributed.join import join
+from bvat.distributed.parts import assign, cut, cut_share
+from bvat.errors import DataError, SettingsError
+from bvat.training.provenance import graph_fingerprint
+from conftest import random_graph
+
+
+@pytest.mark.parametrize("by", ["order", "random", "metis"])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_parts_have_every_node_once_and_fit_each_other(by, parts, tmp_path) -> None:
+    if by == "metis":
+        pytest.importorskip("pymetis")
+    graph = random_graph()
+    folder = write(graph, parts, tmp_path / "parts", by)
+    about = check_parts(folder)
+    assert about["parts"] == parts
+    assert sum(row["nodes"] for row in about["table"]) == graph.num_nodes
+    matrix = graph.propagation.to_dense()
+    for number in range(parts):
+        part, features, rest = read_part(folder, number, about)
+        numbers = torch.cat([part.nodes, part.halo])
+        for row, node in enumerate(part.nodes.tolist()):
+            entries = slice(int(part.crow[row]), int(part.crow[row + 1]))
+            columns = numbers[part.col[entries].long()]
+            assert columns.tolist() == sorted(columns.tolist())  # the order of the whole matrix
+            assert torch.equal(part.values[entries], matrix[node, columns])
+            inside = bool((part.col[entries] < part.nodes.numel()).all())
+            assert inside == (row < part.interior)
+        assert torch.equal(features.to_dense(), graph.features.to_dense()[part.nodes])
+        assert torch.equal(rest["labels"], graph.labels[part.nodes])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_whole_graph_can_be_put_together_again(dense, tmp_path) -> None:
+    graph = random_graph(dense=dense)
+    again = whole_graph(write(graph, 3, tmp_path / "parts", "random"))
+    assert graph_fingerprint(again) == graph_fingerprint(graph)
+
+
+def test_metis_cuts_fewer_edges_than_chance() -> None:
+    pytest.importorskip("pymetis")
+    from bvat.data import synthetic_graph
+
+    graph = synthetic_graph(nodes=400, edges=1600, homophily=0.98, classes=4)
+    shares = {by: cut_share(graph, assign(graph, 4, by)) for by in ("metis", "random")}  # type: ignore[arg-type]
+    assert shares["metis"] < shares["random"] / 4
+
+
+def test_halo_nodes_are_received_from_their_owners() -> None:
+    graph = random_graph()
+    owner = assign(graph, 3, "random")
+    for number, part in enumerate(cut(graph.propagation, owner)):
+        owners = owner[part.halo]
+        assert torch.equal(owners, owners.sort()[0])
+        assert torch.equal(torch.bincount(owners, minlength=3), part.receive_counts)
+        assert int(part.send_counts[number]) == 0
+
+
+def test_damage_is_noticed(tmp_path) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    path = folder / part_file(1)
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="checksum is wrong"):
+        check_parts(folder)
+    (folder / "partition.json").write_text("{}")
+    with pytest.raises(DataError, match="another version"):
+        read_about(folder)
+
+
+def test_nothing_is_overwritten_and_nothing_half_written_is_left(tmp_path, monkeypatch) -> None:
+    graph = random_graph()
+    folder = write(graph, 2, tmp_path / "parts")
+    with pytest.raises(SettingsError, match="not empty"):
+        write(graph, 2, folder)
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("bvat.distributed.folder.save_file", full)
+    with pytest.raises(OSError, match="disk full"):
+        write(graph, 2, tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["parts"]
+
+
+@pytest.mark.parametrize(("parts", "by"), [(0, "order"), (41, "order"), (2, "size")])
+def test_impossible_cuts_are_refused(parts, by) -> None:
+    with pytest.raises(SettingsError):
+        assign(random_graph(), parts, by)
+
+
+def test_the_number_of_processes_must_be_that_of_the_parts(tmp_path: Path) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    with pytest.raises(SettingsError, match="--nproc-per-node 2"):
+        join(folder)

@@ -1,0 +1,123 @@
+"""Training over two ranks of this machine with torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from rank_helpers import write
+from safetensors.torch import load_file
+
+from bvat.bench import rank_faults
+from bvat.bench.distributed import compare_bits, torchrun
+from bvat.cli.main import main
+from bvat.data import synthetic_graph
+from conftest import random_graph
+
+OPTIONS = ["--method", "obvat", "--epochs", "4", "--pretrain", "0", "--confidence", "0", "--beta", "1"]
+LOOPBACK = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "seed-0" / "weights.safetensors")
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_one_and_the_run_can_be_used(tmp_path, capsys) -> None:
+    graph = synthetic_graph(nodes=120, edges=400, features=40)
+    found = []
+    for parts in (1, 2):
+        folder, run = write(graph, parts, tmp_path / f"parts-{parts}", "random"), tmp_path / f"run-{parts}"
+        command = ["-m", "bvat", "train", str(folder), *OPTIONS, "--out", str(run), "--json"]
+        done = torchrun(parts, *command, env=LOOPBACK, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["epochs"] == 4  # one rank prints
+        found.append(weights_of(run))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    assert (tmp_path / "run-2" / "report.html").is_file()
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", str(tmp_path / "run-2"), "--out", str(tmp_path / "predictions.csv")])
+    assert ended.value.code == 0
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 121
+    assert "120 nodes" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_method_has_the_same_bits_on_three_ranks() -> None:
+    graph = random_graph(nodes=60, edges=120)
+    plain = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0}
+    runs = {method: ("", method, 3, plain) for method in ("gcn", "random", "vat", "sbvat", "obvat")}
+    runs["appnp"] = ("", "vat", 2, {**plain, "model": "appnp"})
+    runs["sage"] = ("", "vat", 2, {**plain, "model": "sage"})
+    for name, answers in compare_bits(graph, runs, (1, 3), "random").items():
+        assert answers["3"]["same_weights"], name
+        assert answers["3"]["same_predictions"], name
+
+
+@pytest.mark.slow
+def test_errors_of_a_rank_are_one_sentence(tmp_path) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    path = folder / "part-1" / "part.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = torchrun(
+        2, "-m", "bvat", "train", str(folder), *OPTIONS, "--out", str(tmp_path / "run"), env=LOOPBACK
+    )
+    assert done.returncode != 0
+    assert "bvat: rank 1: " in done.stderr
+    assert "checksum is wrong" in done.stderr
+
+
+def test_what_does_not_run_over_ranks_says_so(tmp_path, capsys) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    for arguments, message in (
+        (["--method", "gcn", "--model", "gat"], "gat does not run over several ranks"),
+        (["--method", "auto"], "name a method"),
+        ([], "name a method"),
+        (["--method", "gcn"], "--nproc-per-node 2"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", str(folder), *arguments, "--out", str(tmp_path / "run")])
+        assert ended.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_partition_prints_a_table_and_checks(tmp_path, capsys) -> None:
+    from bvat.data import save_graph
+
+    save_graph(random_graph(), tmp_path / "graph.npz")
+    out = tmp_path / "parts"
+    for arguments in (
+        [str(tmp_path / "graph.npz"), "--parts", "3", "--by", "order", "--out", str(out)],
+        [str(out), "--check"],
+        [str(out), "--check", "--json"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["partition", *arguments])
+        assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "3 parts" in printed
+    assert "edges are cut (by order)" in printed
+    for arguments in (["graph.npz"], [str(tmp_path), "--check"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["partition", *arguments])
+        assert ended.value.code == 2
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_restarted_and_the_result_is_the_same(tmp_path) -> None:
+    folder = write(random_graph(nodes=60, edges=120), 2, tmp_path / "parts", "random")
+    found = rank_faults.kill_ranks(folder, tmp_path, ranks=2, times=1, epochs=120)
+    assert found["identical"] == found["kills"]
+
+
+@pytest.mark.slow
+def test_a_stopped_rank_ends_all_with_one_sentence(tmp_path) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    found = rank_faults.stop_rank(folder, tmp_path / "run", ranks=2, epochs=100_000, timeout=5)
+    assert found["returncode"] != 0
+    assert not found["left"]
+    assert len(found["said"]) == 1
+    assert "another rank did not answer in time" in found["said"][0]
