@@ -21,7 +21,11 @@ from bvat.baselines.walks import Nodes, walks_from_all
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
 
-DIM, LENGTH, WINDOW, NEGATIVES = 50, 40, 10, 5
+DIM, NEGATIVES = 50, 5
+LENGTH, WINDOW = 40, 10
+"""Walks of the embeddings of nodes, chosen on the validation nodes of Cora; the paper has 10 and 3."""
+SHORT, NEAR = 10, 3
+"""Walks of the function of the features, as in the paper."""
 STEPS, EVERY, LR = 1000, 10, 0.1
 DECAYS = (0.01, 0.0, 0.003, 0.03, 0.1)
 """L2 penalties of the classifier; the first is used where there are no validation nodes."""
@@ -137,7 +141,7 @@ def learn_function(
     rng = np.random.default_rng(seed)
     outputs = torch.zeros(len(part.nodes), DIM, dtype=v.dtype, requires_grad=True)
     optimizer = torch.optim.Adam([v, c, outputs], lr=lr)
-    walks = walks_from_all(part.adjacency, rounds, LENGTH, int(rng.integers(1 << 31)))
+    walks = walks_from_all(part.adjacency, rounds, SHORT, int(rng.integers(1 << 31)))
     noise = noise_table(np.diff(part.adjacency.indptr)) if walks.size else np.zeros(1, np.int32)
     train, labels = part.train.numpy(), part.labels.numpy()
     for start in range(0, max(len(walks), 1), batch):
@@ -163,9 +167,9 @@ def learn_function(
 
 
 def pairs_of(walks: Nodes) -> tuple[Nodes, Nodes]:
-    """Return all pairs of nodes at most WINDOW steps apart on a walk, in both orders."""
+    """Return all pairs of nodes at most NEAR steps apart on a walk, in both orders."""
     ends, near = [], []
-    for gap in range(1, WINDOW + 1):
+    for gap in range(1, NEAR + 1):
         a, b = walks[:, :-gap].ravel(), walks[:, gap:].ravel()
         ends += [a, b]
         near += [b, a]
