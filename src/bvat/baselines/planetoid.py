@@ -8,6 +8,7 @@ slow for NELL. Their script keeps the step that is best on the test nodes; here 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import torch
@@ -26,8 +27,10 @@ LENGTH, WINDOW = 40, 10
 """Walks of the embeddings of nodes, chosen on the validation nodes of Cora; the paper has 10 and 3."""
 SHORT, NEAR = 10, 3
 """Walks of the function of the features, as in the paper."""
-STEPS, EVERY, LR = 1000, 10, 0.1
-DECAYS = (0.01, 0.0, 0.003, 0.03, 0.1)
+STEPS, EVERY, PATIENCE, LR = 500, 10, 150, 0.1
+LABEL_WALKS = (20, 0)
+"""Walks among the training nodes of each class; the first is used where there are no validation nodes."""
+DECAYS = (0.01, 0.0, 0.03, 0.1)
 """L2 penalties of the classifier; the first is used where there are no validation nodes."""
 Weights = dict[str, Tensor]
 
@@ -43,26 +46,30 @@ def fit_g(graph: Graph, variant: str, seed: int) -> Fit:
 
 
 def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int) -> Fit:
-    dtype = graph.features.dtype
-    embedding = torch.from_numpy(context_embedding(graph, seed)).to(dtype)
+    dtype, val = graph.features.dtype, graph.val
+    x, x_val = (None if features is None else features.select(nodes) for nodes in (graph.train, val))
+    grid = list(product(LABEL_WALKS, DECAYS)) if val.numel() else [(LABEL_WALKS[0], DECAYS[0])]
+    embeddings = {
+        count: torch.from_numpy(context_embedding(graph, seed, label_walks=count)).to(dtype)
+        for count in dict.fromkeys(count for count, _ in grid)
+    }
 
-    def part(nodes: Tensor) -> tuple[FeatureMatrix | None, Tensor]:
-        return None if features is None else features.select(nodes), embedding[nodes]
-
-    (x, e), (x_val, e_val) = part(graph.train), part(graph.val)
-
-    def scored(decay: float) -> tuple[float, tuple[dict[str, float], Weights]]:
+    def scored(tried: tuple[int, float]) -> tuple[float, tuple[dict[str, float], Weights]]:
+        count, decay = tried
         generator = torch.Generator().manual_seed(seed)
-        weights = head(features, DIM, graph.num_classes, generator, dtype) | {"e": e.clone().requires_grad_()}
+        weights = head(features, DIM, graph.num_classes, generator, dtype)
+        weights["e"] = embeddings[count][graph.train].requires_grad_()
+        e_val = embeddings[count][val]
         right, step = descend(
             list(weights.values()),
             lambda: sum_of_losses(head_logits(weights, x, weights["e"]), graph.labels[graph.train]),
-            lambda: head_logits(weights, x_val, e_val)[0].argmax(1) == graph.labels[graph.val],
+            lambda: head_logits(weights, x_val, e_val)[0].argmax(1) == graph.labels[val],
             decay,
         )
-        return right, ({"weight_decay": decay, "steps": step}, weights)
+        return right, ({"label_walks": count, "weight_decay": decay, "steps": step}, weights)
 
-    chosen, weights = best(map(scored, DECAYS if graph.val.numel() else DECAYS[:1]))
+    chosen, weights = best(map(scored, grid))
+    embedding = embeddings[int(chosen["label_walks"])]
     embedding[graph.train] = weights["e"].detach()
     with torch.no_grad():
         p = head_logits(weights, features, embedding)[0].softmax(1)
@@ -72,7 +79,7 @@ def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int) -> Fit:
 
 
 def context_embedding(
-    graph: Graph, seed: int, rounds: int = 10, lr: float = 0.025, label_walks: int = 20
+    graph: Graph, seed: int, *, label_walks: int, rounds: int = 10, lr: float = 0.025
 ) -> NDArray[np.float32]:
     """Return an embedding (N, DIM) that predicts the classes of training nodes, then also walks."""
     adjacency, size = graph.adjacency.to_scipy(), graph.num_nodes
@@ -220,7 +227,6 @@ def descend(
     loss: Callable[[], Tensor],
     right: Callable[[], Tensor],
     decay: float,
-    steps: int = STEPS,
 ) -> tuple[float, int]:
     """Descend by SGD; leave the parameters as they were when most validation nodes were right.
 
@@ -228,16 +234,18 @@ def descend(
     """
     optimizer = torch.optim.SGD(parameters, lr=LR, weight_decay=decay)
     most, at, kept = -1.0, 0, parameters
-    for step in range(1, steps + 1):
+    for step in range(1, STEPS + 1):
         optimizer.zero_grad()
         loss().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        if step % EVERY and step < steps:
+        if step % EVERY and step < STEPS:
             continue
         with torch.no_grad():
             found = right()
         if not found.numel() or float(found.sum()) > most:
             most, at, kept = float(found.sum()), step, [p.detach().clone() for p in parameters]
+        elif step - at >= PATIENCE:
+            break
     with torch.no_grad():
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.copy_(value)
