@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from bvat.baselines import planetoid
 from bvat.baselines.base import largest_one, visible_part
 from bvat.baselines.manireg import laprls
 from bvat.baselines.table import BASELINES
@@ -25,6 +27,13 @@ from bvat.training.settings import Settings, preset
 from bvat.tuning.variants import Variant
 
 INDUCTIVE = [name for name, row in BASELINES.items() if row.protocol == "inductive"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_steps() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(planetoid, "STEPS", 60)
+        yield
 
 
 @pytest.fixture(scope="module", params=BASELINES)

@@ -7,7 +7,8 @@ slow for NELL. Their script keeps the step that is best on the test nodes; here 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import torch
@@ -15,14 +16,22 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bvat.baselines.base import Fit, Frozen, VisiblePart, largest_one, node_table, visible_part
+from bvat.baselines.base import Fit, Frozen, VisiblePart, best, largest_one, node_table, visible_part
 from bvat.baselines.skipgram import LEAST_RATE, NO_TREE, learn, noise_table
 from bvat.baselines.walks import Nodes, walks_from_all
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
 
-DIM, LENGTH, WINDOW, NEGATIVES = 50, 10, 3, 5
-STEPS, EVERY, LR = 1000, 10, 0.1
+DIM, NEGATIVES = 50, 5
+LENGTH, WINDOW = 40, 10
+"""Walks of the embeddings of nodes, chosen on the validation nodes of Cora; the paper has 10 and 3."""
+SHORT, NEAR = 10, 3
+"""Walks of the function of the features, as in the paper."""
+STEPS, EVERY, PATIENCE, LR = 500, 10, 150, 0.1
+LABEL_WALKS = (20, 0)
+"""Walks among the training nodes of each class; the first is used where there are no validation nodes."""
+DECAYS = (0.01, 0.0, 0.03, 0.1)
+"""L2 penalties of the classifier; the first is used where there are no validation nodes."""
 Weights = dict[str, Tensor]
 
 
@@ -37,31 +46,40 @@ def fit_g(graph: Graph, variant: str, seed: int) -> Fit:
 
 
 def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int) -> Fit:
-    embedding = torch.from_numpy(context_embedding(graph, seed)).to(graph.features.dtype)
-    generator = torch.Generator().manual_seed(seed)
-    shown = embedding[graph.train].clone().requires_grad_()
-    weights = head(features, DIM, graph.num_classes, generator)
-    x = None if features is None else features.select(graph.train)
+    dtype, val = graph.features.dtype, graph.val
+    x, x_val = (None if features is None else features.select(nodes) for nodes in (graph.train, val))
+    grid = list(product(LABEL_WALKS, DECAYS)) if val.numel() else [(LABEL_WALKS[0], DECAYS[0])]
+    embeddings = {
+        count: torch.from_numpy(context_embedding(graph, seed, label_walks=count)).to(dtype)
+        for count in dict.fromkeys(count for count, _ in grid)
+    }
 
-    def loss() -> Tensor:
-        return sum_of_losses(head_logits(weights, x, shown), graph.labels[graph.train])
+    def scored(tried: tuple[int, float]) -> tuple[float, tuple[dict[str, float], Weights]]:
+        count, decay = tried
+        generator = torch.Generator().manual_seed(seed)
+        weights = head(features, DIM, graph.num_classes, generator, dtype)
+        weights["e"] = embeddings[count][graph.train].requires_grad_()
+        e_val = embeddings[count][val]
+        right, step = descend(
+            list(weights.values()),
+            lambda: sum_of_losses(head_logits(weights, x, weights["e"]), graph.labels[graph.train]),
+            lambda: head_logits(weights, x_val, e_val)[0].argmax(1) == graph.labels[val],
+            decay,
+        )
+        return right, ({"label_walks": count, "weight_decay": decay, "steps": step}, weights)
 
-    def logits(nodes: Tensor) -> Tensor:
-        here = embedding.clone()
-        here[graph.train] = shown.detach()
-        x = None if features is None else features.select(nodes)
-        return head_logits(weights, x, here[nodes])[0].detach()
-
-    step = descend(graph, [*weights.values(), shown], loss, logits)
-    p = logits(torch.arange(graph.num_nodes)).softmax(1)
-    alone = torch.from_numpy(np.diff(graph.adjacency.crow.numpy()) == 0)
+    chosen, weights = best(map(scored, grid))
+    embedding = embeddings[int(chosen["label_walks"])]
+    embedding[graph.train] = weights["e"].detach()
+    with torch.no_grad():
+        p = head_logits(weights, features, embedding)[0].softmax(1)
     if features is None:
-        p[alone] = 0
-    return node_table(graph, p, {"steps": step})
+        p[torch.from_numpy(np.diff(graph.adjacency.crow.numpy()) == 0)] = 0
+    return node_table(graph, p, chosen)
 
 
 def context_embedding(
-    graph: Graph, seed: int, rounds: int = 10, lr: float = 0.05, label_walks: int = 100
+    graph: Graph, seed: int, *, label_walks: int, rounds: int = 10, lr: float = 0.025
 ) -> NDArray[np.float32]:
     """Return an embedding (N, DIM) that predicts the classes of training nodes, then also walks."""
     adjacency, size = graph.adjacency.to_scipy(), graph.num_nodes
@@ -101,23 +119,26 @@ def inductive_logits(weights: Weights, x: FeatureMatrix) -> list[Tensor]:
 
 def fit_i(graph: Graph, variant: str, seed: int) -> Fit:
     """Fit Planetoid-I without validation and test nodes: also walks do not cross them."""
-    features = largest_one(graph.features)
+    features, dtype = largest_one(graph.features), graph.features.dtype
     part, held_out = visible_part(graph, features), features.select(graph.val)
     generator = torch.Generator().manual_seed(seed)
-    weights = {"v": glorot(graph.num_features, DIM, generator), "c": torch.zeros(DIM).requires_grad_()}
-    weights |= head(features, DIM, graph.num_classes, generator)
-    learn_function(part, weights["v"], weights["c"], seed)
+    function = {"v": glorot(graph.num_features, DIM, generator, dtype), "c": zeros(DIM, dtype)}
+    learn_function(part, function["v"], function["c"], seed)
     x = part.features.select(part.train)
 
-    def loss() -> Tensor:
-        return sum_of_losses(inductive_logits(weights, x), part.labels)
+    def scored(decay: float) -> tuple[float, tuple[dict[str, float], Weights]]:
+        weights = {name: tensor.detach().clone().requires_grad_() for name, tensor in function.items()}
+        weights |= head(features, DIM, graph.num_classes, torch.Generator().manual_seed(seed), dtype)
+        right, step = descend(
+            list(weights.values()),
+            lambda: sum_of_losses(inductive_logits(weights, x), part.labels),
+            lambda: inductive_logits(weights, held_out)[0].argmax(1) == graph.labels[graph.val],
+            decay,
+        )
+        return right, ({"weight_decay": decay, "steps": step}, weights)
 
-    def logits(_: Tensor) -> Tensor:
-        return inductive_logits(weights, held_out)[0].detach()
-
-    step = descend(graph, list(weights.values()), loss, logits)
-    tensors = {name: tensor.detach().to(graph.features.dtype) for name, tensor in weights.items()}
-    return Fit(Inductive(**tensors), {"steps": step})
+    chosen, weights = best(map(scored, DECAYS if graph.val.numel() else DECAYS[:1]))
+    return Fit(Inductive(**{name: tensor.detach() for name, tensor in weights.items()}), chosen)
 
 
 def learn_function(
@@ -125,9 +146,9 @@ def learn_function(
 ) -> None:
     """Train V and c so that ReLU(X V + c) predicts walks and the classes of training nodes."""
     rng = np.random.default_rng(seed)
-    outputs = torch.zeros(len(part.nodes), DIM, requires_grad=True)
+    outputs = torch.zeros(len(part.nodes), DIM, dtype=v.dtype, requires_grad=True)
     optimizer = torch.optim.Adam([v, c, outputs], lr=lr)
-    walks = walks_from_all(part.adjacency, rounds, LENGTH, int(rng.integers(1 << 31)))
+    walks = walks_from_all(part.adjacency, rounds, SHORT, int(rng.integers(1 << 31)))
     noise = noise_table(np.diff(part.adjacency.indptr)) if walks.size else np.zeros(1, np.int32)
     train, labels = part.train.numpy(), part.labels.numpy()
     for start in range(0, max(len(walks), 1), batch):
@@ -153,31 +174,36 @@ def learn_function(
 
 
 def pairs_of(walks: Nodes) -> tuple[Nodes, Nodes]:
-    """Return all pairs of nodes at most WINDOW steps apart on a walk, in both orders."""
+    """Return all pairs of nodes at most NEAR steps apart on a walk, in both orders."""
     ends, near = [], []
-    for gap in range(1, WINDOW + 1):
+    for gap in range(1, NEAR + 1):
         a, b = walks[:, :-gap].ravel(), walks[:, gap:].ravel()
         ends += [a, b]
         near += [b, a]
     return np.concatenate(ends), np.concatenate(near)
 
 
-def glorot(inputs: int, outputs: int, generator: torch.Generator) -> Tensor:
+def glorot(inputs: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
     """Return weights drawn as Glorot and Bengio do."""
     limit = (6 / (inputs + outputs)) ** 0.5
     values: Tensor = (2 * torch.rand(inputs, outputs, generator=generator) - 1) * limit
-    return values.requires_grad_()
+    return values.to(dtype).requires_grad_()
 
 
-def head(features: FeatureMatrix | None, width: int, classes: int, generator: torch.Generator) -> Weights:
+def zeros(size: int, dtype: torch.dtype) -> Tensor:
+    """Return a bias."""
+    return torch.zeros(size, dtype=dtype, requires_grad=True)
+
+
+def head(
+    features: FeatureMatrix | None, width: int, classes: int, generator: torch.Generator, dtype: torch.dtype
+) -> Weights:
     """Return the weights of the classifier: of the embedding, and with features of these and of both."""
-    weights = {"we": glorot(width, classes, generator), "be": torch.zeros(classes).requires_grad_()}
+    weights = {"we": glorot(width, classes, generator, dtype), "be": zeros(classes, dtype)}
     if features is not None:
-        weights |= {
-            "wx": glorot(features.shape[1], classes, generator),
-            "wf": glorot(2 * classes, classes, generator),
-        }
-        weights |= {name: torch.zeros(classes).requires_grad_() for name in ("bx", "bf")}
+        weights["wx"] = glorot(features.shape[1], classes, generator, dtype)
+        weights["wf"] = glorot(2 * classes, classes, generator, dtype)
+        weights |= {name: zeros(classes, dtype) for name in ("bx", "bf")}
     return weights
 
 
@@ -196,21 +222,31 @@ def sum_of_losses(every: list[Tensor], labels: Tensor) -> Tensor:
     return torch.stack([F.cross_entropy(logits, labels) for logits in every]).sum()
 
 
-def descend(graph: Graph, parameters: list[Tensor], loss: Any, logits: Any, steps: int = STEPS) -> int:
-    """Descend by SGD; leave the parameters as they were when the validation nodes were predicted best."""
-    optimizer = torch.optim.SGD(parameters, lr=LR)
-    best, kept, at = -1.0, [p.detach().clone() for p in parameters], 0
-    for step in range(1, steps + 1):
+def descend(
+    parameters: list[Tensor],
+    loss: Callable[[], Tensor],
+    right: Callable[[], Tensor],
+    decay: float,
+) -> tuple[float, int]:
+    """Descend by SGD; leave the parameters as they were when most validation nodes were right.
+
+    Return how many these were, and the step. Without validation nodes the last step is kept.
+    """
+    optimizer = torch.optim.SGD(parameters, lr=LR, weight_decay=decay)
+    most, at, kept = -1.0, 0, parameters
+    for step in range(1, STEPS + 1):
         optimizer.zero_grad()
-        loss().backward()
+        loss().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        if step % EVERY and step < steps:
+        if step % EVERY and step < STEPS:
             continue
         with torch.no_grad():
-            right = float((logits(graph.val).argmax(1) == graph.labels[graph.val]).sum())
-        if right > best or not graph.val.numel():
-            best, at, kept = right, step, [p.detach().clone() for p in parameters]
+            found = right()
+        if not found.numel() or float(found.sum()) > most:
+            most, at, kept = float(found.sum()), step, [p.detach().clone() for p in parameters]
+        elif step - at >= PATIENCE:
+            break
     with torch.no_grad():
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.copy_(value)
-    return at
+    return most, at

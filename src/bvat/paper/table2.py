@@ -77,7 +77,7 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         "cells": cells,
         "claims": table2_claims(cells),
         "settings": settings,
-        "seeds": {**before["seeds"], **new["seeds"]},
+        "seeds": {**new["seeds"], **before["seeds"]},
         "rows": {name: rows[name] for name in rows if name not in new["cells"]},
     }
 

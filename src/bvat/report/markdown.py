@@ -17,11 +17,28 @@ def table2_markdown(result: dict[str, Any], selection: str = "last") -> str:
                 cells.append("–")
                 continue
             ours, published = cell[selection], cell["paper"]
-            shown = f"{ours['mean']:.1f} ± {ours['std']:.1f}"
-            cells.append(shown if published is None else f"{shown} ({published['mean']:.1f})")
+            shown = f"{ours['mean']:.1f} ± {ours['std']:.1f}" if ours["n"] > 1 else f"{ours['mean']:.1f}"
+            empty = "†" if result.get("about", {}).get(method) else ""
+            cells.append(f"{shown}{empty}" if published is None else f"{shown} ({published['mean']:.1f})")
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
-    return (
-        "\n".join(lines)
-        + f"\n\nMean ± standard deviation, the paper's mean in parentheses. Number of seeds: {seeds}.\n"
-    )
+    notes = f"Mean ± standard deviation, the paper's mean in parentheses. Number of seeds: {seeds}"
+    fewer = _other_seeds(result)
+    notes += f" ({fewer})." if fewer else "."
+    if any("†" in line for line in lines):
+        notes += " † Not in the paper."
+    return "\n".join(lines) + f"\n\n{notes}\n"
+
+
+def _other_seeds(result: dict[str, Any]) -> str:
+    """Return which rows have another number of seeds than their data sets."""
+    other: dict[str, list[str]] = {}
+    for method, row in result["cells"].items():
+        counts = {dataset: len(cell["seeds"]) for dataset, cell in row.items() if "seeds" in cell}
+        differ = {d: n for d, n in counts.items() if n != result["seeds"].get(d)}
+        if differ:
+            every = set(differ.values())
+            same = len(every) == 1 and differ.keys() == row.keys()
+            words = str(*every) if same else ", ".join(f"{d} {n}" for d, n in differ.items())
+            other.setdefault(words, []).append(result["methods"][method])
+    return "; ".join(f"{', '.join(titles)}: {words}" for words, titles in other.items())
