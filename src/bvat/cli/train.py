@@ -71,6 +71,10 @@ def train(
     rank_timeout: Annotated[
         float, typer.Option(help="seconds to wait for another rank under torchrun", metavar="SECONDS")
     ] = 600.0,
+    order: Annotated[
+        str,
+        typer.Option(help="put neighbours close in memory, faster on large graphs: metis, rcm or none"),
+    ] = "none",
     *,
     overrides: dict[str, Any],
 ) -> None:
@@ -96,7 +100,7 @@ def train(
     """
     from rich.console import Console
 
-    from bvat.cli.ranks import join_parts, name_of_parts, resumes
+    from bvat.cli.ranks import in_order, join_parts, name_of_parts, resumes
     from bvat.distributed.world import current
     from bvat.training.callbacks import tensorboard_writer
     from bvat.training.claim import claim
@@ -137,7 +141,9 @@ def train(
         if here.leads:
             folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         logs = (log,) if log else ()
-        trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device, log=logs)
+        trainer = SeedTrainer(
+            folder, in_order(graph, order), settings, resume=resume, device=chosen_device, log=logs
+        )
         numbers = list(range(seed, seed + seeds))
         with ProgressDisplay(
             f"{method} on {graph.name}",
