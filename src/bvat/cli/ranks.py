@@ -31,10 +31,19 @@ def name_of_parts(dataset: str, method: str | None) -> str:
     return name if preset_key(name) else dataset
 
 
-def join_parts(dataset: str, settings: Settings | None, timeout: float) -> Graph | None:
+def join_parts(dataset: str, settings: Settings | None, timeout: float, batch: int | None) -> Graph | None:
     """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts."""
     if settings is None or not (Path(dataset) / "partition.json").is_file():
+        if batch is not None:
+            raise SettingsError("--batch-parts needs a folder of parts: write one with bvat partition")
         return None
+    if batch is not None:
+        from bvat.distributed.batches import open_batches
+        from bvat.distributed.join import started_by_torchrun
+
+        if started_by_torchrun()[1] > 1:
+            raise SettingsError("--batch-parts runs in one process: start it without torchrun")
+        return open_batches(Path(dataset), batch)
     from bvat.distributed.join import join
 
     if not MODELS[settings.model].distributed:

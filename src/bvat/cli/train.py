@@ -71,6 +71,10 @@ def train(
     rank_timeout: Annotated[
         float, typer.Option(help="seconds to wait for another rank under torchrun", metavar="SECONDS")
     ] = 600.0,
+    batch_parts: Annotated[
+        int | None,
+        typer.Option(help="train on this many parts at a time, without the edges to others", metavar="N"),
+    ] = None,
     order: Annotated[
         str,
         typer.Option(help="put neighbours close in memory, faster on large graphs: metis, rcm or none"),
@@ -124,7 +128,7 @@ def train(
     chosen_device = choose_device(device)
     if log == "tensorboard":
         tensorboard_writer()  # a missing package is noticed before anything is trained
-    graph = join_parts(given, settings, rank_timeout)
+    graph = join_parts(given, settings, rank_timeout, batch_parts)
     if graph is None:
         graph = read_graph(dataset, text, train_per_class, val, split_seed)
     here, label = current(), f"{short_name(dataset)}-{method}"

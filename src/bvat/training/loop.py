@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bvat.distributed.batches import PartsGraph
 from bvat.distributed.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
@@ -177,7 +178,8 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
 
 def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
     """Make one step of Adam on Eq. 6; return the loss and its parts."""
-    model, graph, settings = state.model, state.graph, state.settings
+    model, settings = state.model, state.settings
+    graph = batch_of(state.graph, state.epoch)
     model.train()
     current().begin_epoch(state.generator, state.epoch)
     count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
@@ -237,8 +239,15 @@ def predict(model: Any, graph: Graph) -> Tensor:
     """Return the logits of the model in evaluation mode, without gradients, shape (N, C)."""
     model.eval()
     with torch.no_grad():
+        if isinstance(graph, PartsGraph):
+            return torch.cat([model(piece) for piece in graph.pieces()])
         logits: Tensor = model(graph)
     return logits
+
+
+def batch_of(graph: Graph, epoch: int) -> Graph:
+    """Return what the step of an epoch is made on: the graph, or a batch of its parts."""
+    return graph.batch(epoch) if isinstance(graph, PartsGraph) else graph
 
 
 def accuracy(predicted: Tensor, graph: Graph, nodes: Tensor) -> float:
