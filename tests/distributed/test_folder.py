@@ -8,6 +8,7 @@ from rank_helpers import write
 
 from bvat.distributed.folder import check_parts, part_file, read_about, read_part, whole_graph
 from bvat.distributed.join import join
+from bvat.distributed.order import locality, reordered
 from bvat.distributed.parts import assign, cut, cut_share
 from bvat.errors import DataError, SettingsError
 from bvat.training.provenance import graph_fingerprint
@@ -63,6 +64,23 @@ def test_halo_nodes_are_received_from_their_owners() -> None:
         assert torch.equal(owners, owners.sort()[0])
         assert torch.equal(torch.bincount(owners, minlength=3), part.receive_counts)
         assert int(part.send_counts[number]) == 0
+
+
+@pytest.mark.parametrize("how", ["rcm", "metis", "none"])
+def test_another_order_is_the_same_graph(how) -> None:
+    if how == "metis":
+        pytest.importorskip("pymetis")
+    graph = random_graph()
+    other = reordered(graph, how)
+    place = locality(graph, how)
+    place = torch.arange(graph.num_nodes) if place is None else place
+    assert torch.equal(place.sort()[0], torch.arange(graph.num_nodes))
+    assert torch.equal(other.propagation.to_dense()[place][:, place], graph.propagation.to_dense())
+    assert torch.equal(other.adjacency.to_dense()[place][:, place], graph.adjacency.to_dense())
+    assert torch.equal(other.features.to_dense()[place], graph.features.to_dense())
+    assert torch.equal(other.labels[other.train], graph.labels[graph.train])
+    with pytest.raises(SettingsError, match="--order"):
+        locality(graph, "size")  # type: ignore[arg-type]
 
 
 def test_damage_is_noticed(tmp_path) -> None:

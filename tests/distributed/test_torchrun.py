@@ -12,7 +12,7 @@ from rank_helpers import write
 from safetensors.torch import load_file
 
 from bvat.bench import rank_faults
-from bvat.bench.distributed import compare_bits, torchrun
+from bvat.bench.rank_runs import compare_bits, torchrun
 from bvat.cli.main import main
 from bvat.data import synthetic_graph
 from conftest import random_graph

@@ -1,4 +1,4 @@
-"""Measurements of training over several ranks: python -m bvat.bench.distributed bits|kills --help.
+"""Measurements of training over several ranks: python -m bvat.bench.distributed --help.
 
 Results are JSON files; those of results/distributed were made with the commands in docs/large-graphs.md.
 """
@@ -6,89 +6,19 @@ Results are JSON files; those of results/distributed were made with the commands
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bvat.bench import rank_faults
+from bvat.bench import rank_faults, rank_speed
 from bvat.bench.machine import machine
+from bvat.bench.rank_runs import PLAIN, Runs, compare_bits, cut_into
 from bvat.data import load, synthetic_graph
 from bvat.data.files import write_json
-from bvat.distributed.folder import write_parts
-from bvat.distributed.parts import assign, cut_share
-from bvat.graph import Graph
-from bvat.training.provenance import graph_fingerprint
 
-PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0}
 METHODS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "flag", "grand")
 MODELS = ("sgc", "appnp", "sage", "random-propagation", "mlp")
-
-Runs = Mapping[str, tuple[str, str, int, Mapping[str, Any]]]
-"""By name: key of the preset, method, number of epochs, other settings."""
-
-
-def torchrun(
-    ranks: int, *arguments: str, timeout: float = 3600, **options: Any
-) -> subprocess.CompletedProcess[str]:
-    """Start a module over several ranks of this machine."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
-    return subprocess.run([*command, *arguments], timeout=timeout, text=True, capture_output=True, **options)
-
-
-def train_parts(parts: Path, ranks: int, runs: Runs) -> dict[str, dict[str, Any]]:
-    """Train over a folder of parts; return logits in the order of the nodes, and what the ranks measured."""
-    with tempfile.TemporaryDirectory() as folder:
-        plan = Path(folder) / "plan.json"
-        plan.write_text(json.dumps({"out": folder, "runs": runs}), "utf-8")
-        done = torchrun(ranks, "-m", "bvat.bench.rank_work", str(parts), str(plan))
-        if done.returncode:
-            raise RuntimeError(done.stderr[-4000:])
-        found = {}
-        for name in runs:
-            each = [dict(np.load(Path(folder) / f"{name}-rank-{rank}.npz")) for rank in range(ranks)]
-            order = np.argsort(np.concatenate([part["nodes"] for part in each]))
-            found[name] = {
-                "logits": np.concatenate([part["logits"] for part in each])[order],
-                "weights": sorted({str(part["weights"]) for part in each}),
-                "seconds": float(np.median(each[0]["seconds"])) if each[0]["seconds"].size else None,
-                "sent": [float(part["sent"]) for part in each],
-                "memory": [float(part["memory"]) for part in each],
-            }
-        return found
-
-
-def cut_into(graph: Graph, ranks: int, folder: Path, by: Any = "metis") -> dict[str, Any]:
-    """Cut a graph; return what was noted about it."""
-    owner = assign(graph, ranks, by)
-    how = {"by": by, "cut": cut_share(graph, owner)}
-    return write_parts(graph, owner, folder, fingerprint=graph_fingerprint(graph), how=how)
-
-
-def compare_bits(
-    graph: Graph, runs: Runs, ranks: Sequence[int] = (1, 2, 3, 4), by: Any = "metis"
-) -> dict[str, dict[str, Any]]:
-    """Train over several numbers of ranks; say of each run which give the bits of the first one."""
-    answers: dict[str, dict[str, Any]] = {name: {} for name in runs}
-    reference: dict[str, dict[str, Any]] = {}
-    for size in ranks:
-        with tempfile.TemporaryDirectory() as folder:
-            cut_into(graph, size, Path(folder) / "parts", by)
-            found = train_parts(Path(folder) / "parts", size, runs)
-        reference = reference or found
-        for name, result in found.items():
-            first = reference[name]
-            answers[name][str(size)] = {
-                "same_weights": result["weights"] == first["weights"] and len(result["weights"]) == 1,
-                "same_predictions": bool(np.array_equal(result["logits"], first["logits"])),
-                "largest_difference": float(np.abs(result["logits"] - first["logits"]).max()),
-            }
-    return answers
 
 
 def all_runs(key: str, epochs: int, models: bool) -> Runs:
@@ -127,6 +57,22 @@ def kills(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"killed": killed, "stopped": stopped}
 
 
+def speed(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure time, memory and bytes over one and two ranks, and the halos of METIS and random parts."""
+    nodes, edges = int(arguments.nodes), int(arguments.edges)
+    with tempfile.TemporaryDirectory() as folder:
+        found = rank_speed.speed(Path(folder), nodes, edges, arguments.epochs)
+    smaller = rank_speed.community_graph(nodes // 10, edges // 10)
+    return {**found, "halos": [rank_speed.halos(smaller, parts) for parts in (2, 4, 8)]}
+
+
+def growth(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure how O-BVAT's epoch grows with the number of edges."""
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = [int(float(size)) for size in arguments.sizes.split(",")]
+        return rank_speed.growth(Path(folder), sizes, arguments.epochs)
+
+
 def main() -> None:
     """Run a measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -141,7 +87,16 @@ def main() -> None:
     faults.add_argument("--times", type=int, default=20)
     faults.add_argument("--epochs", type=int, default=300)
     faults.set_defaults(run=kills)
-    for each in (command, faults):
+    times = commands.add_parser("speed", help="time, memory and bytes of an epoch on one and two ranks")
+    times.add_argument("--nodes", type=float, default=1e6)
+    times.add_argument("--edges", type=float, default=1e7)
+    times.add_argument("--epochs", type=int, default=4)
+    times.set_defaults(run=speed)
+    grows = commands.add_parser("growth", help="exponent of an epoch in the number of edges")
+    grows.add_argument("--sizes", default="1e5,1e6,1e7")
+    grows.add_argument("--epochs", type=int, default=4)
+    grows.set_defaults(run=growth)
+    for each in (command, faults, times, grows):
         each.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     write_json(arguments.out, {**arguments.run(arguments), "machine": machine()})

@@ -31,12 +31,13 @@ def measure(graph: Any, settings: Any, epochs: int) -> dict[str, Any]:
     first = time.perf_counter()
     run_epoch(state)  # compiles
     started, sent = time.perf_counter(), world.sent
-    times = []
+    times, busy = [], time.process_time()
     for _ in range(epochs - 1):
         before = time.perf_counter()
         run_epoch(state)
         world.barrier()
         times.append(time.perf_counter() - before)
+    sent, busy = world.sent - sent, time.process_time() - busy
     weights = hashlib.sha256()
     for _, tensor in sorted(state.model.state_dict().items()):
         weights.update(tensor.contiguous().numpy().tobytes())
@@ -47,7 +48,8 @@ def measure(graph: Any, settings: Any, epochs: int) -> dict[str, Any]:
         "weights": weights.hexdigest(),
         "seconds": np.array(times),
         "first": started - first,
-        "sent": (world.sent - sent) / max(1, epochs - 1),
+        "sent": sent / max(1, epochs - 1),
+        "busy": busy / max(1, epochs - 1),
     }
 
 

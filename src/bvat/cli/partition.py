@@ -69,12 +69,16 @@ def partition(
 
 def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) -> dict[str, Any]:
     from bvat.distributed.folder import write_parts
+    from bvat.distributed.order import check_order, locality
     from bvat.distributed.parts import assign, cut_share
     from bvat.training.provenance import graph_fingerprint
 
+    check_order(order)
     owner = assign(graph, parts, by, seed)
     how = {"by": by, "seed": seed, "order": order, "cut": cut_share(graph, owner)}
-    return write_parts(graph, owner, out, fingerprint=graph_fingerprint(graph), how=how)
+    return write_parts(
+        graph, owner, out, fingerprint=graph_fingerprint(graph), how=how, rank=locality(graph, order)
+    )
 
 
 def _show(about: dict[str, Any], folder: Path) -> None:

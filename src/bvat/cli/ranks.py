@@ -31,10 +31,19 @@ def name_of_parts(dataset: str, method: str | None) -> str:
     return name if preset_key(name) else dataset
 
 
-def join_parts(dataset: str, settings: Settings | None, timeout: float) -> Graph | None:
+def join_parts(dataset: str, settings: Settings | None, timeout: float, batch: int | None) -> Graph | None:
     """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts."""
     if settings is None or not (Path(dataset) / "partition.json").is_file():
+        if batch is not None:
+            raise SettingsError("--batch-parts needs a folder of parts: write one with bvat partition")
         return None
+    if batch is not None:
+        from bvat.distributed.batches import open_batches
+        from bvat.distributed.join import started_by_torchrun
+
+        if started_by_torchrun()[1] > 1:
+            raise SettingsError("--batch-parts runs in one process: start it without torchrun")
+        return open_batches(Path(dataset), batch)
     from bvat.distributed.join import join
 
     if not MODELS[settings.model].distributed:
@@ -52,6 +61,18 @@ def resumes(asked: bool, out: Path | None) -> bool:
     from bvat.distributed.join import restarted
 
     return restarted() and (out is None or (out / "settings.json").is_file())
+
+
+def in_order(graph: Graph, order: str) -> Graph:
+    """Return the graph to train on, with its nodes in another order; predictions need no order."""
+    if order == "none":
+        return graph
+    from bvat.distributed.order import check_order, reordered
+
+    check_order(order)
+    if getattr(graph, "folder", ""):
+        raise SettingsError("parts have their order already: give --order to bvat partition")
+    return reordered(graph, order)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -71,6 +71,14 @@ def train(
     rank_timeout: Annotated[
         float, typer.Option(help="seconds to wait for another rank under torchrun", metavar="SECONDS")
     ] = 600.0,
+    batch_parts: Annotated[
+        int | None,
+        typer.Option(help="train on this many parts at a time, without the edges to others", metavar="N"),
+    ] = None,
+    order: Annotated[
+        str,
+        typer.Option(help="put neighbours close in memory, faster on large graphs: metis, rcm or none"),
+    ] = "none",
     *,
     overrides: dict[str, Any],
 ) -> None:
@@ -96,7 +104,7 @@ def train(
     """
     from rich.console import Console
 
-    from bvat.cli.ranks import join_parts, name_of_parts, resumes
+    from bvat.cli.ranks import in_order, join_parts, name_of_parts, resumes
     from bvat.distributed.world import current
     from bvat.training.callbacks import tensorboard_writer
     from bvat.training.claim import claim
@@ -120,7 +128,7 @@ def train(
     chosen_device = choose_device(device)
     if log == "tensorboard":
         tensorboard_writer()  # a missing package is noticed before anything is trained
-    graph = join_parts(given, settings, rank_timeout)
+    graph = join_parts(given, settings, rank_timeout, batch_parts)
     if graph is None:
         graph = read_graph(dataset, text, train_per_class, val, split_seed)
     here, label = current(), f"{short_name(dataset)}-{method}"
@@ -137,7 +145,9 @@ def train(
         if here.leads:
             folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         logs = (log,) if log else ()
-        trainer = SeedTrainer(folder, graph, settings, resume=resume, device=chosen_device, log=logs)
+        trainer = SeedTrainer(
+            folder, in_order(graph, order), settings, resume=resume, device=chosen_device, log=logs
+        )
         numbers = list(range(seed, seed + seeds))
         with ProgressDisplay(
             f"{method} on {graph.name}",

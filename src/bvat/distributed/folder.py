@@ -156,12 +156,15 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def read_tensors(
-    folder: Path, name: str, about: Mapping[str, Any]
+    folder: Path, name: str, about: Mapping[str, Any], *, verified: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors, memory-mapped, and the metadata of a file; DataError if it is damaged."""
+    """Return the tensors, memory-mapped, and the metadata of a file; DataError if it is damaged.
+
+    Without ``verified`` its checksum is not computed again.
+    """
     path = folder / name
     try:
-        if file_digest(path) != about["files"].get(name):
+        if verified and file_digest(path) != about["files"].get(name):
             raise ValueError("its checksum is wrong")
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
@@ -170,10 +173,10 @@ def read_tensors(
 
 
 def read_part(
-    folder: Path, number: int, about: Mapping[str, Any]
+    folder: Path, number: int, about: Mapping[str, Any], *, verified: bool = True
 ) -> tuple[Part, FeatureMatrix, dict[str, Any]]:
     """Return a part, its features, and its labels and splits (and weights of edges, if there are any)."""
-    tensors, metadata = read_tensors(folder, part_file(number), about)
+    tensors, metadata = read_tensors(folder, part_file(number), about, verified=verified)
     values = tensors.pop("features.values")
     shape = (tensors["labels"].numel(), int(about["features"]))
     features: FeatureMatrix = DenseMatrix(values)
@@ -203,11 +206,11 @@ def whole_graph(folder: Path) -> Graph:
         rows.append((counts, numbers[edge]))
         values.append(weights)
     size = int(about["nodes"])
-    stacked = _stack([(c, n, w) for (c, n), w in zip(rows, values, strict=True)], (size, size)).select(back)
+    stacked = stack([(c, n, w) for (c, n), w in zip(rows, values, strict=True)], (size, size)).select(back)
     features: FeatureMatrix
     if about["sparse"]:
         sparse = [(torch.diff(x.crow.long()), x.col, x.values) for _, x, _ in pieces]  # type: ignore[union-attr]
-        features = _stack(sparse, (size, int(about["features"]))).select(back)
+        features = stack(sparse, (size, int(about["features"]))).select(back)
     else:
         features = DenseMatrix(torch.cat([x.values for _, x, _ in pieces])[back])
     names = folder / NAMES
@@ -226,7 +229,7 @@ def whole_graph(folder: Path) -> Graph:
     )
 
 
-def _stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:
+def stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:
     """Return blocks of rows, each as counts, columns and values, below each other."""
     counts = torch.cat([counts for counts, _, _ in blocks])
     crow = torch.zeros(counts.numel() + 1, dtype=torch.int32)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
+from bvat.distributed.batches import PartsGraph
 from bvat.distributed.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
@@ -135,7 +136,8 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
 
 def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
     """Make one step of Adam on Eq. 6; return the loss and its parts."""
-    model, graph, settings = state.model, state.graph, state.settings
+    model, settings = state.model, state.settings
+    graph = batch_of(state.graph, state.epoch)
     model.train()
     current().begin_epoch(state.generator, state.epoch)
     count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
@@ -191,6 +193,11 @@ def update_average(average: Any, model: Any, kept: float) -> None:
         mean.lerp_(value, 1 - kept)
     for mean, value in zip(average.buffers(), model.buffers(), strict=True):
         mean.copy_(value)
+
+
+def batch_of(graph: Graph, epoch: int) -> Graph:
+    """Return what the step of an epoch is made on: the graph, or a batch of its parts."""
+    return graph.batch(epoch) if isinstance(graph, PartsGraph) else graph
 
 
 def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> TrainedModel:

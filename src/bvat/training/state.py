@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bvat.baselines.table import BASELINES
+from bvat.distributed.batches import PartsGraph
 from bvat.distributed.world import current
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
@@ -71,7 +72,8 @@ def feature_factor(graph: Graph, settings: Settings) -> float:
     """Return what features are multiplied with: 1, or what makes the root mean square row length 1."""
     if settings.scale == "none":
         return 1.0
-    length = float(current().mean(graph.features.row_squares()).sqrt())
+    squares = graph.feature_squares() if isinstance(graph, PartsGraph) else graph.features.row_squares()
+    length = float(current().mean(squares).sqrt())
     if not 0 < length < math.inf:  # the squares of 1e-30 and 1e30 are beyond float32
         length = float(current().mean(graph.features.to(dtype=torch.float64).row_squares()).sqrt())
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
@@ -106,7 +108,10 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     scaling = feature_factor(graph, settings)
     if scaling != 1:
-        graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
+        if isinstance(graph, PartsGraph):
+            graph = graph.scaled(scaling)
+        else:
+            graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
     _check_memory(graph, settings)
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = current().generator(graph, seed + 2**32)

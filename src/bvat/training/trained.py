@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bvat.distributed.batches import PartsGraph
 from bvat.distributed.world import current
 from bvat.graph import Graph
 from bvat.graph.notebook import html_table, percent
@@ -71,6 +72,8 @@ def predict(model: Any, graph: Graph) -> Tensor:
     """Return the logits of the model in evaluation mode, without gradients, shape (N, C)."""
     model.eval()
     with torch.no_grad():
+        if isinstance(graph, PartsGraph):
+            return torch.cat([model(piece) for piece in graph.pieces()])
         logits: Tensor = model(graph)
     return logits
 

@@ -1,0 +1,65 @@
+"""Memory, bytes and seconds of an epoch over many ranks, from a formula.
+
+Two layers of a GCN, H hidden units, C classes; n nodes, m entries of Â (2 E / P + n) and s rows to send per
+rank; k passes through both layers in an epoch: 3 for GCN, 7 for VAT, 5 + 2 T for O-BVAT with T steps.
+
+sent bytes     4 s (H + C) k
+memory bytes   8 m (Â) + 8 x n (x words per node) + 4 n (12 H + 8 C) (arrays of a search) + 12 (n + s)
+seconds        k m a, with a measured in nanoseconds per entry, and sent bytes / bandwidth
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bvat.kernels.rowwise import fitting_width
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph, how it is cut, and what is trained.
+
+    Args:
+        nodes, edges, words: of the whole graph; words are the entries of X per node.
+        ranks: P.
+        halo: rows to send per own node; METIS on a graph with communities gives 0.1 to 0.3.
+        hidden, classes: H and C.
+        passes: k.
+        entry_ns: processor time per entry of Â and pass through both layers, measured.
+    """
+
+    nodes: float
+    edges: float
+    ranks: int
+    halo: float
+    words: float = 8
+    hidden: int = 16
+    classes: int = 8
+    passes: int = 25
+    entry_ns: float = 20.0
+
+    @property
+    def own(self) -> float:
+        """Nodes of a rank."""
+        return self.nodes / self.ranks
+
+    @property
+    def entries(self) -> float:
+        """Entries of Â of a rank."""
+        return 2 * self.edges / self.ranks + self.own
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that a rank sends in an epoch."""
+        width = fitting_width(self.hidden) + fitting_width(self.classes)
+        return 4 * self.halo * self.own * width * self.passes
+
+    @property
+    def memory_bytes(self) -> float:
+        """Peak memory of a rank above an empty process."""
+        arrays = 4 * self.own * (12 * fitting_width(self.hidden) + 8 * fitting_width(self.classes))
+        return 8 * self.entries + 8 * self.words * self.own + arrays + 12 * self.own * (1 + self.halo)
+
+    def seconds(self, gbit: float) -> float:
+        """Return the seconds of an epoch if nothing overlaps; gbit is the bandwidth of a rank."""
+        return 1e-9 * self.passes * self.entries * self.entry_ns + 8e-9 * self.sent_bytes / gbit
