@@ -17,7 +17,7 @@ from bvat.tuning.variants import Variant
 
 PLAIN_MODELS = ("monet", "gat", "gpnn")
 """Rows of the paper's Table 2 that are other models without a regulariser."""
-BEYOND = ("random-propagation/grand",)
+BEYOND = ("random-propagation/grand", "random-propagation/vat")
 """Rows that the paper does not have, shown where a data set has settings for the model."""
 ROWS = (*BASELINES, *PLAIN_MODELS, *METHODS, *BEYOND)
 """The rows of Table 2 in the order of the paper; MODEL/METHOD that are not among them follow."""

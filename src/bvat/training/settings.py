@@ -272,7 +272,8 @@ def _paper_layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]
         return [*layers, of_dataset.get(method, {})]
     of_model = presets["model"].get(model, {})
     regularised = of_model.get("regularised", {}) if method != "gcn" else {}
-    return [*layers, of_model, regularised, of_dataset.get("model", {}).get(model, {})]
+    own = of_model.get(method, {})
+    return [*layers, of_model, regularised, own, of_dataset.get("model", {}).get(model, {})]
 
 
 def _any_layers(method: str, model: str) -> list[dict[str, Any]]:
