@@ -77,7 +77,7 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         "cells": cells,
         "claims": table2_claims(cells),
         "settings": settings,
-        "seeds": {**new["seeds"], **before["seeds"]},
+        "seeds": {**before["seeds"], **new["seeds"], **before["seeds"]},  # of most rows
         "rows": {name: made for name, made in rows.items() if name in kept},
     }
 
