@@ -123,6 +123,13 @@ def test_the_readme_shows_the_current_results() -> None:
     assert with_results(text) == text
 
 
+def test_the_table_of_costs_is_current() -> None:
+    """If this fails, run: python docs/which_method.py"""
+    with_table = runpy.run_path(str(ROOT / "docs" / "which_method.py"))["with_table"]
+    text = (ROOT / "docs" / "which-method.md").read_text("utf-8")
+    assert with_table(text) == text
+
+
 def test_a_comparison_takes_its_place_in_the_readme(tmp_path: Path) -> None:
     with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
     text = (ROOT / "README.md").read_text("utf-8")

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from bvat.paper.published import short as title
+from bvat.perturb.methods import METHODS
 from bvat.training.settings import short_name
 
 Claim = dict[str, Any]
@@ -108,7 +109,8 @@ def _ablation(cells: Mapping[str, Mapping[str, Any]], selection: str) -> list[Cl
         ]
         return f"{title(method)} {listed(parts)}"
 
-    others = [method for method in cells if method not in ("gcn", "random", "consistency")]
+    regularised = [method for method in cells if method in METHODS or "/" in method]
+    others = [method for method in regularised if method not in ("gcn", "random", "consistency")]
     said = "; ".join(gains(method) for method in ("consistency", *others))
     ablation = "consistency has the entropy and two dropout passes that must agree, but no perturbation"
     return [claim(None, f"Gain over the GCN in points ({ablation}): {said}.")]

@@ -59,8 +59,8 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """
     kept = {
         method: {"command": before["command"], "versions": before["versions"]}
-        for method in before["cells"]
-        if method not in new["cells"]
+        for method, row in before["cells"].items()
+        if row.keys() - new["cells"].get(method, {}).keys()
     }
     rows = {**kept, **before.get("rows", {})}
     names = in_order([*before["cells"], *new["cells"]])
@@ -77,8 +77,8 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         "cells": cells,
         "claims": table2_claims(cells),
         "settings": settings,
-        "seeds": {**new["seeds"], **before["seeds"]},
-        "rows": {name: rows[name] for name in rows if name not in new["cells"]},
+        "seeds": {**before["seeds"], **new["seeds"], **before["seeds"]},  # of most rows
+        "rows": {name: made for name, made in rows.items() if name in kept},
     }
 
 

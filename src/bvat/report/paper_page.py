@@ -188,7 +188,7 @@ def _cell(cell: dict[str, Any] | None, selection: str, in_paper: bool) -> Markup
         return tag("td", "–", cls="n")
     ours = cell[selection]
     published = cell["paper"]
-    parts: list[Any] = [tag("b", f"{ours['mean']:.1f} ± {ours['std']:.1f}")]
+    parts: list[Any] = [tag("b", f"{ours['mean']:.1f}" + (f" ± {ours['std']:.1f}" if ours["n"] > 1 else ""))]
     if ours["n"] > 1:
         parts.append(tag("small", f"[{ours['low']:.1f}, {ours['high']:.1f}]"))
     if cell.get("unscored_test"):
