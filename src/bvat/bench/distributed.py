@@ -51,7 +51,8 @@ def kills(arguments: argparse.Namespace) -> dict[str, Any]:
         folder = Path(name)
         cut_into(graph, arguments.ranks, folder / "parts", "random")
         options: dict[str, Any] = {"ranks": arguments.ranks, "epochs": arguments.epochs}
-        killed = rank_faults.kill_ranks(folder / "parts", folder, times=arguments.times, **options)
+        more = {"times": arguments.times, "seed": arguments.seed}
+        killed = rank_faults.kill_ranks(folder / "parts", folder, **more, **options)
         options["epochs"] = 100_000
         stopped = rank_faults.stop_rank(folder / "parts", folder / "stopped", timeout=10, **options)
     return {"killed": killed, "stopped": stopped}
@@ -85,7 +86,8 @@ def main() -> None:
     faults = commands.add_parser("kills", help="ranks that are killed or stopped")
     faults.add_argument("--ranks", type=int, default=2)
     faults.add_argument("--times", type=int, default=20)
-    faults.add_argument("--epochs", type=int, default=300)
+    faults.add_argument("--epochs", type=int, default=160)
+    faults.add_argument("--seed", type=int, default=0)
     faults.set_defaults(run=kills)
     times = commands.add_parser("speed", help="time, memory and bytes of an epoch on one and two ranks")
     times.add_argument("--nodes", type=float, default=1e6)

@@ -107,7 +107,7 @@ def halos(graph: Graph, parts: int) -> dict[str, Any]:
     """Return the share of halo nodes of METIS and of random parts."""
     found: dict[str, Any] = {"parts": parts}
     for by in ("metis", "random"):
-        sizes = [part.halo.numel() for part in cut(graph.propagation, assign(graph, parts, by))]  # type: ignore[arg-type]
+        sizes = [part.halo.numel() for part in cut(graph.propagation, assign(graph, parts, by))]
         found[by] = sum(sizes) / graph.num_nodes
     return {**found, "ratio": found["metis"] / found["random"]}
 

@@ -1,8 +1,8 @@
 """Training on a few parts at a time, for graphs with more parts than fit memory at once.
 
 Every epoch makes one step on ``q`` parts drawn at random, with all edges between them; edges to parts outside
-the batch are dropped, as in Cluster-GCN (Chiang et al., 2019, https://arxiv.org/abs/1905.07953), while Â keeps
-the weights of the whole graph. Evaluation goes through all parts in batches of ``q`` in their order.
+the batch are dropped, as in Cluster-GCN (Chiang et al., 2019, https://arxiv.org/abs/1905.07953), while Â
+keeps the weights of the whole graph. Evaluation goes through all parts in batches of ``q`` in their order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from bvat.distributed.folder import SPLITS, read_about, read_part, read_tensors, stack
+from bvat.distributed.order import symmetric
 from bvat.distributed.parts import Part
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.dense import DenseMatrix
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
+from bvat.graph.sparse import SparseMatrix
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,19 +126,16 @@ def _load(graph: PartsGraph, numbers: Sequence[int]) -> Graph:
     local = torch.full((int(graph.about["nodes"]),), -1, dtype=torch.int64)
     for (part, _, _), start in zip(shares, starts, strict=False):
         local[part.nodes] = torch.arange(start, start + part.nodes.numel())
-    matrix = stack([_rows(part, local) for part, _, _ in shares], (int(starts[-1]), int(starts[-1])))
+    size = int(starts[-1])
+    matrix = symmetric(stack([_rows(part, local) for part, _, _ in shares], (size, size)))
     splits = {}
     for name in ("train", "val", "test"):
         moved = [rest[name] + int(start) for (_, _, rest), start in zip(shares, starts, strict=False)]
         splits[name] = torch.cat(moved)
-    ordered = matrix.to_scipy()
-    ordered.sort_indices()
-    parts = (torch.from_numpy(each) for each in (ordered.indptr, ordered.indices, ordered.data))
-    symmetric = SymmetricMatrix(*parts, matrix.shape)
     content: dict[str, Any] = {f.name: getattr(graph, f.name, None) for f in fields(Graph)}
-    content |= {"features": _features([x for _, x, _ in shares], graph.factor), "adjacency": symmetric}
+    content |= {"features": _features([x for _, x, _ in shares], graph.factor), "adjacency": matrix}
     made = Graph._copy({**content, **splits, "labels": torch.cat([rest["labels"] for _, _, rest in shares])})
-    made.__dict__["propagation"] = symmetric
+    made.__dict__["propagation"] = matrix
     return made
 
 

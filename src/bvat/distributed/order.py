@@ -67,7 +67,10 @@ def _permuted(matrix: SparseMatrix, order: Tensor, place: Tensor) -> SymmetricMa
     """Return a symmetric matrix with its rows and columns in another order, columns ascending."""
     rows = matrix.select(order)
     moved = SparseMatrix(rows.crow, place[rows.col.long()].to(torch.int32), rows.values, matrix.shape)
-    sorted_rows = moved.to_scipy()
-    sorted_rows.sort_indices()
-    parts = (torch.from_numpy(part) for part in (sorted_rows.indptr, sorted_rows.indices, sorted_rows.data))
-    return SymmetricMatrix(*parts, matrix.shape)
+    return symmetric(moved)
+
+
+def symmetric(matrix: SparseMatrix) -> SymmetricMatrix:
+    """Return a matrix that is known to be symmetric as such, with ascending columns."""
+    ordered = SparseMatrix.from_scipy(matrix.to_scipy(), matrix.dtype)
+    return SymmetricMatrix(ordered.crow, ordered.col, ordered.values, ordered.shape)
