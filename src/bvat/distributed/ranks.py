@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.distributed.rendezvous import rendezvous
 
 from bvat.distributed.draws import RowDraws
 from bvat.distributed.world import World
@@ -212,8 +213,8 @@ def connect(rank: int, size: int, timeout: float) -> None:
 
     def initialise() -> None:
         try:
-            store = next(dist.rendezvous("env://", rank, size, timeout=limit))[0]
-            store = dist.PrefixStore(f"attempt-{attempt}", store)
+            store = next(rendezvous("env://", rank, size, timeout=limit))[0]
+            store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
             dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
         except Exception as error:
             failures.append(error)
