@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +124,24 @@ def test_a_stopped_rank_ends_all_with_one_sentence(tmp_path) -> None:
     assert not found["left"]
     assert len(found["said"]) == 1
     assert "another rank did not answer in time" in found["said"][0]
+
+
+@pytest.mark.slow
+def test_a_missing_rank_ends_the_others_in_time(tmp_path) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    alone = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        alone["MASTER_PORT"] = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "bvat", "train", str(folder), *OPTIONS, "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*command, "--rank-timeout", "3"],
+        env={**LOOPBACK, **alone, "TORCHELASTIC_RUN_ID": "test"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 2
+    sentences = [line for line in done.stderr.splitlines() if line.startswith("bvat: ")]
+    assert len(sentences) == 1
+    assert "bvat: rank 0: another rank" in sentences[0]

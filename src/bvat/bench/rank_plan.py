@@ -4,7 +4,7 @@ Two layers of a GCN, H hidden units, C classes; n nodes, m entries of Â (2 E / 
 rank; k passes through both layers in an epoch: 3 for GCN, 7 for VAT, 5 + 2 T for O-BVAT with T steps.
 
 sent bytes     4 s (H + C) k
-memory bytes   8 m (Â) + 8 x n (x words per node) + 4 n (12 H + 8 C) (arrays of a search) + 12 (n + s)
+memory bytes   8 m (Â) + 8 x n (x words per node) + 4 n b (H + C) (b arrays: 8, 20 and 29) + a fixed 130 MiB
 seconds        k m a, with a measured in nanoseconds per entry, and sent bytes / bandwidth
 """
 
@@ -13,6 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bvat.kernels.rowwise import fitting_width
+
+FIXED = 130 * 2**20
+"""Compiled code and buffers of a process, whatever the graph."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Plan:
         halo: rows to send per own node; METIS on a graph with communities gives 0.1 to 0.3.
         hidden, classes: H and C.
         passes: k.
+        arrays: b, measured.
         entry_ns: processor time per entry of Â and pass through both layers, measured.
     """
 
@@ -36,6 +40,7 @@ class Plan:
     hidden: int = 16
     classes: int = 8
     passes: int = 25
+    arrays: int = 29
     entry_ns: float = 20.0
 
     @property
@@ -57,8 +62,8 @@ class Plan:
     @property
     def memory_bytes(self) -> float:
         """Peak memory of a rank above an empty process."""
-        arrays = 4 * self.own * (12 * fitting_width(self.hidden) + 8 * fitting_width(self.classes))
-        return 8 * self.entries + 8 * self.words * self.own + arrays + 12 * self.own * (1 + self.halo)
+        width = fitting_width(self.hidden) + fitting_width(self.classes)
+        return FIXED + 8 * self.entries + 8 * self.words * self.own + 4 * self.own * self.arrays * width
 
     def seconds(self, gbit: float) -> float:
         """Return the seconds of an epoch if nothing overlaps; gbit is the bandwidth of a rank."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.distributed.rendezvous import rendezvous
 
 from bvat.distributed.draws import RowDraws
 from bvat.distributed.world import World
@@ -199,7 +202,28 @@ def lost(error: Exception) -> TrainingError:
 
 
 def connect(rank: int, size: int, timeout: float) -> None:
-    """Join the process group of ``torchrun``; gloo waits at most ``timeout`` seconds for another rank."""
-    if size > 1 and not dist.is_initialized():
-        with connected():
-            dist.init_process_group("gloo", rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+    """Join the process group of ``torchrun``; gloo waits at most ``timeout`` seconds for another rank.
+
+    The addresses of killed ranks stay in the store of ``torchrun``: each attempt has keys of its own.
+    """
+    if size == 1 or dist.is_initialized():
+        return
+    failures: list[Exception] = []
+    limit, attempt = timedelta(seconds=timeout), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+    def initialise() -> None:
+        try:
+            store = next(rendezvous("env://", rank, size, timeout=limit))[0]
+            store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+        except Exception as error:
+            failures.append(error)
+
+    # a thread, because gloo may wait for an address longer than it is told to
+    thread = threading.Thread(target=initialise, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if thread.is_alive():
+        raise lost(TimeoutError("timed out"))
+    if failures:
+        raise lost(failures[0])
