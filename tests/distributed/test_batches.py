@@ -9,7 +9,7 @@ from bvat.distributed.batches import open_batches
 from bvat.errors import SettingsError
 from bvat.training.loop import train
 from bvat.training.settings import preset
-from conftest import random_graph
+from graph_helpers import random_graph
 
 SETTINGS = preset("", "vat", epochs=4, pretrain=0, ramp=0, beta=1.0, confidence=0.0)
 

@@ -12,7 +12,7 @@ from bvat.distributed.order import locality, reordered
 from bvat.distributed.parts import assign, cut, cut_share
 from bvat.errors import DataError, SettingsError
 from bvat.training.provenance import graph_fingerprint
-from conftest import random_graph
+from graph_helpers import random_graph
 
 
 @pytest.mark.parametrize("by", ["order", "random", "metis"])

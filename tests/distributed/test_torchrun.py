@@ -18,7 +18,7 @@ from bvat.bench import rank_faults
 from bvat.bench.rank_runs import compare_bits, torchrun
 from bvat.cli.main import main
 from bvat.data import synthetic_graph
-from conftest import random_graph
+from graph_helpers import random_graph
 
 OPTIONS = ["--method", "obvat", "--epochs", "4", "--pretrain", "0", "--confidence", "0", "--beta", "1"]
 LOOPBACK = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}

@@ -15,7 +15,7 @@ from bvat.models.table import MODELS
 from bvat.perturb.nodes import _grow
 from bvat.training.loop import train
 from bvat.training.settings import preset
-from conftest import random_graph
+from graph_helpers import random_graph
 
 PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0, "dropout": 0.0}
 
