@@ -20,7 +20,7 @@ from bvat.cli.main import main
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
-WITHOUT_CODE = {"CONTRIBUTING", "contributing", "faults", "reference"}
+WITHOUT_CODE = {"CONTRIBUTING", "contributing", "faults", "large-graphs", "reference"}
 BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
