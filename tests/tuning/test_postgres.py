@@ -82,7 +82,7 @@ def test_no_trial_is_lost_or_done_twice_when_a_worker_is_killed(server, tmp_path
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     first, second = worker(1), worker(2)
-    storage = optuna.storages.get_storage(server)
+    storage = optuna.storages.RDBStorage(server)
     running: list[object] = []
     for _ in range(1200):
         names = optuna.study.get_all_study_names(storage)
@@ -104,3 +104,5 @@ def test_no_trial_is_lost_or_done_twice_when_a_worker_is_killed(server, tmp_path
     assert [trial.number for trial in found] == list(range(len(found)))
     settings = [tuple(sorted(trial.user_attrs["settings"].items())) for trial in found]
     assert len(set(settings)) == len(settings)
+    storage.remove_session()
+    storage.engine.dispose()

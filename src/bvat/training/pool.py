@@ -177,9 +177,26 @@ def _sheltered() -> Iterator[None]:
 
 
 def _worker(function: Any, threads: int, waiting: Any, events: Any) -> None:
-    """Do tasks from the queue until it returns None."""
-    with when_compiling(lambda name: events.put(("compiling", 0, name))):
-        _work(function, threads, waiting, events)
+    """Do tasks from the queue until it returns None, then end this process.
+
+    It ends without the interpreter's clean-up, which waits for locks of the queue: an interruption at the
+    wrong moment, or the death of another process, leaves them locked for ever.
+    """
+    try:
+        with when_compiling(lambda name: events.put(("compiling", 0, name))):
+            _work(function, threads, waiting, events)
+        events.close()
+        events.join_thread()  # until all reports are sent
+    except KeyboardInterrupt:
+        _end(_INTERRUPTED)
+    _end(0)
+
+
+def _end(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
 
 
 def _work(function: Any, threads: int, waiting: Any, events: Any) -> None:
@@ -188,24 +205,17 @@ def _work(function: Any, threads: int, waiting: Any, events: Any) -> None:
     signal.signal(signal.SIGTERM, _interrupt)  # finish the epoch and save a checkpoint
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    try:
-        while (numbered := waiting.get()) is not None:
-            number, task = numbered
-            try:
-                function(task, lambda done, number=number: events.put(("progress", number, done)))
-                events.put(("done", number, None))
-            except BvatError as error:
-                events.put(("user error", number, str(error)))
-            except OSError as error:
-                events.put(("user error", number, explain(error)))
-            except Exception:
-                events.put(("error", number, traceback.format_exc()))
-    except KeyboardInterrupt:
-        events.cancel_join_thread()  # nobody may be reading any more
-        sys.exit(_INTERRUPTED)
-    finally:
-        # nothing is left to save: a process killed during shutdown must not print a traceback
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while (numbered := waiting.get()) is not None:
+        number, task = numbered
+        try:
+            function(task, lambda done, number=number: events.put(("progress", number, done)))
+            events.put(("done", number, None))
+        except BvatError as error:
+            events.put(("user error", number, str(error)))
+        except OSError as error:
+            events.put(("user error", number, explain(error)))
+        except Exception:
+            events.put(("error", number, traceback.format_exc()))
 
 
 def _end_with_parent() -> None:

@@ -125,6 +125,33 @@ def finished(study: optuna.Study) -> list[Any]:
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
 
 
+def claim_draw(study: optuna.Study, trial: optuna.Trial) -> int:
+    """Return which random draw of the search a trial makes, and keep it with the trial.
+
+    It is the trial's number without those given up before it, so that an interrupted search draws what an
+    undisturbed one would, unless a trial of another process draws that already.
+    """
+    from optuna.trial import TrialState
+
+    if "draw" in trial.user_attrs:  # it was begun before
+        return int(trial.user_attrs["draw"])
+    others = [one for one in study.get_trials(deepcopy=False) if one.number != trial.number]
+    draw = trial.number - sum(one.state == TrialState.FAIL and one.number < trial.number for one in others)
+    taken = {one.user_attrs.get("draw") for one in others if one.state != TrialState.FAIL}
+    while draw in taken:
+        draw += 1
+    trial.set_user_attr("draw", draw)
+    return draw
+
+
+def put_back_trials(study: optuna.Study) -> list[Any]:
+    """Return the trials that were begun, interrupted and put back; they are run even if there are enough."""
+    from optuna.trial import TrialState
+
+    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+    return [trial for trial in waiting if "worker" in trial.user_attrs]
+
+
 def requeue_abandoned(study: optuna.Study, storage: Any, *, alone: bool = False) -> None:
     """Put trials back whose processes on this machine were killed: they keep their number and settings.
 

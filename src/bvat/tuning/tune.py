@@ -31,7 +31,15 @@ from bvat.training.statistics import sample
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.blind import blind
 from bvat.tuning.space import STARTS, parameters, search_space, suggest, tuned_settings
-from bvat.tuning.storage import finished, open_storage, put_back, requeue_abandoned, require_optuna
+from bvat.tuning.storage import (
+    claim_draw,
+    finished,
+    open_storage,
+    put_back,
+    put_back_trials,
+    requeue_abandoned,
+    require_optuna,
+)
 
 if TYPE_CHECKING:
     import optuna
@@ -107,17 +115,18 @@ class _TrialRunner:
     storage: str
 
     def run(self, number: int, report: ReportProgress) -> None:
-        """Run one trial, unless other processes have finished the search."""
+        """Run one trial, unless other processes have finished the search and none was put back."""
         require_optuna()
         import optuna
 
         plan = self.plan
-        sampler = optuna.samplers.TPESampler(seed=plan.sampler_seed + number)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=1)
         storage = open_storage(self.storage)
-        study = optuna.load_study(study_name=self.study, storage=storage, sampler=sampler, pruner=pruner)
-        if len(finished(study)) < plan.trials:
+        study = optuna.load_study(study_name=self.study, storage=storage, pruner=pruner)
+        if len(finished(study)) < plan.trials or put_back_trials(study):
             trial = study.ask()
+            trial.set_user_attr("worker", [platform.node(), os.getpid()])
+            study.sampler = optuna.samplers.TPESampler(seed=plan.sampler_seed + claim_draw(study, trial))
             try:
                 study.tell(trial, self.value(trial, report))
             except optuna.TrialPruned:
@@ -135,7 +144,6 @@ class _TrialRunner:
         plan, graph = self.plan, self.store.graphs[self.plan.dataset]
         if graph.test.numel():
             raise AssertionError("a search must not see test nodes")
-        trial.set_user_attr("worker", [platform.node(), os.getpid()])
         reported = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values  # if put back
         values = suggest(trial, plan.space, plan.base().as_dict())
         settings = dataclasses.replace(plan.base(), **values)
@@ -189,16 +197,20 @@ def _search(
     place = storage or str(out / "work" / f"{plan.name}.journal")
     study_name = plan.study_name(store.fingerprints[plan.dataset])
     opened = open_storage(place)
-    study = optuna.create_study(
-        study_name=study_name, storage=opened, direction="maximize", load_if_exists=True
-    )
-    if not study.get_trials(deepcopy=False):
+    alone = alone and storage is None
+    try:
+        study = optuna.create_study(study_name=study_name, storage=opened, direction="maximize")
+        created = True
+    except optuna.exceptions.DuplicatedStudyError:
+        study = optuna.load_study(study_name=study_name, storage=opened)
+        created = alone and not study.get_trials(deepcopy=False)  # by a process that was killed at once
+    if created:  # of several processes that start together, one: no starting point is tried twice
         base = plan.base().as_dict()
         for point in ({}, *STARTS):
             study.enqueue_trial(parameters({**base, **point}, plan.space), skip_if_exists=True)
-    requeue_abandoned(study, opened, alone=alone and storage is None)
+    requeue_abandoned(study, opened, alone=alone)
     done = len(finished(study))
-    tasks = list(range(done, plan.trials))
+    tasks = list(range(done, max(plan.trials, done + len(put_back_trials(study)))))
     size = plan.seeds * plan.base().epochs
     title = f"{len(tasks)} trials to do, {done} already finished"
     with ProgressDisplay(title, dict.fromkeys(tasks, size), console) as display:
