@@ -14,7 +14,6 @@ import torch
 from rank_helpers import write
 from safetensors.torch import load_file
 
-from bvat.bench import rank_faults
 from bvat.bench.rank_runs import compare_bits, torchrun
 from bvat.cli.main import main
 from bvat.data import synthetic_graph
@@ -107,23 +106,6 @@ def test_partition_prints_a_table_and_checks(tmp_path, capsys) -> None:
         with pytest.raises(SystemExit) as ended:
             main(["partition", *arguments])
         assert ended.value.code == 2
-
-
-@pytest.mark.slow
-def test_a_killed_rank_is_restarted_and_the_result_is_the_same(tmp_path) -> None:
-    folder = write(random_graph(nodes=60, edges=120), 2, tmp_path / "parts", "random")
-    found = rank_faults.kill_ranks(folder, tmp_path, ranks=2, times=1, epochs=120)
-    assert found["identical"] == found["kills"]
-
-
-@pytest.mark.slow
-def test_a_stopped_rank_ends_all_with_one_sentence(tmp_path) -> None:
-    folder = write(random_graph(), 2, tmp_path / "parts")
-    found = rank_faults.stop_rank(folder, tmp_path / "run", ranks=2, epochs=100_000, timeout=5)
-    assert found["returncode"] != 0
-    assert not found["left"]
-    assert len(found["said"]) == 1
-    assert "another rank did not answer in time" in found["said"][0]
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def main() -> None:
     faults = commands.add_parser("kills", help="ranks that are killed or stopped")
     faults.add_argument("--ranks", type=int, default=2)
     faults.add_argument("--times", type=int, default=20)
-    faults.add_argument("--epochs", type=int, default=160)
+    faults.add_argument("--epochs", type=int, default=60)
     faults.add_argument("--seed", type=int, default=0)
     faults.set_defaults(run=kills)
     times = commands.add_parser("speed", help="time, memory and bytes of an epoch on one and two ranks")

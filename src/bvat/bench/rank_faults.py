@@ -14,7 +14,7 @@ from typing import Any
 
 from bvat.data.checksums import sha256
 
-OPTIONS = ("--method", "obvat", "--pretrain", "0", "--confidence", "0", "--beta", "1", "--no-report")
+OPTIONS = ("--method", "vat", "--pretrain", "0", "--confidence", "0", "--beta", "1", "--no-report")
 
 
 def start(
@@ -72,7 +72,9 @@ def kill_ranks(
     start(parts, ranks, folder / "undisturbed", epochs, *more).communicate(timeout=900)
     length, expected = time.monotonic() - began, outcome(folder / "undisturbed")
     rows: list[dict[str, Any]] = []
-    for number in range(times):
+    for number in range(2 * times):  # some end before they are killed
+        if sum(row["killed"] for row in rows) == times:
+            break
         run = folder / f"killed-{number}"
         launcher = start(parts, ranks, run, epochs, *more, restarts=3)
         processes = rank_processes(launcher, ranks)
