@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+_counted = False
+
+
+def counted(config: Any) -> bool:
+    """Remember and return whether the counts are written, which is when everything is tried in full."""
+    global _counted
+    _counted = bool(config.getoption("--tally", None))
+    return _counted
+
+
+def times(full: int) -> int:
+    """Return how often to try something: ``full`` times if the counts are written, a fifth otherwise."""
+    return full if _counted else full // 5
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tally import Tally
+from tally import Tally, times
 
 import bvat
 from bvat.cli.main import main
@@ -41,7 +41,7 @@ from bvat.tuning.auto import Choice
 from bvat.tuning.compare import ComparisonPlan, collect, compare
 from bvat.tuning.storage import JournalFile
 
-ATTEMPTS = 500
+ATTEMPTS = times(500)
 """Per file: half of them cuts, half flipped bits."""
 GROUP = "damage"
 REFUSED = "refused in one sentence, or the same answer"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tally import Tally
+from tally import Tally, times
 from test_damage import damage_all
 
 from bvat.bench import rank_faults
@@ -51,17 +51,16 @@ def test_damaged_parts(how: str, parts: Path, tally: list[Tally]) -> None:
         assert refused == (entry.tried if needed else 0), path.name
 
 
-def test_killed_ranks(tmp_path: Path, tally: list[Tally], pytestconfig: pytest.Config) -> None:
-    """Twenty kills if they are counted, two otherwise: each takes as long as a training."""
+def test_killed_ranks(tmp_path: Path, tally: list[Tally]) -> None:
     graph = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30)
     cut_into(graph, 2, tmp_path / "parts", "random")
-    times = 20 if pytestconfig.getoption("--tally", None) else 2
+    kills = times(20)
     entry = Tally(
         "kills", "torchrun --max-restarts: a rank, SIGKILL", "restarted, bit-identical to an undisturbed run"
     )
     tally.append(entry)
-    found = rank_faults.kill_ranks(tmp_path / "parts", tmp_path, ranks=2, times=times, epochs=60)
-    assert found["kills"] == times
+    found = rank_faults.kill_ranks(tmp_path / "parts", tmp_path, ranks=2, times=kills, epochs=60)
+    assert found["kills"] == kills
     for row in found["runs"]:
         entry.count(row["same"], lost=not row["same"])
 
