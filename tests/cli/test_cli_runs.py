@@ -13,7 +13,8 @@ from bvat.data import synthetic_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.inference.run_list import compare_runs, read_run
-from bvat.training.run_folder import RunFolder, summary_of
+from bvat.training.results import summary_of
+from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
 from bvat.training.store import SeedTrainer, train_seeds
 from cli_helpers import bvat

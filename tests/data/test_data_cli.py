@@ -14,7 +14,8 @@ import bvat
 from bvat.cli.data import app
 from bvat.data import registry
 from bvat.errors import DataError
-from bvat.training.run_folder import RunFolder, summary_of
+from bvat.training.results import summary_of
+from bvat.training.run_folder import RunFolder
 from bvat.training.settings import preset
 from bvat.training.store import SeedTrainer, train_seeds
 

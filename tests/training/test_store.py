@@ -18,7 +18,8 @@ from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.loop import METRICS, train
-from bvat.training.run_folder import RunFolder, summary_of
+from bvat.training.results import summary_of
+from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings, preset
 from bvat.training.statistics import summarize
 from bvat.training.store import Measurement, RunSpec, RunStore, SeedTrainer, train_seeds

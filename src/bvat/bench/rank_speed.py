@@ -70,8 +70,13 @@ def formula(method: str, sent_rows: int, settings: Any) -> int:
 
 
 def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
-    """Measure epochs of GCN, VAT and O-BVAT; all runs have the same communities and order."""
-    graph = community_graph(nodes, edges)
+    """Measure epochs of GCN, VAT and O-BVAT; all runs have the same communities and order.
+
+    Memory is that above a rank that has trained a graph of 1,000 nodes, ``memory_mb``, and above one that has
+    only imported everything, ``memory_with_code_mb``: compiled code and the libraries that it needs are not
+    loaded there.
+    """
+    graph, tiny = community_graph(nodes, edges), community_graph(1000, 10_000)
     plain = {**PLAIN, "hidden": 16, "model": "gcn"}
     runs: Any = {
         "gcn": ("", "gcn", epochs, plain),
@@ -83,12 +88,15 @@ def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...
     for size in ranks:
         folder = work / f"communities-{nodes}-{edges}-{size}"
         about = cut_into(graph, size, folder, order="metis")
+        cut_into(tiny, size, work / f"tiny-{size}", order="metis")
+        empty = train_parts(work / f"tiny-{size}", size, runs)
         found = train_parts(folder, size, runs)
         rows[str(size)] = {
             name: {
                 "seconds": result["seconds"],
                 "processor_seconds": result["busy"],
-                "memory_mb": result["memory"],
+                "memory_mb": [a - b for a, b in zip(result["memory"], empty[name]["memory"], strict=True)],
+                "memory_with_code_mb": result["memory"],
                 "sent": result["sent"],
                 "formula": [
                     formula(name, part["sent"], preset("", name, **runs[name][3])) for part in about["table"]

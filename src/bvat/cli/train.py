@@ -109,7 +109,8 @@ def train(
     from bvat.training.callbacks import tensorboard_writer
     from bvat.training.claim import claim
     from bvat.training.progress import ProgressDisplay
-    from bvat.training.run_folder import AUTO_FILE, RunFolder, choose_folder, summary_of
+    from bvat.training.results import summary_of
+    from bvat.training.run_folder import AUTO_FILE, RunFolder, choose_folder
     from bvat.training.settings import preset, preset_key, short_name
     from bvat.training.store import SeedTrainer, train_seeds
     from bvat.tuning.auto import candidates_for, parse_budget

@@ -41,7 +41,7 @@ def title(row: str) -> str:
 
 def short(row: str) -> str:
     """Return the name of a row in figures and sentences."""
-    return title(row).removeprefix("GCN + ")
+    return Variant.parse(row).short
 
 
 def datasets(target: str) -> list[str]:

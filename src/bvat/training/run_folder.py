@@ -19,7 +19,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -39,12 +39,10 @@ from bvat.data.store import graph_to_bytes, load_graph
 from bvat.distributed.folder import whole_graph
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.training.baseline import fit_notes
 from bvat.training.callbacks import metric_cell
 from bvat.training.provenance import graph_fingerprint, versions
-from bvat.training.scores import summarize_f1
+from bvat.training.results import is_result
 from bvat.training.settings import Settings
-from bvat.training.statistics import summarize
 from bvat.training.trained import METRICS, TrainedModel
 
 GRAPH_FILE = "graph.npz"
@@ -145,7 +143,7 @@ class RunFolder:
         """
         try:
             stored = read_sealed_json(self.seed_path(seed) / "result.json")
-            if not _is_result(stored, seed) or (key and stored.get("key") != key):
+            if not is_result(stored, seed) or (key and stored.get("key") != key):
                 return None
             for name in stored.get("files", {}):
                 self._checked(seed, name, stored)
@@ -239,72 +237,6 @@ def choose_folder(parent: Path, name: str, *, resume: bool) -> RunFolder:
             path.mkdir()
             return RunFolder(path)
     raise SettingsError(f"{parent} is full of folders called {name}: give one with --out")
-
-
-def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
-    """Return the result of one seed as plain values."""
-    return {
-        "seed": trained.seed,
-        **({"fit": trained.fit} if trained.fit else {}),
-        "selected": trained.selected,
-        "last": trained.last,
-        "best": trained.best,
-        "space": trained.space,
-        "epochs": len(trained.metrics),
-        "epoch_ms": trained.epoch_ms,
-        "events": trained.events,
-        "phases": trained.phases,
-        "f1": trained.f1,
-        "stopped": trained.stopped,
-        "peak_rss_mb": peak_rss_mb,
-        "version": __version__,
-    }
-
-
-def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the results of several seeds: what ``bvat train --json`` prints."""
-    times = sorted(result["epoch_ms"] for result in results)
-    return {
-        "dataset": graph.name,
-        "method": settings.method,
-        "space": results[0]["space"],
-        "seeds": len(results),
-        "epochs": max(result["epochs"] for result in results),
-        "settings": settings.as_dict(),
-        "validation": graph.validation,
-        "val_accuracy": summarize([result["selected"]["val"] for result in results]),
-        "test_accuracy": summarize([result["selected"]["test"] for result in results]),
-        **summarize_f1(graph, results),
-        "epoch_ms": times[len(times) // 2],
-        "stopped": [
-            f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
-        ],
-        "events": [
-            f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
-        ]
-        + fit_notes(results),
-        **({"fit": [result["fit"] for result in results]} if "fit" in results[0] else {}),
-        "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
-        "version": __version__,
-    }
-
-
-def _is_result(stored: dict[str, Any], seed: int) -> bool:
-    """Return whether an object has what the result of a seed has, each with the right type."""
-
-    def number(value: Any) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-
-    chosen: list[Any] = [stored.get(name) for name in ("selected", "last", "best")]
-    return (
-        stored.get("seed") == seed
-        and isinstance(stored.get("space"), str)
-        and all(number(stored.get(name)) for name in ("epochs", "epoch_ms", "peak_rss_mb"))
-        and isinstance(stored.get("events", []), list)
-        and isinstance(stored.get("files", {}), dict)
-        and all(isinstance(each, dict) and {"epoch", "val", "test"} <= each.keys() for each in chosen)
-        and all(value is None or number(value) for each in chosen for value in each.values())
-    )
 
 
 def _describe(graph: Graph, settings: Settings) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from bvat.training.memory import peak_mb
 from bvat.training.pool import ReportProgress, run_tasks
 from bvat.training.progress import ProgressDisplay
 from bvat.training.provenance import digest, graph_fingerprint
-from bvat.training.run_folder import RunFolder, seed_result
+from bvat.training.results import seed_result
+from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
 
 RUN_FORMAT = 2

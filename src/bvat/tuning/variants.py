@@ -55,6 +55,12 @@ class Variant:
         return plain if self.method == "gcn" else f"{plain} + {METHODS[self.method].short}"
 
     @property
+    def short(self) -> str:
+        """Its name in figures and sentences: a method on a GCN without the model."""
+        on_gcn = self.model == "gcn" and self.method in METHODS
+        return METHODS[self.method].short if on_gcn else self.title
+
+    @property
     def colour(self) -> int:
         """Its place in the palette: that of the method, and for other models one of their own."""
         if self.method in BASELINES:
