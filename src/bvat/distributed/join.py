@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from bvat.distributed.ranks import Ranks, connect
 from bvat.distributed.world import enter
 from bvat.errors import SettingsError
 
+_MMAP_THRESHOLD = -3
+"""M_MMAP_THRESHOLD of malloc.h."""
 TIMEOUT = 600.0
 """Seconds after which a rank that does not answer ends training."""
 
@@ -42,6 +46,7 @@ def join(folder: Path, timeout: float = TIMEOUT) -> PartGraph:
         DataError: the part cannot be read.
         TrainingError: the other ranks do not answer.
     """
+    _give_memory_back()
     about = read_about(folder)
     rank, size = started_by_torchrun()
     parts = int(about["parts"])
@@ -62,6 +67,17 @@ def join(folder: Path, timeout: float = TIMEOUT) -> PartGraph:
     rest_of_graph = {name: about[name] for name in ("name", "validation", "repairs", "recipe")}
     place = {"fingerprint": about["graph"], "folder": str(folder)}
     return part_graph(world, part, features, {**own, **named, **sizes, **rest_of_graph, **place})
+
+
+def _give_memory_back() -> None:
+    """Let arrays go back to the system as soon as they are freed, where the C library can be told (glibc).
+
+    It would keep those below 32 MB, between which gaps remain: twice the memory that a rank needs. Huge
+    pages, which PyTorch asks for if this variable is set in time, make new arrays cheap.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 4 << 20)
 
 
 def _leave() -> None:
