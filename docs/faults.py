@@ -34,7 +34,7 @@ def main() -> None:
     text = page.read_text("utf-8")
     before, rest = text.split(START)
     after = rest.split(END)[1]
-    new = f"{before}{START}\n{table(HERE.parent / 'results' / 'faults.json')}\n{END}{after}"
+    new = f"{before}{START}\n\n{table(HERE.parent / 'results' / 'faults.json')}\n\n{END}{after}"
     page.write_text(new, "utf-8")
 
 

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from bvat.bench.rank_plan import FIXED, Plan
+from bvat.bench.rank_plan import Plan, fitted
 from bvat.bench.rank_speed import community_graph, formula, halos
 from bvat.training.settings import preset
 
 
 def test_a_plan_scales_with_the_number_of_ranks() -> None:
-    one = Plan(nodes=1e6, edges=1e7, ranks=1, halo=0.1)
-    four = Plan(nodes=1e6, edges=1e7, ranks=4, halo=0.1)
-    assert four.memory_bytes - FIXED == pytest.approx((one.memory_bytes - FIXED) / 4)
+    row = {"memory_mb": [1000.0], "processor_seconds": [2.0]}
+    one = fitted("vat", row, nodes=10**6, edges=10**7, ranks=1, halo=0.1)
+    four = fitted("vat", row, nodes=10**6, edges=10**7, ranks=4, halo=0.1)
+    assert one.memory_bytes == pytest.approx(1000 * 2**20)
+    assert four.memory_bytes == pytest.approx(one.memory_bytes / 4)
+    assert one.seconds(1e9) == pytest.approx(2.0)
     assert four.sent_bytes == pytest.approx(one.sent_bytes / 4)
     assert one.seconds(100) < one.seconds(10)
 

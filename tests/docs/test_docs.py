@@ -130,6 +130,13 @@ def test_the_table_of_costs_is_current() -> None:
     assert with_table(text) == text
 
 
+def test_the_measurements_of_large_graphs_are_current() -> None:
+    """If this fails, run: python docs/large_graphs.py"""
+    with_tables = runpy.run_path(str(ROOT / "docs" / "large_graphs.py"))["with_tables"]
+    text = (ROOT / "docs" / "large-graphs.md").read_text("utf-8")
+    assert with_tables(text) == text
+
+
 def test_a_comparison_takes_its_place_in_the_readme(tmp_path: Path) -> None:
     with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
     text = (ROOT / "README.md").read_text("utf-8")

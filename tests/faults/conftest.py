@@ -83,5 +83,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     kept = [entry for entry in before if (entry["group"], entry["fault"]) not in now]
     rows = sorted([*kept, *now.values()], key=lambda entry: (entry["group"], entry["fault"]))
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"command": f"pytest -n 2 --dist loadfile tests/faults --tally {target}", "tallies": rows}, indent=2)
+    text = json.dumps(
+        {"command": f"pytest -n 2 --dist loadfile tests/faults --tally {target}", "tallies": rows}, indent=2
+    )
     path.write_text(text + "\n", "utf-8")

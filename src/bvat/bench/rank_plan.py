@@ -4,18 +4,20 @@ Two layers of a GCN, H hidden units, C classes; n nodes, m entries of Â (2 E / 
 rank; k passes through both layers in an epoch: 3 for GCN, 7 for VAT, 5 + 2 T for O-BVAT with T steps.
 
 sent bytes     4 s (H + C) k
-memory bytes   8 m (Â) + 8 x n (x words per node) + 4 n b (H + C) (b arrays: 8, 20 and 29) + a fixed 130 MiB
+memory bytes   8 m (Â) + 8 x n (x words per node) + 4 n b (H + C), b measured
 seconds        k m a, with a measured in nanoseconds per entry, and sent bytes / bandwidth
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bvat.kernels.rowwise import fitting_width
 
-FIXED = 130 * 2**20
-"""Compiled code and buffers of a process, whatever the graph."""
+PASSES = {"gcn": 3, "vat": 7, "obvat": 5}
+"""Passes through Â of both layers in an epoch: forward, backward and evaluation; O-BVAT adds two per step."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Plan:
         halo: rows to send per own node; METIS on a graph with communities gives 0.1 to 0.3.
         hidden, classes: H and C.
         passes: k.
-        arrays: b, measured.
+        arrays: b, rows of both layers per node that are kept at once, measured.
         entry_ns: processor time per entry of Â and pass through both layers, measured.
     """
 
@@ -40,8 +42,8 @@ class Plan:
     hidden: int = 16
     classes: int = 8
     passes: int = 25
-    arrays: int = 29
-    entry_ns: float = 20.0
+    arrays: float = 0.0
+    entry_ns: float = 0.0
 
     @property
     def own(self) -> float:
@@ -54,17 +56,41 @@ class Plan:
         return 2 * self.edges / self.ranks + self.own
 
     @property
+    def _width(self) -> int:
+        return fitting_width(self.hidden) + fitting_width(self.classes)
+
+    @property
+    def _graph_bytes(self) -> float:
+        return 8 * self.entries + 8 * self.words * self.own
+
+    @property
     def sent_bytes(self) -> float:
         """Bytes that a rank sends in an epoch."""
-        width = fitting_width(self.hidden) + fitting_width(self.classes)
-        return 4 * self.halo * self.own * width * self.passes
+        return 4 * self.halo * self.own * self._width * self.passes
 
     @property
     def memory_bytes(self) -> float:
-        """Peak memory of a rank above an empty process."""
-        width = fitting_width(self.hidden) + fitting_width(self.classes)
-        return FIXED + 8 * self.entries + 8 * self.words * self.own + 4 * self.own * self.arrays * width
+        """Peak memory of a rank above one with a tiny graph."""
+        return self._graph_bytes + 4 * self.own * self.arrays * self._width
 
     def seconds(self, gbit: float) -> float:
         """Return the seconds of an epoch if nothing overlaps; gbit is the bandwidth of a rank."""
         return 1e-9 * self.passes * self.entries * self.entry_ns + 8e-9 * self.sent_bytes / gbit
+
+
+def fitted(
+    method: str, one: Mapping[str, Any], *, nodes: int, edges: int, ranks: int, halo: float, steps: int = 10
+) -> Plan:
+    """Return a plan whose measured numbers come from one rank of ``bench.distributed speed``."""
+    passes = PASSES[method] + (2 * steps if method == "obvat" else 0)
+    alone = Plan(nodes=nodes, edges=edges, ranks=1, halo=0, passes=passes)
+    rows = max(one["memory_mb"]) * 2**20 - alone.memory_bytes
+    return Plan(
+        nodes=nodes,
+        edges=edges,
+        ranks=ranks,
+        halo=halo,
+        passes=passes,
+        arrays=rows / (4 * nodes * alone._width),
+        entry_ns=1e9 * one["processor_seconds"][0] / (passes * alone.entries),
+    )

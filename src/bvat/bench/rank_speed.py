@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bvat.bench.rank_plan import PASSES
 from bvat.bench.rank_runs import PLAIN, cut_into, train_parts
 from bvat.distributed.parts import assign, cut
 from bvat.graph import Graph
@@ -17,8 +18,6 @@ from bvat.kernels.rowwise import fitting_width
 from bvat.training.settings import preset
 
 WORDS, FEATURES, CLASSES = 8, 128, 8
-PRODUCTS = {"gcn": 3, "vat": 7, "obvat": 5}
-"""Passes through Â of both layers in an epoch: forward, backward and evaluation; O-BVAT adds two per step."""
 
 
 def community_graph(
@@ -64,7 +63,7 @@ def community_graph(
 
 def formula(method: str, sent_rows: int, settings: Any) -> int:
     """Return the bytes that a rank sends in an epoch: rows x widths x products x 4."""
-    products = PRODUCTS[method] + (2 * settings.steps if method == "obvat" else 0)
+    products = PASSES[method] + (2 * settings.steps if method == "obvat" else 0)
     width = fitting_width(settings.hidden) + fitting_width(CLASSES)
     return 4 * sent_rows * width * products
 

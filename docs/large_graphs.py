@@ -1,0 +1,137 @@
+"""Write the measured tables of docs/large-graphs.md, from results/distributed.
+
+python docs/large_graphs.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bvat.bench.rank_plan import Plan, fitted
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results" / "distributed"
+METHODS = {"gcn": "GCN", "vat": "VAT", "obvat": "O-BVAT"}
+
+
+def marks(name: str) -> tuple[str, str]:
+    """Return the comments before and after a table."""
+    return f"<!-- {name} -->", f"<!-- end of {name} -->"
+
+
+def measured(speed: dict) -> str:
+    """Return what an epoch takes, beside the formula fitted to one rank."""
+    sizes = {"nodes": speed["nodes"], "edges": speed["edges"]}
+    one, two = speed["ranks"]["1"], speed["ranks"]["2"]
+    halo = two["table"][0]["sent"] / two["table"][0]["nodes"]
+    plans = {m: fitted(m, one[m], **sizes, ranks=2, halo=halo) for m in METHODS}
+
+    def row(title: str, ranks: int, values: list[str], formula: list[str]) -> str:
+        cells = [f"{a} ({b})" if b else a for a, b in zip(values, formula or [""] * 3, strict=True)]
+        return f"| {title} | {ranks} | " + " | ".join(cells) + " |"
+
+    mib = 2**20
+    lines = [f"| | ranks | {' | '.join(METHODS.values())} |", "|---|---:|" + "---:|" * len(METHODS)]
+    lines.append(row("seconds", 1, [f"{one[m]['seconds']:.2f}" for m in METHODS], []))
+    lines.append(row("", 2, [f"{two[m]['seconds']:.2f}" for m in METHODS], []))
+    speedups = [f"{one[m]['seconds'] / two[m]['seconds']:.2f}" for m in METHODS]
+    lines.append(row("speed-up", 2, speedups, []))
+    lines.append(row("MiB of memory", 1, [f"{max(one[m]['memory_mb']):.0f}" for m in METHODS], []))
+    formula = [f"{plans[m].memory_bytes / mib:.0f}" for m in METHODS]
+    lines.append(row("", 2, [f"{max(two[m]['memory_mb']):.0f}" for m in METHODS], formula))
+    shares = [f"{max(two[m]['memory_mb']) / max(one[m]['memory_mb']):.2f}" for m in METHODS]
+    lines.append(row("memory / one rank", 2, shares, []))
+    sent = [f"{two[m]['sent'][0] / 1e6:.2f}" for m in METHODS]
+    lines.append(row("MB sent by a rank", 2, sent, [f"{two[m]['formula'][0] / 1e6:.2f}" for m in METHODS]))
+    return "\n".join(lines)
+
+
+def halos(speed: dict) -> str:
+    """Return the halos of METIS and of random parts."""
+    lines = ["| parts | METIS | random | METIS / random |", "|---:|---:|---:|---:|"]
+    for row in speed["halos"]:
+        lines.append(f"| {row['parts']} | {row['metis']:.2f} | {row['random']:.2f} | {row['ratio']:.2f} |")
+    return "\n".join(lines)
+
+
+def growth(found: dict) -> str:
+    """Return processor seconds against edges."""
+    orders = ("metis", "none")
+    sizes = sorted({row["edges"] for row in found["rows"]})
+    seconds = {(row["edges"], row["order"]): row["processor_seconds"] for row in found["rows"]}
+    lines = [
+        "| order of the nodes | " + " | ".join(f"{size:,} edges" for size in sizes) + " | exponent |",
+        "|---|" + "---:|" * (len(sizes) + 1),
+    ]
+    for order in orders:
+        cells = [f"{seconds[size, order]:.2f}" for size in sizes]
+        cells.append(f"{found['exponents_of_processor_time'][order]:.2f}")
+        lines.append(f"| `{order}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def faults(found: dict) -> str:
+    """Return what happened to ranks that were killed or stopped."""
+    killed, stopped = found["killed"], found["stopped"]
+    return (
+        f"Of {killed['kills']} ranks killed with SIGKILL at a random moment, `torchrun` restarted all, and "
+        f"{killed['identical']} runs ended with the bits of the undisturbed one. With a time-out of "
+        f"{stopped['timeout']} seconds, a rank stopped with SIGSTOP ended all after {stopped['seconds']:.0f} "
+        "seconds with one sentence."
+    )
+
+
+def plan(speed: dict) -> str:
+    """Return what a graph of 10^9 nodes would take."""
+    lines = [
+        "| ranks | method | memory | sent | seconds at 10 Gbit/s | at 100 Gbit/s |",
+        "|---:|---|---:|---:|---:|---:|",
+    ]
+    for ranks in (16, 32, 64, 128):
+        for method in ("vat", "obvat"):
+            one = speed["ranks"]["1"][method]
+            sizes = {"nodes": speed["nodes"], "edges": speed["edges"]}
+            base = fitted(method, one, **sizes, ranks=1, halo=0)
+            large = Plan(
+                nodes=1e9,
+                edges=1e10,
+                ranks=ranks,
+                halo=0.2,
+                passes=base.passes,
+                arrays=base.arrays,
+                entry_ns=base.entry_ns,
+            )
+            lines.append(
+                f"| {ranks} | {METHODS[method]} | {large.memory_bytes / 2**30:.0f} GiB "
+                f"| {large.sent_bytes / 1e9:.1f} GB | {large.seconds(10):.0f} | {large.seconds(100):.0f} |"
+            )
+    return "\n".join(lines)
+
+
+def tables() -> dict[str, str]:
+    """Return every table by its name."""
+    speed, grown, killed = (
+        json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("speed-1e7", "growth", "kills")
+    )
+    return {
+        "measured": measured(speed),
+        "halos": halos(speed),
+        "growth": growth(grown),
+        "faults": faults(killed),
+        "plan": plan(speed),
+    }
+
+
+def with_tables(text: str) -> str:
+    """Return the page with its tables made anew."""
+    for name, table in tables().items():
+        start, end = marks(name)
+        before, rest = text.split(start)
+        text = f"{before}{start}\n\n{table}\n\n{end}{rest.split(end)[1]}"
+    return text
+
+
+if __name__ == "__main__":
+    page = HERE / "large-graphs.md"
+    page.write_text(with_tables(page.read_text("utf-8")), "utf-8")
