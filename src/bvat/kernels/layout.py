@@ -59,6 +59,15 @@ def thin_product(a: Tensor, b: Tensor) -> Tensor:
     return rowwise.times(a, b) if rowwise.active() else (b.t() @ a.t()).t()
 
 
+def narrow_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b``, stored by columns, as :func:`thin_product` does with another rounding.
+
+    Ten times faster with some versions of the linear algebra that PyTorch calls, for which two transposed
+    factors are a slow case. Shapes: a (n, H), b (H, C); result (n, C).
+    """
+    return rowwise.times(a, b) if rowwise.active() else (b.t().contiguous() @ a.t()).t()
+
+
 def times(a: Tensor, b: Tensor) -> Tensor:
     """Return ``a @ b`` without gradient; a (n, H), b (H, C)."""
     return rowwise.times(a, b) if rowwise.active() else a @ b

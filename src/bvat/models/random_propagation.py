@@ -15,7 +15,7 @@ from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.sparse import SparseMatrix
 from bvat.kernels import backend, rowwise
-from bvat.kernels.layout import thin_product, times
+from bvat.kernels.layout import narrow_product, times
 from bvat.models.base import dropout_factor, dropout_mask
 from bvat.models.layered import LayeredModel, glorot, layer_widths
 
@@ -47,7 +47,7 @@ class _TwoLayers(torch.autograd.Function):
             hidden.mul_(mask)
         ctx.save_for_backward(hidden, w1)
         ctx.factor = 1.0 if mask is None else factor
-        return thin_product(hidden, w1).add_(b1)
+        return narrow_product(hidden, w1).add_(b1)
 
     @staticmethod
     @once_differentiable
@@ -62,17 +62,25 @@ class _TwoLayers(torch.autograd.Function):
 
 
 class _PowerSum(torch.autograd.Function):
-    """``sum_k (rÂ)^k P``; its backward pass is the same sum over Âᵀ."""
+    """``sum_k (rÂ)^k (s ∘ P)``; its backward pass is ``s ∘`` the same sum over Âᵀ.
+
+    Shapes: P and result (N, H), s a number or (N, 1).
+    """
 
     @staticmethod
-    def forward(ctx: Any, adjacency: SparseMatrix, ratio: float, steps: int, projected: Tensor) -> Tensor:
-        ctx.adjacency, ctx.ratio, ctx.steps = adjacency, ratio, steps
-        return power_sum(adjacency, ratio, steps, projected)
+    def forward(
+        ctx: Any, adjacency: SparseMatrix, ratio: float, steps: int, share: Any, projected: Tensor
+    ) -> Tensor:
+        ctx.adjacency, ctx.ratio, ctx.steps, ctx.share = adjacency, ratio, steps, share
+        return power_sum(adjacency, ratio, steps, projected * share)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, Tensor]:
-        return None, None, None, power_sum(ctx.adjacency, ctx.ratio, ctx.steps, grads[0], transposed=True)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, None, Tensor]:
+        summed = power_sum(ctx.adjacency, ctx.ratio, ctx.steps, grads[0], transposed=True)
+        # without steps the sum is the gradient itself, which is not ours to change
+        scaled = summed.mul_(ctx.share) if ctx.steps else summed * ctx.share
+        return None, None, None, None, scaled
 
 
 def power_sum(
@@ -209,7 +217,7 @@ class RandomPropagation(LayeredModel):
         if masks is not None and masks.nodes is not None:
             share = masks.nodes * share
         state: Tensor = _PowerSum.apply(  # type: ignore[no-untyped-call]
-            inputs.propagation, self.ratio, self.power_steps, projected * share
+            inputs.propagation, self.ratio, self.power_steps, share, projected
         )
         if len(self.weights) == 2 and not len(self.norms):
             mask = masks.hidden[0] if masks is not None and masks.hidden else None

@@ -52,8 +52,7 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
 
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
-    sharper = target_logits(mean_prediction(logits)).div_(temperature)
-    return rowwise.softmax(sharper)[0] if rowwise.active() else torch.softmax(sharper, 1)
+    return softmax(target_logits(mean_prediction(logits)).div_(temperature))
 
 
 def mean_prediction(logits: Sequence[Tensor]) -> Tensor:
