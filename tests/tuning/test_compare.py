@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,11 @@ def test_bad_plans(graphs: list[str], tmp_path: Path) -> None:
         collect(ComparisonPlan(tuple(graphs)), tmp_path)
 
 
+def first_row(folder: Path) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads((folder / "out" / "compare.json").read_text())["rows"][0]
+    return row
+
+
 def test_command(graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["compare", *graphs, "--methods", "gcn,consistency", "--labels", "3", "--splits", "2"]
     command += ["--val", "40", "--epochs", "8", "--jobs", "1", "--out", str(tmp_path / "out")]
@@ -86,7 +92,22 @@ def test_command(graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         main([*command, "--report-only", "--json"])
     assert json.loads(capsys.readouterr().out)["splits"] == 2
-    for wrong in (["--labels", "0"], ["--labels", "x"], ["--methods", "x"], ["--epochs", "1"]):
+    values = {name: entry["values"] for name, entry in first_row(tmp_path)["variants"].items()}
+    with pytest.raises(SystemExit):
+        main([*command, "--report-only", "--against", "consistency"])
+    capsys.readouterr()
+    against = first_row(tmp_path)["variants"]
+    gains = [a - b for a, b in zip(values["gcn"], values["consistency"], strict=True)]
+    assert against["gcn"]["gain"]["mean"] == pytest.approx(sum(gains) / len(gains))
+    assert list(against) == ["consistency", "gcn"]  # what all are compared with comes first
+    assert "points against GCN + consistency" in (tmp_path / "out" / "report.html").read_text()
+    for wrong in (
+        ["--against", "x"],
+        ["--labels", "0"],
+        ["--labels", "x"],
+        ["--methods", "x"],
+        ["--epochs", "1"],
+    ):
         with pytest.raises(SystemExit) as ended:
             main([*command, *wrong])
         assert ended.value.code == 2

@@ -32,6 +32,7 @@ def compare(
         int | None,
         typer.Option(help="epochs at most (default: 300)", callback=between(4, MAX_NODES), metavar="N"),
     ] = None,
+    against: Annotated[str, typer.Option(help="the method that all others are compared with")] = "gcn",
     out: Annotated[Path, typer.Option(help="folder for compare.json, the page and the figures")] = Path(
         "compare"
     ),
@@ -44,7 +45,7 @@ def compare(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
 ) -> None:
-    """Compare methods on random splits of your graphs, with paired differences to a plain GCN.
+    """Compare methods on random splits of your graphs, with paired differences to a plain GCN or another one.
 
     Every method is trained on the same splits. The table shows the mean test
     accuracy, the mean difference to the GCN with its 95 % interval, and on how
@@ -62,13 +63,16 @@ def compare(
     from bvat.report.compare_page import write_compare_files
     from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan, collect
     from bvat.tuning.compare import compare as run_comparison
+    from bvat.tuning.variants import AUTO, Variant
 
     chosen = (comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
-    if "gcn" not in chosen:  # all others are compared with it
-        chosen = ["gcn", *chosen]
+    against = against if against == AUTO else Variant.parse(against).name
+    if against not in chosen:
+        chosen = [against, *chosen]
     parts = ["bvat", "compare", *[graph if "/" not in graph else Path(graph).name for graph in graphs]]
     parts += ["--methods", ",".join(chosen), "--labels", labels, "--splits", str(splits), "--val", str(val)]
     parts += ["--first-split", str(first_split)] + (["--epochs", str(epochs)] if epochs else [])
+    parts += ["--against", against] if against != "gcn" else []
     plan = ComparisonPlan(
         graphs=tuple(graphs),
         variants=tuple(chosen),
@@ -77,6 +81,7 @@ def compare(
         val=val,
         first_split=first_split,
         overrides={} if epochs is None else {"epochs": epochs},
+        against=against,
         command=shlex.join(parts),
     )
     run = collect if report_only else run_comparison
@@ -108,7 +113,8 @@ def show(result: dict[str, Any], page: Path) -> None:
         rows = [row for row in result["rows"] if row["labels"] == labels]
         if not rows:
             continue
-        title = f"{labels} labels per class: test accuracy (%), and points against a GCN"
+        base = result["variants"][result["base"]]["title"]
+        title = f"{labels} labels per class: test accuracy (%), and points against {base}"
         table = Table(title=title, title_justify="left")
         table.add_column("")
         for row in rows:

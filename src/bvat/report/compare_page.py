@@ -25,11 +25,19 @@ def write_compare_files(folder: Path) -> Path:
         COMPARE_PAGE: compare_page(result),
         "compare.md": compare_markdown(result),
         "accuracy.svg": standalone("Test accuracy against labels per class", accuracy_charts(result)),
-        "gains.svg": standalone("Gain over a plain GCN, paired over random splits", gain_charts(result)),
+        "gains.svg": standalone(
+            f"Gain over {_base(result, 'a')}, paired over random splits", gain_charts(result)
+        ),
     }
     for name, content in files.items():
         write_atomic(folder / name, content)
     return folder / COMPARE_PAGE
+
+
+def _base(result: dict[str, Any], article: str = "the") -> str:
+    """Return what all others are compared with, for a sentence."""
+    title: str = result["variants"][result["base"]]["title"]
+    return f"{article} plain GCN" if result["base"] == "gcn" else title
 
 
 def compare_page(result: dict[str, Any]) -> str:
@@ -37,7 +45,7 @@ def compare_page(result: dict[str, Any]) -> str:
     graphs, splits = len(result["graphs"]), split_counts(result)
     intro = (
         f"{graphs} graph{'s' if graphs > 1 else ''}, {splits} random splits each, {result['val']} "
-        "validation nodes per split. All methods see the same splits; differences to the plain GCN are "
+        f"validation nodes per split. All methods see the same splits; differences to {_base(result)} are "
         "paired, with 95 % intervals (Student's t). Settings are the defaults for any graph; nothing was "
         "chosen by test labels."
     )
@@ -49,7 +57,7 @@ def compare_page(result: dict[str, Any]) -> str:
     charts = [drawing.figure() for drawing in accuracy_charts(result)]
     parts.append(section("Accuracy against labels per class", tag("div", *charts, cls="charts")))
     charts = [drawing.figure() for drawing in gain_charts(result)]
-    parts.append(section("Gain over a plain GCN", tag("div", *charts, cls="charts")))
+    parts.append(section(f"Gain over {_base(result, 'a')}", tag("div", *charts, cls="charts")))
     counts = ("nodes", "edges", "features", "classes")
     facts = [[name, *[f"{about[key]:,}" for key in counts]] for name, about in result["graphs"].items()]
     parts.append(section("Graphs", table(["graph", *counts], facts)))
@@ -131,9 +139,8 @@ def findings(result: dict[str, Any]) -> list[dict[str, Any]]:
             whole = result["overall"][str(labels)][name]
             better = [row["graph"] for row in rows if row["variants"][name]["gain"]["low"] > 0]
             worse = [row["graph"] for row in rows if row["variants"][name]["gain"]["high"] < 0]
-            text = (
-                f"{labels} labels per class, {about['title']}: {signed(whole['mean'])} points against the GCN"
-            )
+            text = f"{labels} labels per class, {about['title']}: {signed(whole['mean'])} points against "
+            text += "the GCN" if result["base"] == "gcn" else _base(result)
             text += f" on average over {whole['graphs']} graphs; clearly better on "
             text += f"{', '.join(better) if better else 'none'}, clearly worse on "
             text += (
@@ -169,6 +176,7 @@ def gain_charts(result: dict[str, Any]) -> list[Drawing]:
     """Draw the mean paired gain of every method by graph, one panel per number of labels."""
     names = [name for name in result["variants"] if name != result["base"]]
     looks = {name: (result["variants"][name]["title"], k) for k, name in enumerate(names)}
+    axis = f"points against {'a GCN' if result['base'] == 'gcn' else _base(result)}"
     drawings = []
     for labels in result["labels"]:
         rows = [row for row in result["rows"] if row["labels"] == labels]
@@ -176,11 +184,7 @@ def gain_charts(result: dict[str, Any]) -> list[Drawing]:
         if groups:
             title = f"{labels} labels per class"
             width = max(440, 110 * len(groups))
-            drawings.append(
-                bar_chart(
-                    groups, "points against a GCN", title=title, looks=looks, reference=0.0, width=width
-                )
-            )
+            drawings.append(bar_chart(groups, axis, title=title, looks=looks, reference=0.0, width=width))
     return drawings
 
 
@@ -203,9 +207,9 @@ def compare_markdown(result: dict[str, Any]) -> str:
             lines.append(f"| {about['title']} | {' | '.join(cells)} | {last} |")
         lines.append("")
     said = (
-        "First row: mean test accuracy of the plain GCN (%). Others: mean difference to it in points, paired "
-        f"over {split_counts(result)} random splits, ± half the width of its 95 % interval; bold where the "
-        "interval excludes zero."
+        f"First row: mean test accuracy of {_base(result)} (%). Others: mean difference to it in points, "
+        f"paired over {split_counts(result)} random splits, ± half the width of its 95 % interval; bold "
+        "where the interval excludes zero."
     )
     told = [f"- {entry['text']}" for entry in findings(result)]
     return "\n".join([*lines, said, "", *told]) + "\n"

@@ -44,6 +44,7 @@ class ComparisonPlan:
         val: validation nodes per split.
         first_split: seed of the first split.
         overrides: settings that replace the defaults of every variant.
+        against: the variant that all others are compared with.
         command: the command line, repeated in the result.
     """
 
@@ -54,14 +55,15 @@ class ComparisonPlan:
     val: int = 500
     first_split: int = 0
     overrides: dict[str, Any] = field(default_factory=dict)
+    against: str = BASE
     command: str = ""
 
     def __post_init__(self) -> None:
         names = [short_name(graph) for graph in self.graphs]
         if len(set(names)) < len(names):
             raise SettingsError("two graphs have the same name: rename one of the files")
-        if BASE not in self.variants:
-            raise SettingsError(f"{BASE} must be among the methods: all others are compared with it")
+        if self.against not in self.variants:
+            raise SettingsError(f"{self.against} must be among the methods: all others are compared with it")
         if not self.graphs or min(self.labels, default=0) < 1 or self.splits < 1 or self.val < 1:
             raise SettingsError("a comparison needs graphs, and labels, splits and val of at least 1")
         for name in self.trained():
@@ -182,18 +184,20 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
             raise DataError(f"{path} is damaged: run this without --report-only to repeat its split")
     if not cells:
         raise BvatError(f"no split of this comparison is finished in {out}: run it without --report-only")
-    variants = list(plan.trained()) + ([AUTO] if AUTO in plan.variants else [])
+    variants = [plan.against, *(name for name in plan.trained() if name != plan.against)]
+    if AUTO in plan.variants and plan.against != AUTO:
+        variants.append(AUTO)
     rows = []
     for graph in plan.graphs:
         for labels in plan.labels:
             here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
             if here:
-                rows.append(_row(short_name(graph), labels, here, variants))
+                rows.append(_row(short_name(graph), labels, here, variants, plan.against))
     settings = {name: Variant.parse(name).settings(**plan.overrides).as_dict() for name in plan.trained()}
     result = {
         "format": COMPARE_FORMAT,
         "variants": {name: _title(name) for name in variants},
-        "base": BASE,
+        "base": plan.against,
         "labels": list(plan.labels),
         "graphs": {short_name(g): _about(cells, g) for g in plan.graphs if _about(cells, g)},
         "rows": rows,
@@ -219,7 +223,9 @@ def _about(cells: Sequence[dict[str, Any]], graph: str) -> dict[str, Any]:
     return next((c["graph"] for c in cells if c["cell"]["graph"] == graph), {})
 
 
-def _row(graph: str, labels: int, cells: Sequence[dict[str, Any]], variants: Sequence[str]) -> dict[str, Any]:
+def _row(
+    graph: str, labels: int, cells: Sequence[dict[str, Any]], variants: Sequence[str], base: str
+) -> dict[str, Any]:
     """Return one graph with one number of labels: every variant against the base, paired over the splits."""
     tests: dict[str, list[float]] = {name: [] for name in variants}
     chosen = []
@@ -232,7 +238,7 @@ def _row(graph: str, labels: int, cells: Sequence[dict[str, Any]], variants: Seq
             tests[name].append(results[chosen[-1] if name == AUTO else name]["test"])
     entries = {}
     for name in variants:
-        gains = [ours - base for ours, base in zip(tests[name], tests[BASE], strict=True)]
+        gains = [ours - its for ours, its in zip(tests[name], tests[base], strict=True)]
         of = [cell["results"].get(name) for cell in cells]
         seconds = [each["seconds"] for each in of if each is not None]
         entries[name] = {
