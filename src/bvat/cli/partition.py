@@ -41,7 +41,7 @@ def partition(
     Each part has the rows of its own nodes and knows which rows it exchanges with
     the others. Train on them with torchrun, one process per part. The results do
     not depend on the number of parts or on how the graph is cut, only the time
-    and memory do. METIS needs the extra: pip install 'bvat[distributed]'.
+    and memory do. METIS needs the extra named distributed.
 
     Examples:
 
