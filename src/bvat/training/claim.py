@@ -1,4 +1,4 @@
-"""Folders that one process works in: claimed with a lock that ends with the process."""
+"""Folders and pieces of work that one process has: claimed with a lock that ends with the process."""
 
 from __future__ import annotations
 
@@ -47,6 +47,29 @@ def share(folder: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
+def taken(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold one of several pieces of work inside the block; yield False if another process holds it.
+
+    Processes on several machines can so share work in a folder that all of them see, if its file system has
+    locks. With ``wait``, wait until the other process has ended or finished it.
+
+    Args:
+        path: a file for the lock; it is removed at the end.
+        wait: whether to wait for another process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = None if fcntl is None else os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        mine = _lock(handle, wait=wait)
+        yield mine
+        if mine:
+            path.unlink(missing_ok=True)
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+@contextlib.contextmanager
 def _opened(folder: Path) -> Iterator[int | None]:
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"{folder} is not a folder: use another --out")
@@ -61,14 +84,14 @@ def _opened(folder: Path) -> Iterator[int | None]:
             os.close(handle)
 
 
-def _lock(handle: int | None) -> bool:
-    """Lock the folder itself, so that no file is left behind; False if another process holds it.
+def _lock(handle: int | None, *, wait: bool = False) -> bool:
+    """Lock a file, or a folder itself so that no file is left behind; False if another process holds it.
 
-    File systems that cannot lock a folder (some network ones) are used without a lock.
+    File systems that cannot lock (some network ones) are used without a lock.
     """
     if handle is not None:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             return False
         except OSError:
