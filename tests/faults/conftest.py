@@ -1,8 +1,8 @@
 """Faults, damage and hostile input: every test here is slow, and counts what it tried and what survived.
 
 ``pytest tests/faults --tally results/faults.json`` also writes the counts, from which
-``python docs/faults.py`` makes the table of the documentation. Without ``--tally`` what is tried hundreds of
-times is tried a fifth as often.
+``python docs/faults.py`` makes the table of the documentation. Without ``--tally`` what is tried often is
+tried a fifth as often, so that it fits into CI.
 """
 
 from __future__ import annotations

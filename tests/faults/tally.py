@@ -15,9 +15,11 @@ def counted(config: Any) -> bool:
     return _counted
 
 
-def times(full: int) -> int:
-    """Return how often to try something: ``full`` times if the counts are written, a fifth otherwise."""
-    return full if _counted else full // 5
+def times(full: int, otherwise: int | None = None) -> int:
+    """Return how often to try something: ``full`` times if the counts are written, else a fifth or so."""
+    if _counted:
+        return full
+    return full // 5 if otherwise is None else otherwise
 
 
 @dataclass

@@ -19,7 +19,7 @@ import pytest
 from data_files import NELL, nell_files, planetoid_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tally import Tally
+from tally import Tally, times
 
 from bvat.data import readers
 from bvat.data.cora import read_cora
@@ -93,7 +93,7 @@ def test_pickles(tally: list[Tally]) -> None:
     for content in corpus.kept_pickles():
         attempt(content, lambda content=content: unpickle(content, "x"))
     assert not Path("hacked").exists()
-    for _ in range(45_000):
+    for _ in range(times(45_000)):
         content = corpus.mutated(rng, rng.choice(corpus.pickles()))
         attempt(content, lambda content=content: unpickle(content, "x"))
     attempt.finish()
@@ -105,7 +105,7 @@ def test_raw_files_of_data_sets(tally: list[Tally]) -> None:
     papers = "\n".join(f"p{k}\t{k % 2}\t1\t{'ab'[k % 2]}" for k in range(8)).encode()
     cites = "\n".join(f"p{k}\tp{(k + 1) % 8}" for k in range(8)).encode()
     order = tuple(f"p{k}" for k in range(8))
-    for _ in range(2_500):
+    for _ in range(times(2_500)):
         for files, prefix, read in ((tiny, "ind.tiny.", read_planetoid), (nell, NELL, read_nell)):
             name = rng.choice(sorted(files))
             changed = {**files, name: corpus.mutated(rng, files[name])}
@@ -131,7 +131,7 @@ def test_stored_graphs(tally: list[Tally]) -> None:
     for content in corpus.kept_stored():
         graph = attempt(content, lambda content=content: graph_from_bytes(content, "x"))
         accepted += [graph] if graph is not None else []
-    for k in range(6_000):
+    for k in range(times(6_000)):
         make = corpus.odd_stored if k % 3 else corpus.odd_zip
         content = make(rng)
         graph = attempt(content, lambda content=content: graph_from_bytes(content, "x"))
@@ -146,7 +146,7 @@ def test_stored_graphs(tally: list[Tally]) -> None:
 def test_archives(tally: list[Tally]) -> None:
     rng, attempt = Random(4), Attempts(tally, "tar files")
     wanted = [RawFile(name, len(data), sha256(data).hexdigest()) for name, data in nell_files().items()]
-    for _ in range(3_000):
+    for _ in range(times(3_000)):
         content = corpus.gzipped(rng, corpus.mutated(rng, rng.choice(corpus.archives())))
         attempt(content, lambda content=content: _members("url", content, wanted))
     attempt.finish()
@@ -156,7 +156,7 @@ def test_tables(tally: list[Tally], ram: Path) -> None:
     rng, attempt = Random(5), Attempts(tally, "CSV tables")
     plain, packed = ram / "nodes.csv", ram / "nodes.csv.gz"
     texts = [text.encode() for pair in corpus.TABLES.values() for text in pair]
-    for k in range(22_000):
+    for k in range(times(22_000)):
         content = corpus.mutated(rng, rng.choice(texts))
         path = plain if k % 8 else packed
         path.write_bytes(content if k % 8 else corpus.gzipped(rng, content))
@@ -173,7 +173,7 @@ def test_tables(tally: list[Tally], ram: Path) -> None:
 
 def test_folders(tally: list[Tally], ram: Path) -> None:
     rng, attempt = Random(6), Attempts(tally, "folders with tables")
-    for k in range(4_000):
+    for k in range(times(4_000)):
         nodes, edges = (text.encode() for text in corpus.TABLES[rng.choice(sorted(corpus.TABLES))])
         if k % 2:
             nodes = corpus.mutated(rng, nodes)
@@ -190,7 +190,7 @@ def test_parquet(tally: list[Tally], ram: Path) -> None:
     pytest.importorskip("pyarrow")
     rng, attempt = Random(7), Attempts(tally, "Parquet tables")
     (ram / "edges.csv").write_text(corpus.EDGES)
-    for _ in range(3_000):
+    for _ in range(times(3_000)):
         content = corpus.mutated(rng, rng.choice(corpus.parquet_files()))
         (ram / "nodes.parquet").write_bytes(content)
         attempt(content, lambda: readers.read(ram))
@@ -200,7 +200,7 @@ def test_parquet(tally: list[Tally], ram: Path) -> None:
 def test_feature_matrices(tally: list[Tally], ram: Path) -> None:
     rng, attempt = Random(8), Attempts(tally, "feature matrices (.npz, .mtx)")
     market, arrays = ram / "features.mtx", ram / "features.npz"
-    for k in range(8_000):
+    for k in range(times(8_000)):
         content = corpus.mutated(rng, rng.choice(corpus.MARKET).encode())
         path = market
         if k % 3 == 0:
@@ -214,7 +214,7 @@ def test_benchmark_files(tally: list[Tally], ram: Path) -> None:
     rng, attempt = Random(9), Attempts(tally, "benchmark files (.npz)")
     path = ram / "mine.npz"
     accepted = []
-    for k in range(6_000):
+    for k in range(times(6_000)):
         content = corpus.odd_arrays(rng, corpus.benchmark_arrays())
         path.write_bytes(corpus.mutated(rng, content) if k % 5 == 0 else content)
         graph = attempt(content, lambda: readers.read(path))

@@ -18,11 +18,11 @@ from commands import (
     wait_until,
     without_times,
 )
-from tally import Tally
+from tally import Tally, times
 
 from cli_helpers import bvat
 
-KILLS = 20
+KILLS = times(20, 8)
 RUN = ["--method", "obvat", "--epochs", "300", "--patience", "300", "--hidden", "8", "--seeds", "2"]
 RUN += ["--device", "cpu", "--no-report"]
 

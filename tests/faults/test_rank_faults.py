@@ -54,7 +54,7 @@ def test_damaged_parts(how: str, parts: Path, tally: list[Tally]) -> None:
 def test_killed_ranks(tmp_path: Path, tally: list[Tally]) -> None:
     graph = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30)
     cut_into(graph, 2, tmp_path / "parts", "random")
-    kills = times(20)
+    kills = times(20, 2)
     entry = Tally(
         "kills", "torchrun --max-restarts: a rank, SIGKILL", "restarted, bit-identical to an undisturbed run"
     )
