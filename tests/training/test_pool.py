@@ -8,15 +8,17 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from bvat.errors import TrainingError
-from bvat.training.interrupt import stop_like_ctrl_c
+from bvat.training.interrupt import finish_epoch_first, stop_like_ctrl_c
 from bvat.training.pool import run_tasks
 
 
-def misbehave(task: tuple[str, int], report: object) -> None:
+def misbehave(task: tuple[str, int], report: Callable[[float], None]) -> None:
     what, number = task
     if what == "signal":
         os.kill(os.getpid(), number)
@@ -24,6 +26,15 @@ def misbehave(task: tuple[str, int], report: object) -> None:
     if what == "exit":
         sys.exit(number)
     if what == "error":
+        raise OSError(number, os.strerror(number), "some/file")
+    if what == "flood":  # reports faster than the parent reads, and cannot save when it is told to stop
+        state = SimpleNamespace(interrupted=False)
+        with finish_epoch_first(state):  # type: ignore[arg-type]
+            while not state.interrupted:
+                report(1.0)
+            raise OSError(errno.ENOENT, "gone", "some/file")
+    if what == "late error":
+        time.sleep(1)
         raise OSError(number, os.strerror(number), "some/file")
 
 
@@ -45,6 +56,15 @@ def slow(*values: object) -> object:
 def test_a_process_that_ends_early_is_an_error(task: tuple[str, int], message: str) -> None:
     with pytest.raises(TrainingError, match=message):
         run_tasks(misbehave, [task, task], 2, lambda *_: None)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_processes_that_cannot_save_end_all_the_same() -> None:
+    tasks = [("flood", 0), ("flood", 0), ("late error", errno.ENOSPC), ("flood", 0)]
+    with pytest.raises(TrainingError, match="No space left on device"):
+        run_tasks(misbehave, tasks, 3, lambda *_: None)
     assert not multiprocessing.active_children()
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import queue
 import signal
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
@@ -29,8 +27,6 @@ ReportProgress = Callable[[float], None]
 TaskFunction = Callable[[Task, ReportProgress], Any]
 """Does one task. It and the tasks are pickled: use functions of a module, methods and plain dataclasses."""
 
-_LOOK_EVERY = 0.5
-"""Seconds after which the parent looks whether its processes are alive."""
 _INTERRUPTED = 75
 """The exit code of a process that was told to stop."""
 
@@ -70,59 +66,57 @@ def _run_in_processes(
     threads: int,
     advice: str,
 ) -> None:
+    """Give each process its tasks over a pipe of its own: nothing is shared that a dead one leaves locked."""
     context = mp.get_context("spawn")
-    workers: list[Any] = []
+    workers: dict[Any, Any] = {}
     try:
         with _sheltered(), _unbroken(advice):
-            waiting, events = context.Queue(), context.Queue()
-            for numbered in enumerate(tasks):
-                waiting.put(numbered)
             for _ in range(jobs):
-                waiting.put(None)
-            for _ in range(jobs):
-                arguments = (function, threads, waiting, events)
-                workers.append(context.Process(target=_worker, args=arguments, daemon=True))
-                workers[-1].start()
-        _listen(workers, events, tasks, progress, advice)
-        for worker in workers:
+                ours, theirs = context.Pipe()
+                worker = context.Process(target=_worker, args=(function, threads, theirs), daemon=True)
+                workers[ours] = worker
+                worker.start()
+                theirs.close()  # or the end of the process would not close the pipe
+        _listen(workers, tasks, progress, advice)
+        for connection, worker in workers.items():
+            connection.close()
             worker.join()
     finally:
-        _stop([worker for worker in workers if worker.pid is not None])
+        _stop(workers)
 
 
 def _listen(
-    workers: Sequence[Any],
-    events: Any,
+    workers: Mapping[Any, Any],
     tasks: Sequence[Task],
     progress: Callable[[Task, float], None],
     advice: str,
 ) -> None:
-    """Pass on what the processes report until all tasks are done; a process that ends early is an error."""
-    remaining = set(range(len(tasks)))
-    looked = time.monotonic()
+    """Hand out the tasks and pass on reports until all are done; a process that ends early is an error."""
+    waiting = iter(enumerate(tasks))
+    remaining, talking = len(tasks), set(workers)
     while remaining:
-        kind = ""
-        with contextlib.suppress(queue.Empty):
-            kind, number, content = events.get(timeout=_LOOK_EVERY)
-        if kind == "progress":
-            progress(tasks[number], content)
-        elif kind == "compiling":
-            tell(content)
-        elif kind == "done":
-            remaining.discard(number)
-        elif kind == "user error":
-            raise TrainingError(content)
-        elif kind == "error":
-            raise RuntimeError(f"{tasks[number]} failed:\n{content}")
-        if time.monotonic() - looked >= _LOOK_EVERY:
-            looked = time.monotonic()
-            codes = [worker.exitcode for worker in workers]
-            # a process without further tasks ends with 0, its last report is still in the queue
-            bad = [code for code in codes if code not in (None, 0)]
-            if not kind and None not in codes:
-                bad += codes
-            if bad:
-                raise TrainingError(f"a process {_ending(bad[0])}: {advice}")
+        connection: Any
+        for connection in wait(talking):
+            try:
+                kind, number, content = connection.recv()
+                if kind == "ready" and (numbered := next(waiting, None)):
+                    connection.send(numbered)
+                elif kind == "ready":
+                    talking.discard(connection)
+                    connection.close()  # no more tasks
+            except (EOFError, OSError):
+                workers[connection].join()
+                raise TrainingError(f"a process {_ending(workers[connection].exitcode)}: {advice}") from None
+            if kind == "progress":
+                progress(tasks[number], content)
+            elif kind == "compiling":
+                tell(content)
+            elif kind == "done":
+                remaining -= 1
+            elif kind == "user error":
+                raise TrainingError(content)
+            elif kind == "error":
+                raise RuntimeError(f"{tasks[number]} failed:\n{content}")
 
 
 def _ending(code: int) -> str:
@@ -133,15 +127,18 @@ def _ending(code: int) -> str:
     return f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
 
 
-def _stop(workers: Sequence[Any]) -> None:
+def _stop(workers: Mapping[Any, Any]) -> None:
     """Let processes finish their epoch and save it; Ctrl-C in the meantime ends them at once."""
+    started = [worker for worker in workers.values() if worker.pid is not None]
     try:
-        for worker in workers:
+        for connection in workers:
+            connection.close()  # who waits for a task, or for us to listen, waits no longer
+        for worker in started:
             worker.terminate()
-        for worker in workers:
+        for worker in started:
             worker.join()
     except BaseException:
-        for worker in workers:
+        for worker in started:
             worker.kill()
         raise
 
@@ -176,17 +173,11 @@ def _sheltered() -> Iterator[None]:
             mask(signal.SIG_SETMASK, old)
 
 
-def _worker(function: Any, threads: int, waiting: Any, events: Any) -> None:
-    """Do tasks from the queue until it returns None, then end this process.
-
-    It ends without the interpreter's clean-up, which waits for locks of the queue: an interruption at the
-    wrong moment, or the death of another process, leaves them locked for ever.
-    """
+def _worker(function: Any, threads: int, parent: Any) -> None:
+    """Ask for tasks and do them until there are none, then end without the interpreter's clean-up."""
     try:
-        with when_compiling(lambda name: events.put(("compiling", 0, name))):
-            _work(function, threads, waiting, events)
-        events.close()
-        events.join_thread()  # until all reports are sent
+        with when_compiling(lambda name: _say(parent, "compiling", 0, name)):
+            _work(function, threads, parent)
     except KeyboardInterrupt:
         _end(_INTERRUPTED)
     _end(0)
@@ -199,23 +190,36 @@ def _end(code: int) -> None:
     os._exit(code)
 
 
-def _work(function: Any, threads: int, waiting: Any, events: Any) -> None:
+def _work(function: Any, threads: int, parent: Any) -> None:
     for number in (signal.SIGINT, *STOP_SIGNALS):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them
     signal.signal(signal.SIGTERM, _interrupt)  # finish the epoch and save a checkpoint
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    while (numbered := waiting.get()) is not None:
+    while (numbered := _next_task(parent)) is not None:
         number, task = numbered
         try:
-            function(task, lambda done, number=number: events.put(("progress", number, done)))
-            events.put(("done", number, None))
+            function(task, lambda done, number=number: _say(parent, "progress", number, done))
+            _say(parent, "done", number)
         except BvatError as error:
-            events.put(("user error", number, str(error)))
+            _say(parent, "user error", number, str(error))
         except OSError as error:
-            events.put(("user error", number, explain(error)))
+            _say(parent, "user error", number, explain(error))
         except Exception:
-            events.put(("error", number, traceback.format_exc()))
+            _say(parent, "error", number, traceback.format_exc())
+
+
+def _next_task(parent: Any) -> Any:
+    _say(parent, "ready")
+    try:
+        return parent.recv()
+    except (EOFError, OSError):  # the parent wants no more
+        return None
+
+
+def _say(parent: Any, kind: str, number: int = 0, content: Any = None) -> None:
+    with contextlib.suppress(OSError):  # the parent no longer listens, but the epoch is still to be saved
+        parent.send((kind, number, content))
 
 
 def _end_with_parent() -> None:
