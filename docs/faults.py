@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from bvat.report.markers import replace_between
+
 HERE = Path(__file__).parent
-START, END = "<!-- table of faults -->", "<!-- end of the table -->"
 
 
 def table(counts: Path) -> str:
@@ -28,15 +29,6 @@ def table(counts: Path) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Replace the table between the two marks of the page."""
-    page = HERE / "faults.md"
-    text = page.read_text("utf-8")
-    before, rest = text.split(START)
-    after = rest.split(END)[1]
-    new = f"{before}{START}\n\n{table(HERE.parent / 'results' / 'faults.json')}\n\n{END}{after}"
-    page.write_text(new, "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    page, counts = HERE / "faults.md", HERE.parent / "results" / "faults.json"
+    page.write_text(replace_between(page.read_text("utf-8"), "table of faults", table(counts)), "utf-8")

@@ -6,18 +6,15 @@ python docs/large_graphs.py
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from bvat.bench.rank_plan import Plan, fitted
+from bvat.bench.rank_plan import fitted
+from bvat.report.markers import replace_between
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "distributed"
 METHODS = {"gcn": "GCN", "vat": "VAT", "obvat": "O-BVAT"}
-
-
-def marks(name: str) -> tuple[str, str]:
-    """Return the comments before and after a table."""
-    return f"<!-- {name} -->", f"<!-- end of {name} -->"
 
 
 def measured(speed: dict) -> str:
@@ -93,15 +90,7 @@ def plan(speed: dict) -> str:
             one = speed["ranks"]["1"][method]
             sizes = {"nodes": speed["nodes"], "edges": speed["edges"]}
             base = fitted(method, one, **sizes, ranks=1, halo=0)
-            large = Plan(
-                nodes=1e9,
-                edges=1e10,
-                ranks=ranks,
-                halo=0.2,
-                passes=base.passes,
-                arrays=base.arrays,
-                entry_ns=base.entry_ns,
-            )
+            large = replace(base, nodes=1e9, edges=1e10, ranks=ranks, halo=0.2)
             lines.append(
                 f"| {ranks} | {METHODS[method]} | {large.memory_bytes / 2**30:.0f} GiB "
                 f"| {large.sent_bytes / 1e9:.1f} GB | {large.seconds(10):.0f} | {large.seconds(100):.0f} |"
@@ -126,9 +115,7 @@ def tables() -> dict[str, str]:
 def with_tables(text: str) -> str:
     """Return the page with its tables made anew."""
     for name, table in tables().items():
-        start, end = marks(name)
-        before, rest = text.split(start)
-        text = f"{before}{start}\n\n{table}\n\n{end}{rest.split(end)[1]}"
+        text = replace_between(text, name, table)
     return text
 
 

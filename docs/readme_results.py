@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from bvat.bench.plan import ROWS
+from bvat.report.markers import replace_between
 
 ROOT = Path(__file__).parents[1]
 SHOWN = ("vat", "sbvat", "obvat", "obvat-fast")
@@ -61,10 +62,7 @@ def sections(results: Path) -> dict[str, str]:
 def with_results(text: str, results: Path = ROOT / "results") -> str:
     """Return the README with the current results."""
     for name, content in sections(results).items():
-        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-        before, _, rest = text.partition(start)
-        _, _, after = rest.partition(end)
-        text = before + start + "\n" + content.strip() + "\n\n" + end + after
+        text = replace_between(text, name, content)
     return text
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from bvat.report.markers import replace_between
 from bvat.tuning.variants import Variant
 
 HERE = Path(__file__).parent
-START, END = "<!-- table of costs -->", "<!-- end of the table -->"
 
 
 def table(file: Path) -> str:
@@ -27,9 +27,7 @@ def table(file: Path) -> str:
 
 def with_table(text: str) -> str:
     """Return the page with the current table between its marks."""
-    before, rest = text.split(START)
-    after = rest.split(END)[1]
-    return f"{before}{START}\n\n{table(HERE.parent / 'results' / 'bench' / 'fits.json')}\n\n{END}{after}"
+    return replace_between(text, "table of costs", table(HERE.parent / "results" / "bench" / "fits.json"))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from commands import Forker, forker
-from tally import Tally, counted
+from tally import Tally, remember
 
 from bvat import __version__
 from bvat.data import save_graph, synthetic_graph
@@ -28,7 +28,7 @@ _TALLIES: list[Tally] = []
 
 def pytest_configure(config: pytest.Config) -> None:
     """Decide how often things are tried, before the tests are read."""
-    counted(config)
+    remember(config)
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ from typing import Any
 _counted = False
 
 
-def counted(config: Any) -> bool:
-    """Remember and return whether the counts are written, which is when everything is tried in full."""
+def remember(config: Any) -> None:
+    """Remember whether the counts are written, which is when everything is tried in full."""
     global _counted
     _counted = bool(config.getoption("--tally", None))
-    return _counted
 
 
 def times(full: int, otherwise: int | None = None) -> int:

@@ -51,15 +51,13 @@ def test_damaged_parts(how: str, parts: Path, tally: list[Tally]) -> None:
         assert refused == (entry.tried if needed else 0), path.name
 
 
-def test_killed_ranks(tmp_path: Path, tally: list[Tally]) -> None:
-    graph = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30)
-    cut_into(graph, 2, tmp_path / "parts", "random")
+def test_killed_ranks(parts: Path, tmp_path: Path, tally: list[Tally]) -> None:
     kills = times(20, 2)
     entry = Tally(
         "kills", "torchrun --max-restarts: a rank, SIGKILL", "restarted, bit-identical to an undisturbed run"
     )
     tally.append(entry)
-    found = rank_faults.kill_ranks(tmp_path / "parts", tmp_path, ranks=2, times=kills, epochs=60)
+    found = rank_faults.kill_ranks(parts, tmp_path, ranks=2, times=kills, epochs=60)
     assert found["kills"] == kills
     for row in found["runs"]:
         if not row["killed"]:  # it had ended before
@@ -68,14 +66,13 @@ def test_killed_ranks(tmp_path: Path, tally: list[Tally]) -> None:
         entry.count(row["same"], lost=not row["same"])
 
 
-def test_stopped_rank(tmp_path: Path, tally: list[Tally]) -> None:
-    graph = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30)
-    cut_into(graph, 2, tmp_path / "parts", "random")
+def test_stopped_rank(parts: Path, tmp_path: Path, tally: list[Tally]) -> None:
     entry = Tally("kills", "torchrun: a rank, SIGSTOP", "all end within the time-out, one sentence")
     tally.append(entry)
-    found = rank_faults.stop_rank(tmp_path / "parts", tmp_path / "run", ranks=2, epochs=100_000, timeout=5)
+    found = rank_faults.stop_rank(parts, tmp_path / "run", ranks=2, epochs=100_000, timeout=5)
     # the others end within the time-out; torchrun then gives the stopped one half a minute before it kills it
     ended = found["returncode"] != 0 and not found["left"] and found["seconds"] < 5 + 30 + 15
+    assert "another rank did not answer in time" in found["said"][0]
     entry.count(
         ended and len(found["said"]) == 1, traceback=any("Traceback" in line for line in found["said"])
     )

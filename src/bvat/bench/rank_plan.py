@@ -11,13 +11,18 @@ seconds        k m a, with a measured in nanoseconds per entry, and sent bytes /
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bvat.kernels.rowwise import fitting_width
 
 PASSES = {"gcn": 3, "vat": 7, "obvat": 5}
 """Passes through Â of both layers in an epoch: forward, backward and evaluation; O-BVAT adds two per step."""
+
+
+def passes_per_epoch(method: str, steps: int) -> int:
+    """Return k."""
+    return PASSES[method] + (2 * steps if method == "obvat" else 0)
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,6 @@ class Plan:
         return fitting_width(self.hidden) + fitting_width(self.classes)
 
     @property
-    def _graph_bytes(self) -> float:
-        return 8 * self.entries + 8 * self.words * self.own
-
-    @property
     def sent_bytes(self) -> float:
         """Bytes that a rank sends in an epoch."""
         return 4 * self.halo * self.own * self._width * self.passes
@@ -71,7 +72,8 @@ class Plan:
     @property
     def memory_bytes(self) -> float:
         """Peak memory of a rank above one with a tiny graph."""
-        return self._graph_bytes + 4 * self.own * self.arrays * self._width
+        graph = 8 * self.entries + 8 * self.words * self.own
+        return graph + 4 * self.own * self.arrays * self._width
 
     def seconds(self, gbit: float) -> float:
         """Return the seconds of an epoch if nothing overlaps; gbit is the bandwidth of a rank."""
@@ -82,15 +84,13 @@ def fitted(
     method: str, one: Mapping[str, Any], *, nodes: int, edges: int, ranks: int, halo: float, steps: int = 10
 ) -> Plan:
     """Return a plan whose measured numbers come from one rank of ``bench.distributed speed``."""
-    passes = PASSES[method] + (2 * steps if method == "obvat" else 0)
+    passes = passes_per_epoch(method, steps)
     alone = Plan(nodes=nodes, edges=edges, ranks=1, halo=0, passes=passes)
     rows = max(one["memory_mb"]) * 2**20 - alone.memory_bytes
-    return Plan(
-        nodes=nodes,
-        edges=edges,
+    return replace(
+        alone,
         ranks=ranks,
         halo=halo,
-        passes=passes,
         arrays=rows / (4 * nodes * alone._width),
         entry_ns=1e9 * one["processor_seconds"][0] / (passes * alone.entries),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bvat.bench.rank_plan import PASSES
+from bvat.bench.rank_plan import passes_per_epoch
 from bvat.bench.rank_runs import PLAIN, cut_into, train_parts
 from bvat.distributed.parts import assign, cut
 from bvat.graph import Graph
@@ -63,9 +63,8 @@ def community_graph(
 
 def formula(method: str, sent_rows: int, settings: Any) -> int:
     """Return the bytes that a rank sends in an epoch: rows x widths x products x 4."""
-    products = PASSES[method] + (2 * settings.steps if method == "obvat" else 0)
     width = fitting_width(settings.hidden) + fitting_width(CLASSES)
-    return 4 * sent_rows * width * products
+    return 4 * sent_rows * width * passes_per_epoch(method, settings.steps)
 
 
 def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...] = (1, 2)) -> dict[str, Any]:

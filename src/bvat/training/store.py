@@ -17,7 +17,6 @@ from bvat.distributed.world import current
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
 from bvat.training.callbacks import LOGGERS, Callback, EpochReporter
-from bvat.training.claim import taken
 from bvat.training.loop import TrainedModel, train
 from bvat.training.memory import peak_mb
 from bvat.training.pool import ReportProgress, run_tasks
@@ -26,6 +25,7 @@ from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.results import seed_result
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
+from bvat.training.shared_tasks import run_shared_tasks
 
 RUN_FORMAT = 2
 """Version of what a run computes and keeps; a new version invalidates the runs of all stores."""
@@ -196,18 +196,9 @@ class RunStore:
         )
         return trainer.run(spec.seed, report)
 
-    def run_free(self, spec: RunSpec, report: ReportProgress) -> None:
-        """Train one seed unless it is finished or another process is at it."""
-        self._run_alone(spec, report, wait=False)
-
-    def run_or_wait(self, spec: RunSpec, report: ReportProgress) -> None:
-        """Train one seed unless it is finished; wait for another process that is at it."""
-        self._run_alone(spec, report, wait=True)
-
-    def _run_alone(self, spec: RunSpec, report: ReportProgress, *, wait: bool) -> None:
-        with taken(self.folder(spec).path / f".seed-{spec.seed}.lock", wait=wait) as mine:
-            if mine:
-                self.run(spec, report)
+    def lock(self, spec: RunSpec) -> Path:
+        """Return the file that exists while a process is at a run."""
+        return self.folder(spec).path / f".seed-{spec.seed}.lock"
 
     def run_all(self, specs: Iterable[RunSpec], jobs: int, console: Any = None) -> int:
         """Do all runs that are missing, at most ``jobs`` in parallel; return how many those were.
@@ -231,9 +222,7 @@ class RunStore:
                 number = min(display.finished + 1, len(missing))
                 display.set_title(f"run {number} of {len(missing)}: {spec.settings.method} on {spec.dataset}")
 
-            run_tasks(self.run_free, missing, jobs, advance)
-            others = [spec for spec in missing if self.result(spec) is None]
-            run_tasks(self.run_or_wait, others, jobs, advance)
+            run_shared_tasks(self.run, missing, self.lock, jobs, advance)
         return len(missing)
 
     def _effort(self, spec: RunSpec) -> float:

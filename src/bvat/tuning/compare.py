@@ -17,11 +17,12 @@ from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.resplit import resplit
 from bvat.errors import BvatError, DataError, SettingsError
 from bvat.graph import Graph
-from bvat.training.claim import share, taken
-from bvat.training.pool import ReportProgress, run_tasks
+from bvat.training.claim import share
+from bvat.training.pool import ReportProgress
 from bvat.training.progress import ProgressDisplay
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, versions
 from bvat.training.settings import short_name
+from bvat.training.shared_tasks import run_shared_tasks
 from bvat.training.statistics import sample
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.variants import AUTO, CANDIDATES, Variant
@@ -104,20 +105,13 @@ class _CellRunner:
 
     plan: ComparisonPlan
     folder: Path
-    wait: bool = False
-    """Whether to wait for another process that is at a cell, or to leave it to that one."""
-
-    def run(self, cell: Cell, report: ReportProgress) -> None:
-        """Train what is missing, and write the file of the cell, unless another process is at it."""
-        with taken(self.lock(cell), wait=self.wait) as mine:
-            if mine:
-                self._run(cell, report)
 
     def lock(self, cell: Cell) -> Path:
         """Return the file that exists while a process is at a cell."""
         return self.folder / "cells" / f".{cell.name}.lock"
 
-    def _run(self, cell: Cell, report: ReportProgress) -> None:
+    def run(self, cell: Cell, report: ReportProgress) -> None:
+        """Train what is missing, and write the file of the cell."""
         names = self.plan.trained()
         whole, fingerprint = _graph(cell.graph)
         settings = {name: Variant.parse(name).settings(**self.plan.overrides) for name in names}
@@ -181,10 +175,8 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
             display.update(cell, done)
             display.set_title(f"split {display.finished} of {len(cells)}: {cell.name}")
 
-        run_tasks(_CellRunner(plan, out / "work").run, cells, jobs, advance)
-        waiting = _CellRunner(plan, out / "work", wait=True)
-        # several processes share the work, and wait for each other at the end
-        run_tasks(waiting.run, [cell for cell in cells if waiting.lock(cell).exists()], jobs, advance)
+        runner = _CellRunner(plan, out / "work")
+        run_shared_tasks(runner.run, cells, runner.lock, jobs, advance)
         return collect(plan, out)
 
 
