@@ -8,7 +8,14 @@ import torch.nn.functional as F
 
 import bvat
 from bvat.perturb.divergence import DIVERGENCES
-from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
+from bvat.perturb.samples import (
+    disagreement,
+    draw_passes,
+    nodes_of_passes,
+    sharpened_mean,
+    stacked,
+    without_confidence,
+)
 from bvat.training.loop import training_step
 from bvat.training.settings import preset
 from bvat.training.state import start_training
@@ -33,7 +40,7 @@ def test_a_target_close_to_one_class_stays_finite() -> None:
     certain = torch.tensor([[200.0, 0.0, -200.0]])
     target = sharpened_mean([certain], 0.05)
     assert torch.isfinite(target).all()
-    assert torch.isfinite(disagreement([certain], target, DIVERGENCES["kl"]())[0])
+    assert torch.isfinite(disagreement(certain, target, DIVERGENCES["kl"]()))
 
 
 def test_reused_passes_share_the_projection_and_nothing_else(graph: bvat.Graph) -> None:
@@ -49,16 +56,27 @@ def test_reused_passes_share_the_projection_and_nothing_else(graph: bvat.Graph) 
 @pytest.mark.parametrize("name", DIVERGENCES)
 def test_disagreement_and_its_gradient_are_the_literal_ones(name: str) -> None:
     parts, target = logits(), sharpened_mean(logits(), 0.5)
-    found = disagreement(parts, target, DIVERGENCES[name]())
-    for part, value in zip(parts, found, strict=True):
-        p = torch.softmax(part, 1)
-        literal = {
-            "squared": (p - target).square().sum(1),
+    found = disagreement(stacked(parts), target, DIVERGENCES[name]())
+    each = [
+        {
+            "squared": (torch.softmax(part, 1) - target).square().sum(1),
             "kl": (target * (target.log() - torch.log_softmax(part, 1))).sum(1),
         }[name].mean()
-        torch.testing.assert_close(value, literal)
-        gradients = [torch.autograd.grad(loss, part)[0] for loss in (value, literal)]
-        torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-12)
+        for part in parts
+    ]
+    literal = sum(each) / len(each)
+    torch.testing.assert_close(found, literal)
+    gradients = [torch.autograd.grad(loss, parts) for loss in (found, literal)]
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [4, 40])
+def test_stacked_passes_lie_one_below_the_other(classes: int) -> None:
+    parts = [torch.randn(9, classes), torch.randn(9, classes)]
+    every, nodes = stacked(parts), torch.tensor([2, 7])
+    torch.testing.assert_close(every, torch.cat(parts), rtol=0, atol=0)
+    at = nodes_of_passes(nodes, 9, 2)
+    torch.testing.assert_close(every[at], torch.cat([part[nodes] for part in parts]), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("model", ["random-propagation", "gcn"])
@@ -125,10 +143,10 @@ def test_nodes_without_a_confident_mean_do_not_count() -> None:
     bar = mean.amax(1).median().item()
     sure = mean.amax(1) >= bar
     assert 0 < int(sure.sum()) < len(sure)
-    found = disagreement(parts, target, DIVERGENCES["squared"](), confidence=bar)
-    for part, loss in zip(parts, found, strict=True):
-        squares = (torch.softmax(part, 1) - target).square().sum(1)
-        torch.testing.assert_close(loss, (squares * sure).mean())
-        (gradient,) = torch.autograd.grad(loss, part)
+    unsure = without_confidence(parts, bar)
+    loss = disagreement(stacked(parts), target, DIVERGENCES["squared"](), unsure=unsure)
+    squares = [(torch.softmax(part, 1) - target).square().sum(1) for part in parts]
+    torch.testing.assert_close(loss, (sum(squares) * sure / len(parts)).mean())
+    for gradient in torch.autograd.grad(loss, parts):
         assert not gradient[~sure].any()
         assert gradient[sure].any()

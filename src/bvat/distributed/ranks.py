@@ -21,6 +21,9 @@ from bvat.distributed.world import World
 from bvat.errors import TrainingError
 from bvat.kernels import rowwise
 
+_PASSES = 64
+"""The most passes of a model that are averaged at once."""
+
 T = TypeVar("T")
 
 
@@ -86,7 +89,8 @@ class Ranks(World):
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean of the values of all nodes; values (n)."""
-        rounder = rowwise.magic(self._bounds(values)[0], self.nodes)
+        # several passes may come at once, each with its values of the nodes
+        rounder = rowwise.magic(self._bounds(values)[0], _PASSES * self.nodes)
         wide = values.detach().double()
         pair = torch.stack([((wide + rounder) - rounder).sum(), wide.new_tensor(wide.numel())])
         summed = self.reduce(pair)

@@ -33,20 +33,22 @@ class PropagationMasks:
 
 
 class _TwoLayers(torch.autograd.Function):
-    """``mask * relu(Z + b0) @ W1 + b1`` with its gradients in closed form, which saves half of the time.
+    """``mask * relu(sum_k (rÂ)^k (s ∘ P) + b0) @ W1 + b1`` with its gradients in closed form.
 
-    Shapes: Z (N, H), mask (N, H) or None, b0 (H), W1 (H, C), b1 (C); result (N, C).
+    It keeps one array of N x H numbers, the hidden layer. Backwards, the sum is that over Âᵀ.
+    Shapes: P (N, H), s a number or (N, 1), mask (N, H) or None, b0 (H), W1 (H, C), b1 (C); result (N, C).
     """
 
     @staticmethod
     def forward(
-        ctx: Any, state: Tensor, mask: Tensor | None, factor: float, b0: Tensor, w1: Tensor, b1: Tensor
+        ctx: Any, spread: _Spread, projected: Tensor, mask: Tensor | None, factor: float, *weights: Tensor
     ) -> Tensor:
-        hidden = (state + b0).clamp_min_(0)
+        b0, w1, b1 = weights
+        hidden = spread.forward(projected).add_(b0).clamp_min_(0)
         if mask is not None:
             hidden.mul_(mask)
         ctx.save_for_backward(hidden, w1)
-        ctx.factor = 1.0 if mask is None else factor
+        ctx.spread, ctx.factor = spread, 1.0 if mask is None else factor
         return narrow_product(hidden, w1).add_(b1)
 
     @staticmethod
@@ -58,29 +60,39 @@ class _TwoLayers(torch.autograd.Function):
         for_state = torch.ops.aten.threshold_backward(times(grad, (ctx.factor * w1).t()), hidden, 0)
         here = current()
         sums = here.column_sums(for_state), here.node_product(hidden, grad), here.column_sums(grad)
-        return for_state, None, None, *sums
+        return None, ctx.spread.backward(for_state), None, None, *sums
 
 
 class _PowerSum(torch.autograd.Function):
-    """``sum_k (rÂ)^k (s ∘ P)``; its backward pass is ``s ∘`` the same sum over Âᵀ.
-
-    Shapes: P and result (N, H), s a number or (N, 1).
-    """
+    """``sum_k (rÂ)^k (s ∘ P)`` alone; shapes: P and result (N, H)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, adjacency: SparseMatrix, ratio: float, steps: int, share: Any, projected: Tensor
-    ) -> Tensor:
-        ctx.adjacency, ctx.ratio, ctx.steps, ctx.share = adjacency, ratio, steps, share
-        return power_sum(adjacency, ratio, steps, projected * share)
+    def forward(ctx: Any, spread: _Spread, projected: Tensor) -> Tensor:
+        ctx.spread = spread
+        return spread.forward(projected)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, None, Tensor]:
-        summed = power_sum(ctx.adjacency, ctx.ratio, ctx.steps, grads[0], transposed=True)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.spread.backward(grads[0])
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """``sum_{k <= steps} (ratio Â)^k (share ∘ P)``; share is a number or (N, 1)."""
+
+    adjacency: SparseMatrix
+    ratio: float
+    steps: int
+    share: Any
+
+    def forward(self, projected: Tensor) -> Tensor:
+        return power_sum(self.adjacency, self.ratio, self.steps, projected * self.share)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        summed = power_sum(self.adjacency, self.ratio, self.steps, grad, transposed=True)
         # without steps the sum is the gradient itself, which is not ours to change
-        scaled = summed.mul_(ctx.share) if ctx.steps else summed * ctx.share
-        return None, None, None, None, scaled
+        return summed.mul_(self.share) if self.steps else summed * self.share
 
 
 def power_sum(
@@ -216,15 +228,15 @@ class RandomPropagation(LayeredModel):
         share: Any = self.first_share
         if masks is not None and masks.nodes is not None:
             share = masks.nodes * share
-        state: Tensor = _PowerSum.apply(  # type: ignore[no-untyped-call]
-            inputs.propagation, self.ratio, self.power_steps, share, projected
-        )
+        spread = _Spread(inputs.propagation, self.ratio, self.power_steps, share)
         if len(self.weights) == 2 and not len(self.norms):
             mask = masks.hidden[0] if masks is not None and masks.hidden else None
+            weights = self.biases[0], self.weights[1], self.biases[1]
             logits: Tensor = _TwoLayers.apply(  # type: ignore[no-untyped-call]
-                state, mask, dropout_factor(self.dropout), self.biases[0], self.weights[1], self.biases[1]
+                spread, projected, mask, dropout_factor(self.dropout), *weights
             )
             return logits
+        state: Tensor = _PowerSum.apply(spread, projected)  # type: ignore[no-untyped-call]
         for layer, weight in enumerate(self.weights):
             if layer:
                 state = torch.relu(state)

@@ -16,7 +16,7 @@ from torch import Tensor
 from bvat.distributed.world import current
 from bvat.graph.inputs import GraphInputs
 from bvat.kernels import rowwise
-from bvat.kernels.layout import softmax
+from bvat.kernels.layout import CLASS_MAJOR_UP_TO, softmax
 from bvat.models.base import ProjectedModel
 from bvat.perturb.divergence import CleanPrediction, Divergence, with_gradient
 
@@ -46,6 +46,22 @@ def draw_passes(
     return passes
 
 
+def stacked(logits: Sequence[Tensor]) -> Tensor:
+    """Return the logits (N, C) of S passes one below the other, (S N, C): one operation then serves all."""
+    if len(logits) == 1:
+        return logits[0]
+    if logits[0].shape[1] > CLASS_MAJOR_UP_TO:
+        return torch.cat(list(logits))
+    return torch.cat([part.t() for part in logits], 1).t()
+
+
+def nodes_of_passes(nodes: Tensor, total: int, count: int) -> Tensor:
+    """Return the rows in which :func:`stacked` logits have some of the N nodes; nodes (n), result (S n)."""
+    if count == 1:
+        return nodes
+    return (total * torch.arange(count, device=nodes.device)[:, None] + nodes).reshape(-1)
+
+
 @torch.no_grad()
 def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
     """Return the target ``q_k ∝ (1/S sum_s p_sk)^(1/T)`` without gradient; shapes (N, C).
@@ -61,25 +77,26 @@ def mean_prediction(logits: Sequence[Tensor]) -> Tensor:
 
 
 def disagreement(
-    logits: Sequence[Tensor], target: Tensor, divergence: Divergence, confidence: float = 0.0
-) -> list[Tensor]:
-    """Return ``mean_u D(q_u, p_su)`` of every pass s, a scalar each; target q (N, C) gets no gradient.
+    logits: Tensor, target: Tensor, divergence: Divergence, *, unsure: Tensor | None = None
+) -> Tensor:
+    """Return ``1/S sum_s mean_u D(q_u, p_su)``, a scalar; the target q gets no gradient.
 
-    Nodes whose mean prediction has a smaller largest probability than ``confidence`` count as zero.
+    Shapes: logits (S N, C), see :func:`stacked`; target (N, C); unsure (N), nodes that count as zero.
     """
-    clean = CleanPrediction(target, target_logits(target))
-    sure = None
-    if confidence:
-        with torch.no_grad():
-            sure = (mean_prediction(logits).amax(1) >= confidence).to(target.dtype)
-    losses = []
-    for part in logits:
-        value, gradient = divergence.value_and_gradient(clean, part)
-        if sure is not None:
-            value, gradient = value * sure, gradient * sure[:, None]
-        here = current()
-        losses.append(with_gradient(part, here.mean(value), gradient, 1 / here.total(value.numel())))
-    return losses
+    count = logits.shape[0] // target.shape[0]
+    every = stacked([target] * count)
+    value, gradient = divergence.value_and_gradient(CleanPrediction(every, target_logits(every)), logits)
+    if unsure is not None:
+        out = unsure.repeat(count)
+        value, gradient = value.masked_fill(out, 0), gradient.masked_fill(out[:, None], 0)
+    here = current()
+    return with_gradient(logits, here.mean(value), gradient, 1 / here.total(value.numel()))
+
+
+@torch.no_grad()
+def without_confidence(logits: Sequence[Tensor], confidence: float) -> Tensor | None:
+    """Return the nodes whose mean prediction has no probability of ``confidence``, (N); None if that is 0."""
+    return mean_prediction(logits).amax(1) < confidence if confidence else None
 
 
 def target_logits(target: Tensor) -> Tensor:

@@ -20,7 +20,14 @@ from bvat.distributed.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.perturb.divergence import DIVERGENCES, cross_entropy, entropy
-from bvat.perturb.samples import disagreement, draw_passes, sharpened_mean
+from bvat.perturb.samples import (
+    disagreement,
+    draw_passes,
+    nodes_of_passes,
+    sharpened_mean,
+    stacked,
+    without_confidence,
+)
 from bvat.training.baseline import fit_baseline
 from bvat.training.callbacks import LOSS_RULES, BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
@@ -143,23 +150,22 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
     passes = draw_passes(model, graph, state.generator, count, reuse=reuse)
     masks, projected, logits = passes[0]
+    parts = [part.logits for part in passes]
+    every, known = stacked(parts), nodes_of_passes(graph.train, logits.shape[0], count)
     labels = graph.labels[graph.train]
-    terms = [
-        cross_entropy(part.logits.index_select(0, graph.train), labels, state.class_weights)
-        for part in passes
-    ]
-    weights = [1 / len(passes)] * len(passes)
-    supervised = sum(float(term.detach()) for term in terms) / len(passes)
+    if count > 1:
+        labels = labels.repeat(count)
+    terms = [cross_entropy(every.index_select(0, known), labels, state.class_weights)]
+    weights = [1.0]
+    supervised = float(terms[0].detach())
     measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
     target = None
-    if len(passes) > 1:
-        every = [part.logits for part in passes]
-        target = sharpened_mean(every, settings.temperature)
-        apart = disagreement(every, target, DIVERGENCES[settings.divergence](), settings.confidence)
-        terms += apart
-        weights += [state.agreement / len(passes)] * len(passes)
-        measured["r_vadv"] = sum(float(part.detach()) for part in apart) / len(passes)
-        measured["nodes"] = graph.num_nodes
+    if count > 1:
+        target = sharpened_mean(parts, settings.temperature)
+        unsure = without_confidence(parts, settings.confidence)
+        terms.append(disagreement(every, target, DIVERGENCES[settings.divergence](), unsure=unsure))
+        weights.append(state.agreement)
+        measured.update(r_vadv=terms[-1].detach(), nodes=graph.num_nodes)
     if state.alpha:
         uncertainty = entropy(logits)
         terms.append(uncertainty)
