@@ -138,6 +138,22 @@ def test_layers_beyond_the_cache(dtype: torch.dtype, hidden: int, classes: int, 
     Case([s, s], hidden, classes, dtype, masked=masked).check()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [16, 48])
+def test_long_rows_are_multiplied_in_blocks(
+    dtype: torch.dtype, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same product, whether a block ends between, at or beyond the entries of a row."""
+    s, asked = sparse(40, 300, dtype, entries=100), []
+    dense = random(300, width, dtype=dtype)
+    whole = s.product(dense)
+    monkeypatch.setattr(backend, "BLOCKED_FROM", 2 * 32 * width)
+    blocked = layers.blocked_product
+    monkeypatch.setattr(layers, "blocked_product", lambda *a: (asked.append(a[4]), blocked(*a)))
+    assert_same(s.product(dense), whole)
+    assert asked == [32]
+
+
 def test_layers_of_one_node() -> None:
     one = torch.zeros(1, dtype=torch.int32)
     s = SparseMatrix(torch.tensor([0, 1], dtype=torch.int32), one, torch.tensor([0.5]), (1, 1))

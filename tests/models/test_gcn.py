@@ -10,8 +10,9 @@ from torch import Tensor
 
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.kernels import backend
 from bvat.models import GCN, Masks, ProjectedModel, linearize
-from bvat.models.base import dropout_mask
+from bvat.models.base import coarse_dropout_mask, dropout_mask
 from bvat.models.layered import glorot
 from core_helpers import gradients, make_gcn, seeded
 
@@ -191,6 +192,22 @@ def test_expectation_of_a_mask_is_exactly_one_whatever_the_rounding(monkeypatch:
         mask = dropout_mask((2**16,), rate, torch.zeros(1, dtype=torch.float64), seeded())
         assert float(mask.mean()) == pytest.approx(1, abs=1e-12)
         assert abs(float((mask == 0).double().mean()) - rate) <= 2**-16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
+def test_coarse_dropout_mask(rate: float, dtype: torch.dtype) -> None:
+    """Its rate is the nearest multiple of 1/256, its expectation 1, compiled and not."""
+    like = torch.zeros(1, dtype=dtype)
+    mask = coarse_dropout_mask((300, 501), rate, like, seeded(3))
+    with backend.plain():
+        torch.testing.assert_close(
+            coarse_dropout_mask((300, 501), rate, like, seeded(3)), mask, rtol=0, atol=0
+        )
+    level = round(256 * rate) / 256
+    deviation = (level * (1 - level) / mask.numel()) ** 0.5
+    assert abs(float((mask == 0).double().mean()) - level) < 4 * deviation
+    assert float(mask[mask > 0].min()) == float(mask.max()) == pytest.approx(1 / (1 - level), rel=1e-6)
 
 
 def test_masks_follow_their_generator() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
@@ -25,16 +27,18 @@ def build(**options: object) -> RandomPropagation:
     options = {"hidden": HIDDEN, "power_steps": 4, **options}
     model = RandomPropagation(FEATURES, CLASSES, generator=generator, **options).double()  # type: ignore[arg-type]
     with torch.no_grad():
-        for bias in model.biases:
-            bias.add_(torch.randn(bias.shape, generator=generator))
+        for name, parameter in model.named_parameters():
+            if not name.startswith("weights"):
+                parameter.add_(torch.randn(parameter.shape, generator=generator))
     return model
 
 
 @pytest.mark.parametrize("spread", ["pagerank", "mean"])
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_a_pass_is_the_literal_formula(graph: bvat.Graph, spread: str, batch_norm: bool) -> None:
+@pytest.mark.parametrize("hidden", [6, 16])  # widths that do not, and do, fill whole vectors
+def test_a_pass_is_the_literal_formula(graph: bvat.Graph, spread: str, batch_norm: bool, hidden: int) -> None:
     """Masks on N x D features, propagation of all D columns, then the perceptron; and all gradients."""
-    model = build(spread=spread, batch_norm=batch_norm, teleport=0.2).train()
+    model = build(spread=spread, batch_norm=batch_norm, teleport=0.2, hidden=hidden).train()
     masks = model.draw_masks(graph, torch.Generator().manual_seed(3))
     assert masks is not None
     assert masks.nodes is not None
@@ -46,16 +50,44 @@ def test_a_pass_is_the_literal_formula(graph: bvat.Graph, spread: str, batch_nor
         theta[k] * torch.linalg.matrix_power(a, k) @ (masks.nodes * x * masks.features) for k in range(5)
     )
     w0, w1 = model.weights
-    hidden = torch.relu(spread_features @ w0 + model.biases[0])
+    state = torch.relu(
+        (spread_features * model.columns if batch_norm else spread_features) @ w0 + model.biases[0]
+    )
     if batch_norm:
-        hidden = (hidden - hidden.mean(0)) / (hidden.var(0, unbiased=False) + 1e-5).sqrt()
-    expected = (hidden * masks.hidden[0]) @ w1 + model.biases[1]
+        (norm,) = model.norms
+        state = (state - state.mean(0)) / (state.var(0, unbiased=False) + 1e-5).sqrt()
+        state = state * norm.weight + norm.bias
+    expected = (state * masks.hidden[0]) @ w1 + model.biases[1]
     found = model(graph, masks)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     direction = torch.randn(NODES, CLASSES, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    parameters = [*model.weights, *model.biases]
+    parameters = list(model.parameters())
     gradients = [torch.autograd.grad((out * direction).sum(), parameters) for out in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("classes", [3, 7])
+def test_compiled_normalisation_is_the_plain_one(training: bool, dtype: torch.dtype, classes: int) -> None:
+    """Logits, all gradients and the running mean and variance, on more nodes than a block has."""
+    graph = bvat.synthetic_graph(700, 1500, FEATURES, classes, words_per_node=6, train_per_class=3).to(
+        dtype=dtype
+    )
+    found = []
+    for plain in (False, True):
+        model = RandomPropagation(
+            FEATURES, classes, hidden=32, batch_norm=True, generator=torch.Generator().manual_seed(1)
+        ).to(dtype)
+        masks = model.train().draw_masks(graph, torch.Generator().manual_seed(5))
+        model.train(training)
+        with backend.plain() if plain else contextlib.nullcontext():
+            logits = model(graph, masks)
+            logits.square().mean().backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        found.append([logits, *gradients, *[buffer.to(dtype) for buffer in model.buffers()]])
+    close = {"rtol": 1e-9, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-5}
+    torch.testing.assert_close(*found, **close)
 
 
 def test_nothing_is_dropped_when_predicting(graph: bvat.Graph) -> None:

@@ -11,10 +11,11 @@ import torch
 from bvat.data import synthetic_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.graph.dense import DenseMatrix
 from bvat.training.callbacks import Callback
 from bvat.training.loop import TrainedModel, predict, train
 from bvat.training.settings import Settings, preset
-from bvat.training.state import TrainState, feature_factor, restore_model
+from bvat.training.state import TrainState, feature_factor, restore_model, start_training
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +54,30 @@ def test_scaling_all_features_changes_nothing(graph: Graph, method: str, factor:
     assert one.selected["val"] == pytest.approx(other.selected["val"], abs=5)
 
 
-def test_selected_weights_are_for_the_features_of_the_graph(graph: Graph) -> None:
+@pytest.mark.parametrize("scale", ["unit", "columns"])
+def test_selected_weights_are_for_the_features_of_the_graph(graph: Graph, scale: str) -> None:
     """Training scales the features, but what it returns predicts on the graph as it is."""
-    settings = quick()
-    assert feature_factor(graph, settings) != 1
+    settings = quick(scale=scale)
+    factor = feature_factor(graph, settings)
+    assert factor.numel() == graph.num_features if scale == "columns" else factor != 1
     trained = train(graph, settings)
     model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
     right = predict(model, graph).argmax(1)[graph.val] == graph.labels[graph.val]
     assert 100 * float(right.double().mean()) == pytest.approx(trained.selected["val"])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_scaled_columns_vary_alike_but_for_the_least(graph: Graph, dense: bool) -> None:
+    x = graph.features.to_dense()
+    given = graph.with_features(DenseMatrix(x)) if dense else graph
+    settings = preset("", "gcn", scale="columns")
+    variances = x.double().var(0, correction=0)
+    expected = x / (variances + variances.mean() / 2).sqrt()
+    torch.testing.assert_close(
+        start_training(given, settings).graph.features.to_dense(), expected.to(x.dtype)
+    )
+    constant = given.with_features(DenseMatrix(torch.ones_like(x)))
+    assert torch.equal(start_training(constant, settings).graph.features.to_dense(), torch.ones_like(x))
 
 
 def test_the_regulariser_starts_from_the_best_plain_epoch_and_grows(graph: Graph) -> None:

@@ -84,6 +84,14 @@ class DenseMatrix:
         """Return the squared length of each row, shape (rows)."""
         return self.values.square().sum(1)
 
+    def column_variances(self) -> Tensor:
+        """Return the variance of each column over all rows, in double precision, shape (columns)."""
+        return self.values.double().var(0, correction=0)
+
+    def times_columns(self, factors: Tensor) -> DenseMatrix:
+        """Return the matrix with every column multiplied by its factor; factors (columns)."""
+        return DenseMatrix(self.values * factors)
+
     def row_sums(self) -> Tensor:
         """Return the sum of the absolute values of each row, shape (rows)."""
         return self.values.abs().sum(1)

@@ -105,6 +105,19 @@ class SparseMatrix:
         """Return the squared length of each row, shape (rows)."""
         return self.values.new_zeros(self.shape[0]).index_add_(0, self.rows, self.values.square())
 
+    def column_variances(self) -> Tensor:
+        """Return the variance of each column over all rows, in double precision, shape (columns)."""
+        values, at = self.values.double(), self.col.long()
+        sums = values.new_zeros(2, self.shape[1])
+        sums[0].index_add_(0, at, values)
+        sums[1].index_add_(0, at, values.square())
+        mean, square = (sums / max(1, self.shape[0])).unbind()
+        return (square - mean.square()).clamp_min_(0)
+
+    def times_columns(self, factors: Tensor) -> SparseMatrix:
+        """Return the matrix with every column multiplied by its factor; factors (columns)."""
+        return self.with_values(self.values * factors[self.col.long()])
+
     def row_sums(self) -> Tensor:
         """Return the sum of the absolute values of each row, shape (rows)."""
         return self.values.new_zeros(self.shape[0]).index_add_(0, self.rows, self.values.abs())

@@ -129,6 +129,8 @@ class ExportedModel(nn.Module):
 
     def _random_propagation(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
         ratio = 1.0 if self.about["spread"] == "mean" else 1 - self.about["teleport"]
+        if f"{name}.columns" in self.names:
+            x = x * self.weight(f"{name}.columns")
         start = x @ self.weight(f"{name}.weights.0")
         start = start / sum(ratio**k for k in range(self.about["power_steps"] + 1))
         state = start

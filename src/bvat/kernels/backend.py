@@ -32,6 +32,11 @@ FUSED_UP_TO = 64
 cache, and one matrix product over all rows is several times faster."""
 
 
+BLOCKED_FROM, LONG_ROWS = 2**19, 64
+"""A product with more numbers than this on its right, which do not fit the cache of a core, is made in blocks
+if the rows of the sparse matrix have more entries than this on average."""
+
+
 class Matrix(Protocol):
     """What the twins need of a sparse matrix."""
 
@@ -114,8 +119,66 @@ def product(crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, columns: i
 
     result = dense.new_empty(crow.shape[0] - 1, width)
     arrays = crow.numpy(), col.numpy(), values.detach().numpy()
-    layers.product(*arrays, dense.detach().numpy(), result.numpy())
+    if width % 16 == 0 and dense.numel() > BLOCKED_FROM and col.shape[0] > LONG_ROWS * result.shape[0]:
+        layers.blocked_product(*arrays, dense.detach().numpy(), BLOCKED_FROM // 2 // width, result.numpy())
+    else:
+        layers.product(*arrays, dense.detach().numpy(), result.numpy())
     return result
+
+
+def relu_with_moments(state: Tensor, bias: Tensor) -> Tensor | None:
+    """Replace the state by ``relu(state + bias)``; return the sums of it and of its squares over the rows.
+
+    Shapes: state (n, H), 16 | H, bias (H), result (2, H) in double precision. Where the answer is not None,
+    :func:`head_forward` and :func:`head_backward` work too.
+    """
+    if state.shape[1] % 16 or not state.is_contiguous() or not usable(state, bias):
+        return None
+    from bvat.kernels import perceptron
+
+    sums = state.new_empty(2, state.shape[1], dtype=torch.float64)
+    perceptron.relu_with_moments(state.detach().numpy(), bias.detach().numpy(), sums.numpy())
+    return sums
+
+
+def head_forward(
+    r: Tensor, scale: Tensor, shift: Tensor, mask: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    """Return ``(mask * (scale r + shift)) @ weight + bias``; r (n, H), mask (n, H) or (1, H)."""
+    from bvat.kernels import perceptron
+
+    out = r.new_empty(weight.shape[1], r.shape[0])
+    inputs = (part.detach().contiguous().numpy() for part in (r, scale, shift, mask, weight, bias))
+    perceptron.head_forward(*inputs, out.numpy())
+    return out.t()
+
+
+def head_backward(
+    grad: Tensor, r: Tensor, scale: Tensor, shift: Tensor, mask: Tensor, weight: Tensor, mean: Tensor,
+    unit: Tensor, *, batch: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the gradients of :func:`head_forward` for what relu was taken of, its bias, weight; and sums.
+
+    With ``batch``, scale and shift depend on r: they normalise it by its own mean and deviation ``1 / unit``.
+    The sums (2, H) are those of ``u`` and ``u (r - mean) unit``, u the gradient for ``scale r + shift``: the
+    gradients of the shift and scale of a batch normalisation. Shapes: grad (n, C), mean and unit (H).
+    """
+    from bvat.kernels import perceptron
+
+    width, classes = weight.shape
+    for_state, sums = torch.empty_like(r), r.new_empty(2, width, dtype=torch.float64)
+    for_weight = r.new_empty(classes, width, dtype=torch.float64)
+    inputs = (
+        part.detach().contiguous().numpy() for part in (grad.t(), r, scale, shift, mask, weight, mean, unit)
+    )
+    perceptron.head_backward(*inputs, for_state.numpy(), for_weight.numpy(), sums.numpy())
+    lost = scale * (sums / len(r) if batch else torch.zeros_like(sums)).to(r.dtype)
+    for_bias = r.new_empty(width, dtype=torch.float64)
+    inputs = (
+        part.contiguous().numpy() for part in (for_state, r, mean, unit, scale, lost[0], lost[1], for_bias)
+    )
+    perceptron.state_backward(*inputs)
+    return for_state, for_bias.to(r.dtype), for_weight.t().to(r.dtype), sums.to(r.dtype)
 
 
 def edge_dots(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | None:
@@ -139,6 +202,18 @@ def power_sum(arrays: tuple[Any, Any, Any], dense: Tensor, steps: int) -> Tensor
 
     result, other = torch.empty_like(dense), torch.empty_like(dense)
     layers.power_sum(*arrays, dense.detach().numpy(), steps, result.numpy(), other.numpy())
+    return result
+
+
+def dropout_factors(drawn: Tensor, level: int, factor: float, like: Tensor) -> Tensor | None:
+    """Return ``factor`` where ``drawn >= level``, else 0, in the precision of ``like``; drawn uint8 (n)."""
+    if not usable(like):
+        return None
+    from bvat.kernels import layers
+
+    result = like.new_empty(drawn.shape[0])
+    out = result.numpy()
+    layers.dropout_factors(drawn.numpy(), level, out.dtype.type(factor), out)
     return result
 
 

@@ -32,6 +32,26 @@ def product(crow: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
 
 
 @compiled
+def blocked_product(crow: Any, col: Any, values: Any, dense: Any, block: int, out: Any) -> None:
+    """Write ``out = S @ dense`` for long rows of S, a block of rows of dense at a time.
+
+    Shapes as in :func:`product`, wide; the columns of a row ascend.
+    """
+    width = dense.shape[1]
+    flat, row = dense.reshape(-1), np.empty(width, dense.dtype)
+    place = crow[:-1].copy()
+    out[:] = 0
+    for end in range(block, dense.shape[0] + block, block):
+        for v in range(out.shape[0]):
+            start, stop = place[v], crow[v + 1]
+            stop = start + np.searchsorted(col[start:stop], end)
+            sum_wide(values, col, start, stop, flat, width, row, 0)
+            for j in range(width):
+                out[v, j] += row[j]
+            place[v] = stop
+
+
+@compiled
 def power_sum(crow: Any, col: Any, values: Any, dense: Any, steps: int, out: Any, other: Any) -> None:
     """Write ``out = sum_{k <= steps} S^k dense`` by Horner's rule; S (n, n), dense, out and other (n, width).
 
@@ -45,6 +65,14 @@ def power_sum(crow: Any, col: Any, values: Any, dense: Any, steps: int, out: Any
         source = base if step == 0 else (there if last_is_here else here)
         for v in range(dense.shape[0]):
             sum_plus(values, col, crow[v], crow[v + 1], source, width, base, to, v * width)
+
+
+@compiled
+def dropout_factors(drawn: Any, level: int, factor: Any, out: Any) -> None:
+    """Write ``out = factor where drawn >= level, else 0``; drawn uint8 and out (n)."""
+    zero = out.dtype.type(0)
+    for i in range(out.shape[0]):
+        out[i] = factor if drawn[i] >= level else zero
 
 
 @compiled

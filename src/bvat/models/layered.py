@@ -67,10 +67,15 @@ class LayeredModel(nn.Module):
         """K: how many hops away a feature can change a node's prediction."""
         raise NotImplementedError
 
-    def projection(self) -> nn.Parameter:
-        """W0, shape (D, H)."""
+    @property
+    def first_weight(self) -> nn.Parameter:
+        """The parameter W0, shape (D, H)."""
         first: nn.Parameter = self.weights[0]
         return first
+
+    def projection(self) -> Tensor:
+        """W0 as it multiplies X, shape (D, H)."""
+        return self.first_weight
 
     def draw_masks(
         self, inputs: GraphInputs, generator: torch.Generator | None = None, *, features: bool = True

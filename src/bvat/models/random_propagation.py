@@ -16,7 +16,7 @@ from bvat.graph.inputs import GraphInputs
 from bvat.graph.sparse import SparseMatrix
 from bvat.kernels import backend, rowwise
 from bvat.kernels.layout import narrow_product, times
-from bvat.models.base import dropout_factor, dropout_mask
+from bvat.models.base import coarse_dropout_mask, dropout_factor
 from bvat.models.layered import LayeredModel, glorot, layer_widths
 
 
@@ -61,6 +61,57 @@ class _TwoLayers(torch.autograd.Function):
         here = current()
         sums = here.column_sums(for_state), here.node_product(hidden, grad), here.column_sums(grad)
         return None, ctx.spread.backward(for_state), None, None, *sums
+
+
+class _NormalisedLayers(torch.autograd.Function):
+    """The same with the batch normalisation of the hidden layer before its mask, compiled.
+
+    Shapes: as in :class:`_TwoLayers`, and g (H) and b (H), the factors and shifts of the normalisation.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, spread: _Spread, norm: nn.BatchNorm1d, projected: Tensor, mask: Tensor | None, *rest: Tensor
+    ) -> Tensor:
+        b0, w1, b1, g, b = rest
+        r = spread.forward(projected)
+        sums = backend.relu_with_moments(r, b0)
+        assert sums is not None, "asked before"
+        mean, variance = _moments(norm, sums, len(r))
+        unit = (variance + norm.eps).rsqrt()
+        scale = g * unit
+        shift = b - scale * mean
+        if mask is None:
+            mask = torch.ones_like(scale)[None]
+        ctx.save_for_backward(r, scale, shift, mask, w1, mean, unit)
+        ctx.spread, ctx.batch = spread, norm.training
+        return backend.head_forward(r, scale, shift, mask, w1, b1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        for_state, for_b0, for_w1, (for_b, for_g) = backend.head_backward(
+            grads[0], *ctx.saved_tensors, batch=ctx.batch
+        )
+        rest = for_b0, for_w1, grads[0].sum(0), for_g, for_b
+        return None, None, ctx.spread.backward(for_state), None, *rest
+
+
+def _moments(norm: nn.BatchNorm1d, sums: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """Return mean and variance to normalise by: those of this pass, which join the running ones, or these."""
+    running, spread = norm.running_mean, norm.running_var
+    assert running is not None
+    assert spread is not None
+    if not norm.training:
+        return running, spread
+    mean = sums[0] / nodes
+    variance = (sums[1] / nodes - mean.square()).clamp_min_(0)
+    share = 0.1 if norm.momentum is None else norm.momentum
+    running.lerp_(mean.to(running.dtype), share)
+    spread.lerp_((variance * (nodes / max(1, nodes - 1))).to(spread.dtype), share)
+    assert norm.num_batches_tracked is not None
+    norm.num_batches_tracked += 1
+    return mean.to(running.dtype), variance.to(running.dtype)
 
 
 class _PowerSum(torch.autograd.Function):
@@ -140,7 +191,9 @@ class RandomPropagation(LayeredModel):
         spread: weights theta: "pagerank" (``∝ (1 - t)^k``) or "mean" (all equal).
         node_dropout: share of the nodes whose features are dropped.
         input_dropout: share of the columns of X that are dropped.
-        batch_norm: whether the hidden layers are normalised over the nodes, before their dropout.
+        batch_norm: whether the hidden layers are normalised over the nodes, before their dropout, and W0
+            stands for ``g ∘ W0`` with a learnt factor g per column of X. That is all that GRAND's
+            normalisation of its propagated input does for features whose columns have been scaled.
 
     Example:
         >>> logits = RandomPropagation(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
@@ -183,6 +236,11 @@ class RandomPropagation(LayeredModel):
         self.first_share, self.ratio = spreading_weights(spread, power_steps, teleport)
         self.node_dropout, self.input_dropout = node_dropout, input_dropout
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths[1:-1] if batch_norm)
+        self.columns = nn.Parameter(torch.ones(in_features)) if batch_norm else None
+
+    def projection(self) -> Tensor:
+        """W0 with the factors of the columns of X, shape (D, H)."""
+        return self.first_weight if self.columns is None else self.first_weight * self.columns[:, None]
 
     @property
     def depth(self) -> int:
@@ -195,10 +253,10 @@ class RandomPropagation(LayeredModel):
         """Draw the masks of one pass; None in eval mode or if nothing is dropped."""
         if not self.training or not (self.dropout or self.node_dropout or self.input_dropout):
             return None
-        like, rows = self.projection().detach(), inputs.propagation.shape[0]
+        like, rows = self.first_weight.detach(), inputs.propagation.shape[0]
 
         def draw(shape: tuple[int, ...], rate: float) -> Tensor | None:
-            return dropout_mask(shape, rate, like, generator) if rate else None
+            return coarse_dropout_mask(shape, rate, like, generator) if rate else None
 
         hidden = (draw((rows, width), self.dropout) for width in self.hidden_widths)
         return PropagationMasks(
@@ -229,13 +287,19 @@ class RandomPropagation(LayeredModel):
         if masks is not None and masks.nodes is not None:
             share = masks.nodes * share
         spread = _Spread(inputs.propagation, self.ratio, self.power_steps, share)
-        if len(self.weights) == 2 and not len(self.norms):
+        if len(self.weights) == 2:
             mask = masks.hidden[0] if masks is not None and masks.hidden else None
-            weights = self.biases[0], self.weights[1], self.biases[1]
-            logits: Tensor = _TwoLayers.apply(  # type: ignore[no-untyped-call]
-                spread, projected, mask, dropout_factor(self.dropout), *weights
-            )
-            return logits
+            weights: Any = (self.biases[0], self.weights[1], self.biases[1])
+            logits: Tensor
+            if not len(self.norms):
+                factor = dropout_factor(self.dropout, 8)
+                logits = _TwoLayers.apply(spread, projected, mask, factor, *weights)  # type: ignore[no-untyped-call]
+                return logits if logits.requires_grad else logits.contiguous()  # argmax is faster along rows
+            if projected.shape[1] % 16 == 0 and backend.usable(projected):
+                norm: Any = self.norms[0]
+                weights += norm.weight, norm.bias
+                logits = _NormalisedLayers.apply(spread, norm, projected, mask, *weights)  # type: ignore[no-untyped-call]
+                return logits if logits.requires_grad else logits.contiguous()
         state: Tensor = _PowerSum.apply(spread, projected)  # type: ignore[no-untyped-call]
         for layer, weight in enumerate(self.weights):
             if layer:

@@ -138,7 +138,7 @@ class SquaredError:
         """Return the squared error of each node (n) and ``2 q (d - sum q d)``, d = q - p, (n, C)."""
         q = softmax(logits)
         d = q - clean.p
-        return row_sums(d * d), 2 * q * (d - row_sums(q * d)[:, None])
+        return row_sums(d * d), (d - row_sums(q * d)[:, None]).mul_(q).mul_(2)
 
 
 DIVERGENCES: dict[str, type[KL] | type[SquaredError]] = {"kl": KL, "squared": SquaredError}

@@ -73,7 +73,9 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
 
 def mean_prediction(logits: Sequence[Tensor]) -> Tensor:
     """Return ``1/S sum_s p_s``; shapes (N, C)."""
-    return sum((softmax(part) for part in logits), torch.zeros_like(logits[0])) / len(logits)
+    every, total = softmax(stacked(logits)), logits[0].shape[0]
+    parts = [every[start : start + total] for start in range(0, len(every), total)]
+    return sum(parts[1:], parts[0]) / len(logits)
 
 
 def disagreement(
@@ -84,8 +86,8 @@ def disagreement(
     Shapes: logits (S N, C), see :func:`stacked`; target (N, C); unsure (N), nodes that count as zero.
     """
     count = logits.shape[0] // target.shape[0]
-    every = stacked([target] * count)
-    value, gradient = divergence.value_and_gradient(CleanPrediction(every, target_logits(every)), logits)
+    clean = CleanPrediction(*(stacked([part] * count) for part in (target, target_logits(target))))
+    value, gradient = divergence.value_and_gradient(clean, logits)
     if unsure is not None:
         out = unsure.repeat(count)
         value, gradient = value.masked_fill(out, 0), gradient.masked_fill(out[:, None], 0)

@@ -244,8 +244,9 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
 
 def _unscaled(state: TrainState, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return weights for the features as they are in the graph: ``(c X) W0 = X (c W0)``."""
-    if state.scaling == 1:
+    scaling = state.scaling
+    if not isinstance(scaling, Tensor) and scaling == 1:
         return weights
-    first = state.model.projection()
+    first = state.model.first_weight
     name = next(name for name, parameter in state.model.named_parameters() if parameter is first)
-    return {**weights, name: weights[name] * state.scaling}
+    return {**weights, name: weights[name] * (scaling[:, None] if isinstance(scaling, Tensor) else scaling)}

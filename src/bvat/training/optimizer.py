@@ -114,7 +114,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], longest: float) -> None:
 
 def make_optimizer(model: Any, settings: Settings) -> Adam:
     """Return Adam with L2 on the first layer only, as in the reference code of GCN, or on all parameters."""
-    first = model.projection()
+    first = model.first_weight
     groups = [([first], settings.weight_decay)]
     rest = [p for p in model.parameters() if p is not first]
     if rest:

@@ -79,7 +79,10 @@ class Settings:
     input_dropout: float = _setting(0.5, "share of the feature columns that a pass drops "
                                     "(random-propagation)", at_least=0, below=1, later=True)  # fmt: skip
     batch_norm: bool = _setting(
-        False, "normalise hidden layers over the nodes (random-propagation)", later=True
+        False,
+        "normalise hidden layers over the nodes, and learn a factor for every feature column "
+        "(random-propagation)",
+        later=True,
     )
     epochs: int = _setting(200, "number of epochs", at_least=1)
     lr: float = _setting(0.01, "Adam's learning rate", above=0)
@@ -97,9 +100,9 @@ class Settings:
     class_weights: str = _setting("none", "how much a labelled node counts in the supervised loss: the same "
                                   "for all, or balanced, so that every class counts the same",
                                   choices=("none", "balanced"), later=True)  # fmt: skip
-    scale: str = _setting("none", "features as they are, or times one factor that makes the root mean square "
-                          "length of their rows 1; epsilon is then a share of that length",
-                          choices=("none", "unit"))  # fmt: skip
+    scale: str = _setting("none", "features as they are, times one factor that makes the root mean square "
+                          "length of their rows 1 (epsilon is then a share of that length), or with columns "
+                          "of about the same variance", choices=("none", "unit", "columns"))  # fmt: skip
     select: str = _setting("last", "epoch whose weights are kept: the last, the first with the best "
                            "validation accuracy, the best by accuracy with ties decided by the validation "
                            "loss, the one with the lowest validation loss, or the last at which neither "

@@ -18,6 +18,7 @@ from bvat.distributed.world import current
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
+from bvat.training.memory import keep_freed_arrays
 from bvat.training.optimizer import Adam, make_optimizer
 from bvat.training.scores import balanced_weights
 from bvat.training.settings import Settings
@@ -44,7 +45,7 @@ class TrainState:
     agreement: float = 0.0
     average: Any = None
     """The model with averaged weights, if there is one; that is what is evaluated and kept."""
-    scaling: float = 1.0
+    scaling: float | Tensor = 1.0
     epoch: int = 0
     metrics: list[dict[str, float]] = field(default_factory=list)
     space: str = "none"
@@ -68,10 +69,22 @@ class TrainState:
         self.agreement = share * settings.agreement if settings.samples > 1 else 0.0
 
 
-def feature_factor(graph: Graph, settings: Settings) -> float:
-    """Return what features are multiplied with: 1, or what makes the root mean square row length 1."""
+def feature_factor(graph: Graph, settings: Settings) -> float | Tensor:
+    """Return what features are multiplied with: 1, what makes the root mean square row length 1, or (D).
+
+    The factors of columns are ``1 / sqrt(v_j + mean(v) / 2)``, v_j the variance of column j: columns that
+    vary least are mostly noise, and do not get the weight of the others.
+    """
     if settings.scale == "none":
         return 1.0
+    if settings.scale == "columns":
+        if isinstance(graph, PartsGraph) or current().rowwise:
+            raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
+        variances = graph.features.column_variances()
+        mean = float(variances.mean())
+        if not 0 < mean < math.inf:
+            return 1.0
+        return (variances + mean / 2).rsqrt().to(graph.features.dtype)
     squares = graph.feature_squares() if isinstance(graph, PartsGraph) else graph.features.row_squares()
     length = float(current().mean(squares).sqrt())
     if not 0 < length < math.inf:  # the squares of 1e-30 and 1e30 are beyond float32
@@ -107,12 +120,15 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     if not current().total(graph.train.numel()):
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     scaling = feature_factor(graph, settings)
-    if scaling != 1:
+    if isinstance(scaling, Tensor):
+        graph = graph.with_features(graph.features.times_columns(scaling))
+    elif scaling != 1:
         if isinstance(graph, PartsGraph):
             graph = graph.scaled(scaling)
         else:
             graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
     _check_memory(graph, settings)
+    keep_freed_arrays()
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = current().generator(graph, seed + 2**32)
     weights = torch.Generator().manual_seed(seed)
