@@ -67,6 +67,12 @@ def test_markdown() -> None:
     assert lines[0] == "| test accuracy (%) | cora |"
     assert "| GCN + O-BVAT | 80.6 ± 0.2 (83.6) |" in lines
     assert "| GCN + consistency | 83.0 ± 0.2 |" in lines
+    kept = made_up_results()["table2"]
+    kept["settings"]["cora"]["obvat"]["select"] = "loss"
+    kept["cells"]["obvat"]["cora"]["best"]["mean"] = 81.5
+    text = table2_markdown(kept)
+    assert "| GCN + O-BVAT | 81.5 ± 0.2‡ (83.6) |" in text
+    assert "‡ The epoch" in text
     assert (signed(0.04), signed(-0.04), signed(-1.0), signed(2.0)) == ("0.0", "0.0", "−1.0", "+2.0")
 
 

@@ -51,8 +51,10 @@ def compare_grand(dataset: str, seeds: int, path: Path, *, dense: bool = True) -
     }
     if path.exists():
         before = read_sealed_json(path)
-        if before["settings"] == result["settings"]:
-            result["rows"] = before["rows"]
+        same = [name for name, given in result["settings"].items() if before["settings"][name] == given]
+        result["rows"] = {
+            seed: {name: row[name] for name in same if name in row} for seed, row in before["rows"].items()
+        }
     with thread_count(1):
         for seed in map(str, range(seeds)):
             row = result["rows"].setdefault(seed, {})

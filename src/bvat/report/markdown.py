@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 
-def table2_markdown(result: dict[str, Any], selection: str = "last") -> str:
-    """Return Table 2 with the paper's values in parentheses."""
+def table2_markdown(result: dict[str, Any]) -> str:
+    """Return Table 2 with the paper's values in parentheses.
+
+    Accuracies are those of the last epoch, or of the epoch that the settings of a method keep.
+    """
     datasets = list(result["datasets"])
     lines = ["| test accuracy (%) | " + " | ".join(datasets) + " |", "|---|" + "---:|" * len(datasets)]
     for method, title in result["methods"].items():
@@ -16,8 +19,10 @@ def table2_markdown(result: dict[str, Any], selection: str = "last") -> str:
             if cell is None:
                 cells.append("–")
                 continue
-            ours, published = cell[selection], cell["paper"]
+            kept = result["settings"].get(dataset, {}).get(method, {}).get("select", "last") != "last"
+            ours, published = cell["best" if kept else "last"], cell["paper"]
             shown = f"{ours['mean']:.1f} ± {ours['std']:.1f}" if ours["n"] > 1 else f"{ours['mean']:.1f}"
+            shown += "‡" if kept else ""
             empty = "†" if result.get("about", {}).get(method) else ""
             cells.append(f"{shown}{empty}" if published is None else f"{shown} ({published['mean']:.1f})")
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
@@ -27,6 +32,8 @@ def table2_markdown(result: dict[str, Any], selection: str = "last") -> str:
     notes += f" ({fewer})." if fewer else "."
     if any("†" in line for line in lines):
         notes += " † Not in the paper."
+    if any("‡" in line for line in lines):
+        notes += " ‡ The epoch that the method's rule of stopping keeps; all others: the last."
     return "\n".join(lines) + f"\n\n{notes}\n"
 
 
