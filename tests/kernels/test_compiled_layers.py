@@ -154,6 +154,23 @@ def test_long_rows_are_multiplied_in_blocks(
     assert asked == [32]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [16, 32, 48])
+def test_products_of_the_rows_that_are_kept(dtype: torch.dtype, width: int) -> None:
+    s = sparse(40, 30, dtype)
+    share = 2 * (random(40, 1, dtype=dtype, seed=4) > 0).to(dtype)
+    right, left = random(30, width, dtype=dtype), random(40, width, dtype=dtype)
+    found = backend.kept_product(s, right, share)
+    assert found is not None
+    assert torch.equal(found, s.product(right) * share)
+    scattered = backend.kept_scattered_product(s, left, share)
+    assert scattered is not None
+    assert_same(scattered, s.transposed_product(left * share))
+    with without_numba():
+        assert backend.kept_product(s, right, share) is None
+    assert backend.kept_product(s, right, 0.5) is None
+
+
 def test_layers_of_one_node() -> None:
     one = torch.zeros(1, dtype=torch.int32)
     s = SparseMatrix(torch.tensor([0, 1], dtype=torch.int32), one, torch.tensor([0.5]), (1, 1))

@@ -32,6 +32,9 @@ FUSED_UP_TO = 64
 cache, and one matrix product over all rows is several times faster."""
 
 
+SCATTERED_UP_TO = 2**17
+"""Numbers of a result up to which adding to its rows in any order is fast."""
+
 BLOCKED_FROM, LONG_ROWS = 2**19, 64
 """A product with more numbers than this on its right, which do not fit the cache of a core, is made in blocks
 if the rows of the sparse matrix have more entries than this on average."""
@@ -203,6 +206,44 @@ def power_sum(arrays: tuple[Any, Any, Any], dense: Tensor, steps: int) -> Tensor
     result, other = torch.empty_like(dense), torch.empty_like(dense)
     layers.power_sum(*arrays, dense.detach().numpy(), steps, result.numpy(), other.numpy())
     return result
+
+
+def kept_product(matrix: Any, dense: Tensor, share: Any) -> Tensor | None:
+    """Return ``share ∘ (S @ dense)``, without work for rows whose share is 0; dense (m, H), share (n, 1)."""
+    if not _kept_fits(matrix, dense, share, matrix.shape[1]):
+        return None
+    from bvat.kernels import layers
+
+    result = dense.new_empty(matrix.shape[0], dense.shape[1])
+    layers.kept_product(*matrix.arrays, dense.detach().numpy(), share.numpy()[:, 0], result.numpy())
+    return result
+
+
+def kept_scattered_product(matrix: Any, dense: Tensor, share: Any) -> Tensor | None:
+    """Return ``Sᵀ (share ∘ dense)``, without work for rows whose share is 0; dense (n, H), share (n, 1).
+
+    None also where the result does not stay in the cache of a core.
+    """
+    if matrix.shape[1] * dense.shape[1] > SCATTERED_UP_TO:
+        return None
+    if not _kept_fits(matrix, dense, share, matrix.shape[0]):
+        return None
+    from bvat.kernels import layers
+
+    result = dense.new_empty(matrix.shape[1], dense.shape[1])
+    layers.kept_scattered_product(*matrix.arrays, dense.detach().numpy(), share.numpy()[:, 0], result.numpy())
+    return result
+
+
+def _kept_fits(matrix: Any, dense: Tensor, share: Any, rows: int) -> bool:
+    return (
+        isinstance(share, Tensor)
+        and hasattr(matrix, "arrays")  # a sparse matrix
+        and dense.shape[0] == rows
+        and dense.shape[1] % 16 == 0
+        and dense.is_contiguous()
+        and usable(matrix.values, dense, share)
+    )
 
 
 def dropout_factors(drawn: Tensor, level: int, factor: float, like: Tensor) -> Tensor | None:

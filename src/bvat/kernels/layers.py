@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bvat.kernels.vectors import (
+    add_scaled,
     compiled,
     flipped,
     relu_of_sum,
@@ -65,6 +66,34 @@ def power_sum(crow: Any, col: Any, values: Any, dense: Any, steps: int, out: Any
         source = base if step == 0 else (there if last_is_here else here)
         for v in range(dense.shape[0]):
             sum_plus(values, col, crow[v], crow[v + 1], source, width, base, to, v * width)
+
+
+@compiled
+def kept_product(crow: Any, col: Any, values: Any, dense: Any, share: Any, out: Any) -> None:
+    """Write ``out = share ∘ (S @ dense)``, rows whose share is 0 without computing them; share (n), wide."""
+    width = dense.shape[1]
+    flat, out_flat = dense.reshape(-1), out.reshape(-1)
+    for v in range(out.shape[0]):
+        if share[v] == 0:
+            out[v] = 0
+        else:
+            sum_wide(values, col, crow[v], crow[v + 1], flat, width, out_flat, v * width)
+            for j in range(width):
+                out[v, j] *= share[v]
+
+
+@compiled
+def kept_scattered_product(crow: Any, col: Any, values: Any, dense: Any, share: Any, out: Any) -> None:
+    """Write ``out = Sᵀ (share ∘ dense)`` without the transpose and without rows whose share is 0; wide."""
+    width = dense.shape[1]
+    out_flat, row = out.reshape(-1), np.empty(width, dense.dtype)
+    out[:] = 0
+    for v in range(crow.shape[0] - 1):
+        if share[v] != 0:
+            for j in range(width):
+                row[j] = share[v] * dense[v, j]
+            for k in range(crow[v], crow[v + 1]):
+                add_scaled(values, k, row, width, out_flat, col[k] * width)
 
 
 @compiled

@@ -165,6 +165,8 @@ _row_gate = _make_sum(16, indexed=False, then="gate")
 _row_add = _make_sum(16, indexed=False, then="add")
 _square, _square_add = (_make_sum(16, indexed=False, terms=16, then=then) for then in ("", "add"))
 
+_axpy_16, _axpy_32 = (_make_sum(lanes, indexed=False, terms=1, then="add") for lanes in (16, 32))
+
 # All arrays below are flat. "wide" rows are of a multiple of 16 numbers, as hidden layers have; "narrow" ones
 # of 4 or a multiple of 8, as padded classes have.
 
@@ -267,6 +269,19 @@ def row_times_plus(
         return
     for first in range(0, width, 16):
         _row_add(row, row, start, stop, matrix, width, first, base, place + first, out, place + first)
+
+
+@part
+def add_scaled(factors: Any, k: int, row: Any, width: int, out: Any, place: int) -> None:
+    """``out[place : place + width] += factors[k] row``, a wide row."""
+    if width % 32 == 0:
+        for first in range(0, width, 32):
+            to = place + first
+            _axpy_32(factors, factors, k, k + 1, row, width, first, out, to, out, to)
+    else:
+        for first in range(0, width, 16):
+            to = place + first
+            _axpy_16(factors, factors, k, k + 1, row, width, first, out, to, out, to)
 
 
 @part

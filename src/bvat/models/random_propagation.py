@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,16 @@ class PropagationMasks:
     hidden: tuple[Tensor, ...]
 
 
+class _Source(Protocol):
+    """What the layers get their input (N, H) from, and where its gradient goes."""
+
+    def forward(self, given: Tensor, /) -> Tensor:
+        """Return a new tensor (N, H)."""
+
+    def backward(self, grad: Tensor, /) -> Tensor:
+        """Return the gradient for what was given."""
+
+
 class _TwoLayers(torch.autograd.Function):
     """``mask * relu(sum_k (rÂ)^k (s ∘ P) + b0) @ W1 + b1`` with its gradients in closed form.
 
@@ -41,7 +51,7 @@ class _TwoLayers(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, spread: _Spread, projected: Tensor, mask: Tensor | None, factor: float, *weights: Tensor
+        ctx: Any, spread: _Source, projected: Tensor, mask: Tensor | None, factor: float, *weights: Tensor
     ) -> Tensor:
         b0, w1, b1 = weights
         hidden = spread.forward(projected).add_(b0).clamp_min_(0)
@@ -71,7 +81,7 @@ class _NormalisedLayers(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, spread: _Spread, norm: nn.BatchNorm1d, projected: Tensor, mask: Tensor | None, *rest: Tensor
+        ctx: Any, spread: _Source, norm: nn.BatchNorm1d, projected: Tensor, mask: Tensor | None, *rest: Tensor
     ) -> Tensor:
         b0, w1, b1, g, b = rest
         r = spread.forward(projected)
@@ -118,7 +128,7 @@ class _PowerSum(torch.autograd.Function):
     """``sum_k (rÂ)^k (s ∘ P)`` alone; shapes: P and result (N, H)."""
 
     @staticmethod
-    def forward(ctx: Any, spread: _Spread, projected: Tensor) -> Tensor:
+    def forward(ctx: Any, spread: _Source, projected: Tensor) -> Tensor:
         ctx.spread = spread
         return spread.forward(projected)
 
@@ -144,6 +154,36 @@ class _Spread:
         summed = power_sum(self.adjacency, self.ratio, self.steps, grad, transposed=True)
         # without steps the sum is the gradient itself, which is not ours to change
         return summed.mul_(self.share) if self.steps else summed * self.share
+
+
+@dataclass(frozen=True)
+class _SpreadFeatures:
+    """The same of ``P = X (m ∘ W0)``, as a function of W0; columns is m (D) or None.
+
+    Rows that are dropped, and their gradients, are not computed.
+    """
+
+    features: Any
+    columns: Tensor | None
+    spread: _Spread
+
+    def forward(self, weight: Tensor) -> Tensor:
+        spread, kept = self.spread, self._masked(weight)
+        start = backend.kept_product(self.features, kept, spread.share)
+        if start is None:
+            start = self.features.product(kept) * spread.share
+        return power_sum(spread.adjacency, spread.ratio, spread.steps, start)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        spread = self.spread
+        summed = power_sum(spread.adjacency, spread.ratio, spread.steps, grad, transposed=True)
+        found = backend.kept_scattered_product(self.features, summed, spread.share)
+        if found is None:
+            found = self.features.transposed_product(summed * spread.share)
+        return self._masked(found)
+
+    def _masked(self, weight: Tensor) -> Tensor:
+        return weight if self.columns is None else weight * self.columns[:, None]
 
 
 def power_sum(
@@ -283,24 +323,44 @@ class RandomPropagation(LayeredModel):
         self, inputs: GraphInputs, projected: Tensor, masks: PropagationMasks | None = None
     ) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
+        return self._layers(self._spread(inputs, masks), projected, masks)
+
+    def whole_pass(self, inputs: GraphInputs, masks: PropagationMasks | None = None) -> Tensor:
+        """Return what ``propagate`` returns for ``project``, without computing what is dropped."""
+        if current().rowwise:
+            return self.propagate(inputs, self.project(inputs, masks), masks)
+        columns = None if masks is None else masks.features
+        source = _SpreadFeatures(inputs.features, columns, self._spread(inputs, masks))
+        return self._layers(source, self.projection(), masks)
+
+    def forward(
+        self, inputs: GraphInputs, masks: Any = None, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return the logits, shape (N, C); see :meth:`LayeredModel.forward`."""
+        return self.whole_pass(inputs, self.draw_masks(inputs, generator) if masks is None else masks)
+
+    def _spread(self, inputs: GraphInputs, masks: PropagationMasks | None) -> _Spread:
         share: Any = self.first_share
         if masks is not None and masks.nodes is not None:
             share = masks.nodes * share
-        spread = _Spread(inputs.propagation, self.ratio, self.power_steps, share)
+        return _Spread(inputs.propagation, self.ratio, self.power_steps, share)
+
+    def _layers(self, source: _Source, given: Tensor, masks: PropagationMasks | None) -> Tensor:
+        """Return the logits of ``source.forward(given)``, (N, H)."""
         if len(self.weights) == 2:
             mask = masks.hidden[0] if masks is not None and masks.hidden else None
             weights: Any = (self.biases[0], self.weights[1], self.biases[1])
             logits: Tensor
             if not len(self.norms):
                 factor = dropout_factor(self.dropout, 8)
-                logits = _TwoLayers.apply(spread, projected, mask, factor, *weights)  # type: ignore[no-untyped-call]
+                logits = _TwoLayers.apply(source, given, mask, factor, *weights)  # type: ignore[no-untyped-call]
                 return logits if logits.requires_grad else logits.contiguous()  # argmax is faster along rows
-            if projected.shape[1] % 16 == 0 and backend.usable(projected):
+            if given.shape[1] % 16 == 0 and backend.usable(given):
                 norm: Any = self.norms[0]
                 weights += norm.weight, norm.bias
-                logits = _NormalisedLayers.apply(spread, norm, projected, mask, *weights)  # type: ignore[no-untyped-call]
+                logits = _NormalisedLayers.apply(source, norm, given, mask, *weights)  # type: ignore[no-untyped-call]
                 return logits if logits.requires_grad else logits.contiguous()
-        state: Tensor = _PowerSum.apply(spread, projected)  # type: ignore[no-untyped-call]
+        state: Tensor = _PowerSum.apply(source, given)  # type: ignore[no-untyped-call]
         for layer, weight in enumerate(self.weights):
             if layer:
                 state = torch.relu(state)

@@ -22,26 +22,39 @@ from bvat.perturb.divergence import CleanPrediction, Divergence, with_gradient
 
 
 class Pass(NamedTuple):
-    """One pass of a model: its masks, projected features (N, H) and logits (N, C)."""
+    """One pass of a model: its masks, projected features (N, H) if they were kept, and logits (N, C)."""
 
     masks: Any
-    projected: Tensor
+    projected: Tensor | None
     logits: Tensor
 
 
 def draw_passes(
-    model: ProjectedModel, inputs: GraphInputs, generator: torch.Generator, count: int, *, reuse: bool = False
+    model: ProjectedModel,
+    inputs: GraphInputs,
+    generator: torch.Generator,
+    count: int,
+    *,
+    reuse: bool = False,
+    keep_projected: bool = True,
 ) -> list[Pass]:
     """Make ``count`` passes with masks of their own.
+
+    Without ``keep_projected``, a model that has ``whole_pass`` need not compute what is dropped later.
 
     With ``reuse`` they share the projected features of the first, and with them its mask of the features:
     the products with X, the dearest part on many graphs, are then needed once.
     """
     passes: list[Pass] = []
+    whole_pass = None if keep_projected or reuse else getattr(model, "whole_pass", None)
     for _ in range(count):
-        again = reuse and bool(passes)
-        masks = model.draw_masks(inputs, generator, features=not again)
-        projected = passes[0].projected if again else model.project(inputs, masks)
+        if whole_pass is not None:
+            masks = model.draw_masks(inputs, generator)
+            passes.append(Pass(masks, None, whole_pass(inputs, masks)))
+            continue
+        first = passes[0].projected if reuse and passes else None
+        masks = model.draw_masks(inputs, generator, features=first is None)
+        projected = model.project(inputs, masks) if first is None else first
         passes.append(Pass(masks, projected, model.propagate(inputs, projected, masks)))
     return passes
 

@@ -148,7 +148,8 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     model.train()
     current().begin_epoch(state.generator, state.epoch)
     count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
-    passes = draw_passes(model, graph, state.generator, count, reuse=reuse)
+    perturbs = state.regulariser is not None
+    passes = draw_passes(model, graph, state.generator, count, reuse=reuse, keep_projected=perturbs)
     masks, projected, logits = passes[0]
     parts = [part.logits for part in passes]
     every, known = stacked(parts), nodes_of_passes(graph.train, logits.shape[0], count)
