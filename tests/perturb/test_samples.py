@@ -8,14 +8,7 @@ import torch.nn.functional as F
 
 import bvat
 from bvat.perturb.divergence import DIVERGENCES
-from bvat.perturb.samples import (
-    disagreement,
-    draw_passes,
-    nodes_of_passes,
-    sharpened_mean,
-    stacked,
-    without_confidence,
-)
+from bvat.perturb.samples import agreement, draw_passes, nodes_of_passes, sharpened_mean, stacked
 from bvat.training.loop import training_step
 from bvat.training.settings import preset
 from bvat.training.state import start_training
@@ -38,9 +31,9 @@ def test_the_target_is_the_sharpened_mean(temperature: float) -> None:
 
 def test_a_target_close_to_one_class_stays_finite() -> None:
     certain = torch.tensor([[200.0, 0.0, -200.0]])
-    target = sharpened_mean([certain], 0.05)
+    target, loss = agreement(certain, 1, 0.05, DIVERGENCES["kl"]())
     assert torch.isfinite(target).all()
-    assert torch.isfinite(disagreement(certain, target, DIVERGENCES["kl"]()))
+    assert torch.isfinite(loss)
 
 
 def test_reused_passes_share_the_projection_and_nothing_else(graph: bvat.Graph) -> None:
@@ -66,7 +59,9 @@ def test_passes_are_the_same_whether_their_projections_are_kept(graph: bvat.Grap
 @pytest.mark.parametrize("name", DIVERGENCES)
 def test_disagreement_and_its_gradient_are_the_literal_ones(name: str) -> None:
     parts, target = logits(), sharpened_mean(logits(), 0.5)
-    found = disagreement(stacked(parts), target, DIVERGENCES[name]())
+    same, found = agreement(stacked(parts), len(parts), 0.5, DIVERGENCES[name]())
+    assert torch.equal(same, target)
+    assert not same.requires_grad
     each = [
         {
             "squared": (torch.softmax(part, 1) - target).square().sum(1),
@@ -153,8 +148,7 @@ def test_nodes_without_a_confident_mean_do_not_count() -> None:
     bar = mean.amax(1).median().item()
     sure = mean.amax(1) >= bar
     assert 0 < int(sure.sum()) < len(sure)
-    unsure = without_confidence(parts, bar)
-    loss = disagreement(stacked(parts), target, DIVERGENCES["squared"](), unsure=unsure)
+    loss = agreement(stacked(parts), len(parts), 0.5, DIVERGENCES["squared"](), bar).loss
     squares = [(torch.softmax(part, 1) - target).square().sum(1) for part in parts]
     torch.testing.assert_close(loss, (sum(squares) * sure / len(parts)).mean())
     for gradient in torch.autograd.grad(loss, parts):

@@ -104,8 +104,13 @@ class Divergence(Protocol):
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
         """Return the gradient of the sum over the nodes with respect to the logits, (n, C)."""
 
-    def value_and_gradient(self, clean: CleanPrediction, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the divergence of each node (n) and its gradient with respect to the logits (n, C)."""
+    def value_and_gradient(
+        self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the divergence of each node (n) and its gradient with respect to the logits (n, C).
+
+        ``q``, the prediction of the logits (n, C), saves time where it is known.
+        """
 
 
 class KL:
@@ -117,7 +122,9 @@ class KL:
         """Return ``q - p`` (n, C)."""
         return softmax(logits).sub_(clean.p)
 
-    def value_and_gradient(self, clean: CleanPrediction, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def value_and_gradient(
+        self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return KL of each node (n) and ``q - p`` (n, C)."""
         q, log_q = softmax_and_log(logits)
         # rounding can push a vanishing KL below zero by 1e-8
@@ -134,9 +141,11 @@ class SquaredError:
         """Return ``2 q (d - sum q d)``, d = q - p, (n, C)."""
         return self.value_and_gradient(clean, logits)[1]
 
-    def value_and_gradient(self, clean: CleanPrediction, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def value_and_gradient(
+        self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the squared error of each node (n) and ``2 q (d - sum q d)``, d = q - p, (n, C)."""
-        q = softmax(logits)
+        q = softmax(logits) if q is None else q
         d = q - clean.p
         return row_sums(d * d), (d - row_sums(q * d)[:, None]).mul_(q).mul_(2)
 

@@ -81,37 +81,46 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
 
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
-    return softmax(target_logits(mean_prediction(logits)).div_(temperature))
+    return _sharpened(_mean(softmax(stacked(logits)), len(logits)), temperature)
 
 
-def mean_prediction(logits: Sequence[Tensor]) -> Tensor:
-    """Return ``1/S sum_s p_s``; shapes (N, C)."""
-    every, total = softmax(stacked(logits)), logits[0].shape[0]
-    parts = [every[start : start + total] for start in range(0, len(every), total)]
-    return sum(parts[1:], parts[0]) / len(logits)
+class Agreement(NamedTuple):
+    """The target of all passes (N, C), and how far they are from it, a scalar with gradient."""
+
+    target: Tensor
+    loss: Tensor
 
 
-def disagreement(
-    logits: Tensor, target: Tensor, divergence: Divergence, *, unsure: Tensor | None = None
-) -> Tensor:
-    """Return ``1/S sum_s mean_u D(q_u, p_su)``, a scalar; the target q gets no gradient.
+def agreement(
+    logits: Tensor, count: int, temperature: float, divergence: Divergence, confidence: float = 0.0
+) -> Agreement:
+    """Return the sharpened mean q, and ``1/S sum_s mean_u D(q_u, p_su)``; q gets no gradient.
 
-    Shapes: logits (S N, C), see :func:`stacked`; target (N, C); unsure (N), nodes that count as zero.
+    Nodes whose mean prediction has no probability of ``confidence`` count as zero.
+    Shapes: logits (S N, C) of ``count`` passes, see :func:`stacked`.
     """
-    count = logits.shape[0] // target.shape[0]
+    predicted = softmax(logits)
+    mean = _mean(predicted, count)
+    target = _sharpened(mean, temperature)
     clean = CleanPrediction(*(stacked([part] * count) for part in (target, target_logits(target))))
-    value, gradient = divergence.value_and_gradient(clean, logits)
-    if unsure is not None:
-        out = unsure.repeat(count)
-        value, gradient = value.masked_fill(out, 0), gradient.masked_fill(out[:, None], 0)
+    value, gradient = divergence.value_and_gradient(clean, logits, predicted)
+    if confidence:
+        unsure = (mean.amax(1) < confidence).repeat(count)
+        value, gradient = value.masked_fill(unsure, 0), gradient.masked_fill(unsure[:, None], 0)
     here = current()
-    return with_gradient(logits, here.mean(value), gradient, 1 / here.total(value.numel()))
+    loss = with_gradient(logits, here.mean(value), gradient, 1 / here.total(value.numel()))
+    return Agreement(target, loss)
 
 
-@torch.no_grad()
-def without_confidence(logits: Sequence[Tensor], confidence: float) -> Tensor | None:
-    """Return the nodes whose mean prediction has no probability of ``confidence``, (N); None if that is 0."""
-    return mean_prediction(logits).amax(1) < confidence if confidence else None
+def _mean(predicted: Tensor, count: int) -> Tensor:
+    """Return ``1/S sum_s p_s`` (N, C) of stacked predictions (S N, C)."""
+    total = predicted.shape[0] // count
+    parts = [predicted[start : start + total] for start in range(0, len(predicted), total)]
+    return sum(parts[1:], parts[0]) / count
+
+
+def _sharpened(mean: Tensor, temperature: float) -> Tensor:
+    return softmax(target_logits(mean).div_(temperature))
 
 
 def target_logits(target: Tensor) -> Tensor:

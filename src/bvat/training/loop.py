@@ -20,14 +20,7 @@ from bvat.distributed.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.perturb.divergence import DIVERGENCES, cross_entropy, entropy
-from bvat.perturb.samples import (
-    disagreement,
-    draw_passes,
-    nodes_of_passes,
-    sharpened_mean,
-    stacked,
-    without_confidence,
-)
+from bvat.perturb.samples import agreement, draw_passes, nodes_of_passes, stacked
 from bvat.training.baseline import fit_baseline
 from bvat.training.callbacks import LOSS_RULES, BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
@@ -151,8 +144,10 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     perturbs = state.regulariser is not None
     passes = draw_passes(model, graph, state.generator, count, reuse=reuse, keep_projected=perturbs)
     masks, projected, logits = passes[0]
-    parts = [part.logits for part in passes]
-    every, known = stacked(parts), nodes_of_passes(graph.train, logits.shape[0], count)
+    every, known = (
+        stacked([part.logits for part in passes]),
+        nodes_of_passes(graph.train, logits.shape[0], count),
+    )
     labels = graph.labels[graph.train]
     if count > 1:
         labels = labels.repeat(count)
@@ -162,11 +157,11 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
     target = None
     if count > 1:
-        target = sharpened_mean(parts, settings.temperature)
-        unsure = without_confidence(parts, settings.confidence)
-        terms.append(disagreement(every, target, DIVERGENCES[settings.divergence](), unsure=unsure))
+        divergence = DIVERGENCES[settings.divergence]()
+        target, apart = agreement(every, count, settings.temperature, divergence, settings.confidence)
+        terms.append(apart)
         weights.append(state.agreement)
-        measured.update(r_vadv=terms[-1].detach(), nodes=graph.num_nodes)
+        measured.update(r_vadv=apart.detach(), nodes=graph.num_nodes)
     if state.alpha:
         uncertainty = entropy(logits)
         terms.append(uncertainty)
