@@ -25,9 +25,28 @@ def table(file: Path) -> str:
     return "\n".join(lines)
 
 
+def deepwalk(file: Path) -> str:
+    """Return what DeepWalk takes on a large graph, and gensim on a share of its walks."""
+    found = json.loads(file.read_text("utf-8"))
+    graph, gensim = found["graph"], found["gensim"]
+    seconds = {part: found[part]["seconds"] for part in ("walks", "skipgram")}
+    share = gensim["tokens"] / found["tokens"]
+    ratio = gensim["cpu_seconds"] / share / found["skipgram"]["cpu_seconds"]
+    return (
+        f"DeepWalk on {graph['nodes']:,} nodes and {graph['edges']:,} edges ({found['tokens'] / 1e6:.0f} million "
+        f"nodes on walks) takes {sum(seconds.values()):.0f} seconds, nearly all on one core, and "
+        f"{found['peak_mb'] / 1024:.1f} GiB; gensim's skip-gram takes {gensim['cpu_seconds']:.0f} processor "
+        f"seconds for {100 * share:.0f} % of the same walks, {ratio:.1f} times as long. "
+        "`python -m bvat.bench.deepwalk --gensim-share 0.1` measures it; `results/bench/deepwalk.json` has all "
+        "numbers."
+    )
+
+
 def with_table(text: str) -> str:
-    """Return the page with the current table between its marks."""
-    return replace_between(text, "table of costs", table(HERE.parent / "results" / "bench" / "fits.json"))
+    """Return the page with the current table and sentence between their marks."""
+    results = HERE.parent / "results" / "bench"
+    text = replace_between(text, "table of costs", table(results / "fits.json"))
+    return replace_between(text, "deepwalk", deepwalk(results / "deepwalk.json"))
 
 
 if __name__ == "__main__":
