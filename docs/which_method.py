@@ -34,7 +34,8 @@ def deepwalk(file: Path) -> str:
     ratio = gensim["cpu_seconds"] / share / found["skipgram"]["cpu_seconds"]
     return (
         f"DeepWalk on {graph['nodes']:,} nodes and {graph['edges']:,} edges "
-        f"({found['tokens'] / 1e6:.0f} million nodes on walks) takes {sum(seconds.values()):.0f} seconds, nearly all on one core, and "
+        f"({found['tokens'] / 1e6:.0f} million nodes on walks) takes "
+        f"{sum(seconds.values()):.0f} seconds, nearly all on one core, and "
         f"{found['peak_mb'] / 1024:.1f} GiB; gensim's skip-gram takes {gensim['cpu_seconds']:.0f} processor "
         f"seconds for {100 * share:.0f} % of the same walks, {ratio:.1f} times as long. "
         "`python -m bvat.bench.deepwalk --gensim-share 0.1` measures it; `results/bench/deepwalk.json` has "
