@@ -148,11 +148,11 @@ def head_forward(
     r: Tensor, scale: Tensor, shift: Tensor, mask: Tensor, weight: Tensor, bias: Tensor
 ) -> Tensor:
     """Return ``(mask * (scale r + shift)) @ weight + bias``; r (n, H), mask (n, H) or (1, H)."""
-    from bvat.kernels import perceptron
+    from bvat.kernels import layers, perceptron
 
     out = r.new_empty(weight.shape[1], r.shape[0])
     inputs = (part.detach().contiguous().numpy() for part in (r, scale, shift, mask, weight, bias))
-    perceptron.head_forward(*inputs, out.numpy())
+    perceptron.head_forward(*inputs, layers.padded_width(weight.shape[1]), out.numpy())
     return out.t()
 
 

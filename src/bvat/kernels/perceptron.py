@@ -36,11 +36,15 @@ def relu_with_moments(state: Any, bias: Any, sums: Any) -> None:
 
 
 @compiled
-def head_forward(r: Any, scale: Any, shift: Any, mask: Any, weight: Any, last_bias: Any, out: Any) -> None:
-    """Write out; r (n, H), H wide; scale, shift (H); mask (n, H) or (1, H); weight (H, C); out (C, n)."""
+def head_forward(
+    r: Any, scale: Any, shift: Any, mask: Any, weight: Any, last_bias: Any, across: int, out: Any
+) -> None:
+    """Write out; r (n, H), H wide; scale, shift (H); mask (n, H) or (1, H); weight (H, C); out (C, n).
+
+    ``across`` is a narrow width, at least C.
+    """
     nodes, width = r.shape
     classes = weight.shape[1]
-    across = 4 if classes <= 4 else (classes + 7) // 8 * 8
     wide = np.zeros((width, across), weight.dtype)
     wide[:, :classes] = weight
     weight_flat, row, hidden = wide.reshape(-1), np.empty(across, r.dtype), np.empty(width, r.dtype)

@@ -144,13 +144,9 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     perturbs = state.regulariser is not None
     passes = draw_passes(model, graph, state.generator, count, reuse=reuse, keep_projected=perturbs)
     masks, projected, logits = passes[0]
-    every, known = (
-        stacked([part.logits for part in passes]),
-        nodes_of_passes(graph.train, logits.shape[0], count),
-    )
-    labels = graph.labels[graph.train]
-    if count > 1:
-        labels = labels.repeat(count)
+    every = stacked([part.logits for part in passes])
+    known = nodes_of_passes(graph.train, logits.shape[0], count)
+    labels = graph.labels[graph.train].repeat(count)
     terms = [cross_entropy(every.index_select(0, known), labels, state.class_weights)]
     weights = [1.0]
     supervised = float(terms[0].detach())
