@@ -144,6 +144,20 @@ def visible_part(graph: Graph, features: FeatureMatrix) -> VisiblePart:
     return VisiblePart(nodes, features.select(nodes), part, place[graph.train], graph.labels[graph.train])
 
 
+def used_columns(features: FeatureMatrix) -> Tensor:
+    """Return the columns that are not zero everywhere, int64 in ascending order."""
+    if isinstance(features, SparseMatrix):
+        return torch.from_numpy(np.unique(features.col[features.values != 0].numpy()).astype(np.int64))
+    return features.values.any(0).nonzero().flatten()
+
+
+def take_columns(features: FeatureMatrix, columns: Tensor) -> FeatureMatrix:
+    """Return some columns (N, d) of features (N, D); columns int64 (d)."""
+    if isinstance(features, SparseMatrix):
+        return SparseMatrix.from_scipy(features.to_scipy()[:, columns.numpy()], features.dtype)
+    return features.with_values(features.values[:, columns])
+
+
 def largest_one(features: FeatureMatrix) -> FeatureMatrix:
     """Divide each row by its largest entry: features of 0 and 1 get these values back."""
     values = features.values.abs()

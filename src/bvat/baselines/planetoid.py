@@ -3,6 +3,7 @@
 A context of a node is a node near it on a random walk, or a training node of its class. Contexts are learned
 with negative samples, as the paper prints it; the authors' code evaluates the whole softmax, which is too
 slow for NELL. Their script keeps the step that is best on the test nodes; here the validation nodes decide.
+The classifier has no weights for features that no training node has: they would keep their random start.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bvat.baselines.base import Fit, Frozen, VisiblePart, best, largest_one, node_table, visible_part
+from bvat.baselines.base import (
+    Fit,
+    Frozen,
+    VisiblePart,
+    best,
+    largest_one,
+    node_table,
+    take_columns,
+    used_columns,
+    visible_part,
+)
 from bvat.baselines.skipgram import LEAST_RATE, NO_TREE, learn, noise_table
 from bvat.baselines.walks import Nodes, walks_from_all
 from bvat.graph import Graph
@@ -27,11 +38,13 @@ LENGTH, WINDOW = 40, 10
 """Walks of the embeddings of nodes, chosen on the validation nodes of Cora; the paper has 10 and 3."""
 SHORT, NEAR = 10, 3
 """Walks of the function of the features, as in the paper."""
-STEPS, EVERY, PATIENCE, LR = 500, 10, 150, 0.1
+STEPS, EVERY, PATIENCE = 500, 10, 150
 LABEL_WALKS = (20, 0)
 """Walks among the training nodes of each class; the first is used where there are no validation nodes."""
 DECAYS = (0.01, 0.0, 0.03, 0.1)
 """L2 penalties of the classifier; the first is used where there are no validation nodes."""
+RATES = (0.1, 1.0)
+"""Its learning rates: the paper's, and one for many classes, with which 0.1 does not arrive in STEPS."""
 Weights = dict[str, Tensor]
 
 
@@ -47,26 +60,30 @@ def fit_g(graph: Graph, variant: str, seed: int) -> Fit:
 
 def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int) -> Fit:
     dtype, val = graph.features.dtype, graph.val
+    if features is not None:
+        features = take_columns(features, used_columns(features.select(graph.train)))
     x, x_val = (None if features is None else features.select(nodes) for nodes in (graph.train, val))
-    grid = list(product(LABEL_WALKS, DECAYS)) if val.numel() else [(LABEL_WALKS[0], DECAYS[0])]
+    grid = tried(LABEL_WALKS, DECAYS, RATES, graph=graph)
     embeddings = {
         count: torch.from_numpy(context_embedding(graph, seed, label_walks=count)).to(dtype)
-        for count in dict.fromkeys(count for count, _ in grid)
+        for count in dict.fromkeys(int(count) for count, *_ in grid)
     }
 
-    def scored(tried: tuple[int, float]) -> tuple[float, tuple[dict[str, float], Weights]]:
-        count, decay = tried
+    def scored(candidate: tuple[float, ...]) -> tuple[float, tuple[dict[str, float], Weights]]:
+        count, decay, rate = candidate
         generator = torch.Generator().manual_seed(seed)
-        weights = head(features, DIM, graph.num_classes, generator, dtype)
-        weights["e"] = embeddings[count][graph.train].requires_grad_()
-        e_val = embeddings[count][val]
+        weights = head(None if x is None else x.shape[1], DIM, graph.num_classes, generator, dtype)
+        weights["e"] = embeddings[int(count)][graph.train].requires_grad_()
+        e_val = embeddings[int(count)][val]
         right, step = descend(
             list(weights.values()),
             lambda: sum_of_losses(head_logits(weights, x, weights["e"]), graph.labels[graph.train]),
             lambda: head_logits(weights, x_val, e_val)[0].argmax(1) == graph.labels[val],
             decay,
+            rate,
         )
-        return right, ({"label_walks": count, "weight_decay": decay, "steps": step}, weights)
+        chosen = {"label_walks": count, "weight_decay": decay, "lr": rate, "steps": step}
+        return right, (chosen, weights)
 
     chosen, weights = best(map(scored, grid))
     embedding = embeddings[int(chosen["label_walks"])]
@@ -112,9 +129,9 @@ class Inductive(Frozen):
         return inductive_logits(dict(self.named_parameters()), largest_one(graph.features))[0]
 
 
-def inductive_logits(weights: Weights, x: FeatureMatrix) -> list[Tensor]:
-    """Return the logits of the head with the embedding of the features."""
-    return head_logits(weights, x, (x @ weights["v"] + weights["c"]).relu())
+def inductive_logits(weights: Weights, x: FeatureMatrix, rest: Tensor | float = 0.0) -> list[Tensor]:
+    """Return the logits of the head with the embedding of the features; ``rest`` is added to X V."""
+    return head_logits(weights, x, (x @ weights["v"] + rest + weights["c"]).relu())
 
 
 def fit_i(graph: Graph, variant: str, seed: int) -> Fit:
@@ -122,23 +139,33 @@ def fit_i(graph: Graph, variant: str, seed: int) -> Fit:
     features, dtype = largest_one(graph.features), graph.features.dtype
     part, held_out = visible_part(graph, features), features.select(graph.val)
     generator = torch.Generator().manual_seed(seed)
-    function = {"v": glorot(graph.num_features, DIM, generator, dtype), "c": zeros(DIM, dtype)}
-    learn_function(part, function["v"], function["c"], seed)
+    v, c = glorot(graph.num_features, DIM, generator, dtype), zeros(DIM, dtype)
+    learn_function(part, v, c, seed)
+    v, c = v.detach(), c.detach()
     x = part.features.select(part.train)
+    used = used_columns(x)
+    x, x_val = take_columns(x, used), take_columns(held_out, used)
+    rest = held_out @ v.index_fill(0, used, 0.0)
 
-    def scored(decay: float) -> tuple[float, tuple[dict[str, float], Weights]]:
-        weights = {name: tensor.detach().clone().requires_grad_() for name, tensor in function.items()}
-        weights |= head(features, DIM, graph.num_classes, torch.Generator().manual_seed(seed), dtype)
+    def scored(candidate: tuple[float, ...]) -> tuple[float, tuple[dict[str, float], Weights]]:
+        decay, rate = candidate
+        weights = {"v": v[used].requires_grad_(), "c": c.clone().requires_grad_()}
+        weights |= head(used.numel(), DIM, graph.num_classes, torch.Generator().manual_seed(seed), dtype)
         right, step = descend(
             list(weights.values()),
             lambda: sum_of_losses(inductive_logits(weights, x), part.labels),
-            lambda: inductive_logits(weights, held_out)[0].argmax(1) == graph.labels[graph.val],
+            lambda: inductive_logits(weights, x_val, rest)[0].argmax(1) == graph.labels[graph.val],
             decay,
+            rate,
         )
-        return right, ({"weight_decay": decay, "steps": step}, weights)
+        return right, ({"weight_decay": decay, "lr": rate, "steps": step}, weights)
 
-    chosen, weights = best(map(scored, DECAYS if graph.val.numel() else DECAYS[:1]))
-    return Fit(Inductive(**{name: tensor.detach() for name, tensor in weights.items()}), chosen)
+    chosen, weights = best(map(scored, tried(DECAYS, RATES, graph=graph)))
+    fitted = {name: tensor.detach() for name, tensor in weights.items()}
+    fitted["v"] = v.index_copy(0, used, fitted["v"])
+    unseen = fitted["wx"].new_zeros(graph.num_features, graph.num_classes)
+    fitted["wx"] = unseen.index_copy(0, used, fitted["wx"])
+    return Fit(Inductive(**fitted), chosen)
 
 
 def learn_function(
@@ -196,12 +223,12 @@ def zeros(size: int, dtype: torch.dtype) -> Tensor:
 
 
 def head(
-    features: FeatureMatrix | None, width: int, classes: int, generator: torch.Generator, dtype: torch.dtype
+    features: int | None, width: int, classes: int, generator: torch.Generator, dtype: torch.dtype
 ) -> Weights:
     """Return the weights of the classifier: of the embedding, and with features of these and of both."""
     weights = {"we": glorot(width, classes, generator, dtype), "be": zeros(classes, dtype)}
     if features is not None:
-        weights["wx"] = glorot(features.shape[1], classes, generator, dtype)
+        weights["wx"] = glorot(features, classes, generator, dtype)
         weights["wf"] = glorot(2 * classes, classes, generator, dtype)
         weights |= {name: zeros(classes, dtype) for name in ("bx", "bf")}
     return weights
@@ -217,6 +244,11 @@ def head_logits(weights: Weights, x: FeatureMatrix | None, e: Tensor) -> list[Te
     return [both @ weights["wf"] + weights["bf"], of_x, of_e]
 
 
+def tried(*choices: tuple[float, ...], graph: Graph) -> list[tuple[float, ...]]:
+    """Return all combinations, only of the first choices where no validation nodes can decide."""
+    return list(product(*choices if graph.val.numel() else (choice[:1] for choice in choices)))
+
+
 def sum_of_losses(every: list[Tensor], labels: Tensor) -> Tensor:
     """Return the sum of the cross-entropies of all logits."""
     return torch.stack([F.cross_entropy(logits, labels) for logits in every]).sum()
@@ -227,12 +259,13 @@ def descend(
     loss: Callable[[], Tensor],
     right: Callable[[], Tensor],
     decay: float,
+    rate: float,
 ) -> tuple[float, int]:
     """Descend by SGD; leave the parameters as they were when most validation nodes were right.
 
     Return how many these were, and the step. Without validation nodes the last step is kept.
     """
-    optimizer = torch.optim.SGD(parameters, lr=LR, weight_decay=decay)
+    optimizer = torch.optim.SGD(parameters, lr=rate, weight_decay=decay)
     most, at, kept = -1.0, 0, parameters
     for step in range(1, STEPS + 1):
         optimizer.zero_grad()

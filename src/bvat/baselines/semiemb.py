@@ -14,7 +14,7 @@ from bvat.graph.inputs import FeatureMatrix
 from bvat.graph.repair import normalize_rows
 
 WIDTH = 50
-DECAYS, SMOOTHNESS = (5e-3, 1e-3), (1.0, 0.0, 0.01, 0.1)
+DECAYS, SMOOTHNESS = (5e-3, 1e-3, 1e-4), (1.0, 0.0, 0.01, 0.1)
 """The grid; the first of each is used where there are no validation nodes."""
 
 

@@ -108,7 +108,7 @@ def _learn(
     change = np.zeros(dim, np.float32)
     state = np.uint64(seed)
     most = max(paths.shape[1], negatives + 1)
-    rows, wanted = np.zeros(most, np.int64), np.zeros(most, np.float32)
+    rows, wanted, steps = np.zeros(most, np.int64), np.zeros(most, np.float32), np.zeros(most, np.float32)
     for k in range(size):
         rate = np.float32(first_rate + (last_rate - first_rate) * (k / size))
         for at in range(length):
@@ -142,14 +142,20 @@ def _learn(
                             wanted[targets] = 0
                             targets += 1
                 source = inputs[context]
-                for d in range(dim):
-                    change[d] = 0
+                # all scores before any change: independent of each other, they are computed at once
                 for j in range(targets):
                     target = outputs[rows[j]]
                     score = np.float32(0)
                     for d in range(dim):
                         score += source[d] * target[d]
-                    step = (wanted[j] - np.float32(1) / (np.float32(1) + np.float32(math.exp(-score)))) * rate
+                    steps[j] = score
+                for j in range(targets):
+                    guess = np.float32(1) / (np.float32(1) + np.float32(math.exp(-steps[j])))
+                    steps[j] = (wanted[j] - guess) * rate
+                for d in range(dim):
+                    change[d] = 0
+                for j in range(targets):
+                    target, step = outputs[rows[j]], steps[j]
                     for d in range(dim):
                         change[d] += step * target[d]
                         target[d] += step * source[d]
