@@ -1,6 +1,7 @@
 """Skip-gram (Mikolov et al. 2013) on walks, with hierarchical softmax or negative samples.
 
-One thread, one pair after the other: the result does not depend on the number of cores.
+One thread, one pair after the other: the result does not depend on the number of cores. The pairs of a
+centre share their negative samples, which then stay in the cache (Ji et al. 2016).
 """
 
 from __future__ import annotations
@@ -123,6 +124,17 @@ def _learn(
                 for j in range(targets):
                     rows[j] = paths[centre, j]
                     wanted[j] = np.float32(1) - codes[centre, j]
+            else:
+                rows[0] = centre
+                wanted[0] = 1
+                targets = 1
+                for _ in range(negatives):
+                    state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+                    drawn = table[np.int64((state >> np.uint64(33)) % np.uint64(len(table)))]
+                    if drawn != centre:
+                        rows[targets] = drawn
+                        wanted[targets] = 0
+                        targets += 1
             start = at - reach if at > reach else 0
             for near in range(start, min(length, at + reach + 1)):
                 if near == at:
@@ -130,17 +142,6 @@ def _learn(
                 context = walks[k, near]
                 if context < 0:
                     break
-                if negatives > 0:
-                    rows[0] = centre
-                    wanted[0] = 1
-                    targets = 1
-                    for _ in range(negatives):
-                        state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-                        drawn = table[np.int64((state >> np.uint64(33)) % np.uint64(len(table)))]
-                        if drawn != centre:
-                            rows[targets] = drawn
-                            wanted[targets] = 0
-                            targets += 1
                 source = inputs[context]
                 # all scores before any change: independent of each other, they are computed at once
                 for j in range(targets):
