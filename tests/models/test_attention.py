@@ -9,7 +9,7 @@ import bvat
 from bvat.errors import SettingsError
 from bvat.kernels import backend
 from bvat.models import GAT, MoNet
-from bvat.models.attention import attend, edge_softmax
+from bvat.models.attention import attend, attention, edge_softmax, head_projection, masked_projection
 from bvat.training.settings import Settings
 
 
@@ -26,6 +26,72 @@ def test_compiled_gradients_are_those_of_tensor_operations(
     with backend.plain():
         plain = torch.autograd.grad((attend(pattern, alpha, h) * way).sum(), [alpha, h])
     torch.testing.assert_close(compiled, plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("heads", "width"), [(1, 7), (8, 8), (2, 1), (2, 0)])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_compiled_attention_is_that_of_tensor_operations(
+    graph: bvat.Graph, dtype: torch.dtype, heads: int, width: int, dropped: bool
+) -> None:
+    pattern, generator = graph.propagation.to(dtype=dtype), torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return (3 * torch.randn(shape, dtype=dtype, generator=generator)).requires_grad_()
+
+    inputs = [drawn(40, heads), drawn(40, heads), drawn(40, heads, width)]
+    mask = (drawn(pattern.nnz, heads) > 0).to(dtype) * 2 if dropped else None
+    way = drawn(40, heads, width).detach()
+
+    def outcome() -> list[torch.Tensor]:
+        found = attention(pattern, *inputs, mask)
+        return [found, *torch.autograd.grad((found * way).sum(), inputs)]
+
+    compiled = outcome()
+    with backend.plain():
+        torch.testing.assert_close(compiled, outcome())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("heads", "width"), [(1, 7), (8, 3), (2, 0)])
+def test_compiled_projection_of_heads_is_that_of_tensor_operations(
+    dtype: torch.dtype, heads: int, width: int
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    state, weight, way = (
+        torch.randn(shape, dtype=dtype, generator=generator).requires_grad_()
+        for shape in ((11, 6), (6, heads, width), (11, heads, width))
+    )
+    mask = (torch.rand(11, heads, 6, generator=generator) > 0.5).to(dtype) * 2
+
+    def outcome() -> list[torch.Tensor]:
+        found = head_projection(state, mask, weight)
+        return [found, *torch.autograd.grad((found * way.detach()).sum(), [state, weight])]
+
+    compiled = outcome()
+    with backend.plain():
+        torch.testing.assert_close(compiled, outcome())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("heads", "width"), [(1, 7), (8, 8), (2, 0)])
+def test_compiled_projection_of_masked_features_is_that_of_tensor_operations(
+    graph: bvat.Graph, dtype: torch.dtype, heads: int, width: int
+) -> None:
+    features, generator = graph.features.to(dtype=dtype), torch.Generator().manual_seed(0)
+    weight, way = (
+        torch.randn(rows, heads, width, dtype=dtype, generator=generator).requires_grad_()
+        for rows in (graph.num_features, 40)
+    )
+    mask = (torch.rand(features.nnz, heads, generator=generator) > 0.5).to(dtype) * 2
+
+    def outcome() -> list[torch.Tensor]:
+        found = masked_projection(features, mask, weight)
+        return [found, *torch.autograd.grad((found * way.detach()).sum(), [weight])]
+
+    compiled = outcome()
+    with backend.plain():
+        torch.testing.assert_close(compiled, outcome())
 
 
 def test_edge_softmax_is_softmax_of_each_row(graph64: bvat.Graph) -> None:

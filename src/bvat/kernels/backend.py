@@ -184,18 +184,6 @@ def head_backward(
     return for_state, for_bias.to(r.dtype), for_weight.t().to(r.dtype), sums.to(r.dtype)
 
 
-def edge_dots(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor | None:
-    """Return ``left_i . right_j`` for every entry (i, j); left, right (n, heads, F), result (nnz, heads)."""
-    if not left.shape[2] or not usable(left, right):
-        return None
-    from bvat.kernels import attention
-
-    out = left.new_empty(col.shape[0], left.shape[1])
-    rows, others = (part.detach().contiguous().numpy() for part in (left, right))
-    attention.edge_dots(crow.numpy(), col.numpy(), rows, others, out.numpy())
-    return out
-
-
 def power_sum(arrays: tuple[Any, Any, Any], dense: Tensor, steps: int) -> Tensor | None:
     """Return ``sum_{k <= steps} S^k dense`` for a square S, given as arrays; dense (n, H), 16 | H."""
     fits = dense.shape[0] == len(arrays[0]) - 1 and dense.shape[1] % 16 == 0 and dense.is_contiguous()

@@ -165,7 +165,7 @@ _row_gate = _make_sum(16, indexed=False, then="gate")
 _row_add = _make_sum(16, indexed=False, then="add")
 _square, _square_add = (_make_sum(16, indexed=False, terms=16, then=then) for then in ("", "add"))
 
-_axpy_16, _axpy_32 = (_make_sum(lanes, indexed=False, terms=1, then="add") for lanes in (16, 32))
+_axpy_8, _axpy_16, _axpy_32 = (_make_sum(lanes, indexed=False, terms=1, then="add") for lanes in (8, 16, 32))
 
 # All arrays below are flat. "wide" rows are of a multiple of 16 numbers, as hidden layers have; "narrow" ones
 # of 4 or a multiple of 8, as padded classes have.
@@ -282,6 +282,25 @@ def add_scaled(factors: Any, k: int, row: Any, width: int, out: Any, place: int)
         for first in range(0, width, 16):
             to = place + first
             _axpy_16(factors, factors, k, k + 1, row, width, first, out, to, out, to)
+
+
+@part
+def add_scaled_narrow(factors: Any, k: int, rows: Any, first: int, width: int, out: Any, place: int) -> None:
+    """``out[place : place + width] += factors[k] rows[first : first + width]``, 8 | width."""
+    for at in range(0, width, 8):
+        to = place + at
+        _axpy_8(factors, factors, k, k + 1, rows, width, first + at, out, to, out, to)
+
+
+@part_reordering
+def dot_narrow(left: Any, first: int, right: Any, second: int, width: int) -> Any:
+    """Return ``left[first : first + width] . right[second : second + width]``, 8 | width."""
+    total = left[first] * right[second]
+    for f in range(1, 8):  # a fixed number: no loop is left
+        total += left[first + f] * right[second + f]
+    for f in range(8, width):
+        total += left[first + f] * right[second + f]
+    return total
 
 
 @part

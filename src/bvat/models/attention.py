@@ -1,15 +1,21 @@
-"""Attention along the entries of a sparse pattern: softmax over each row, and the sums it weighs."""
+"""Attention along the entries of a sparse pattern: softmax over each row, and the sums it weighs.
+
+:func:`attention` is a layer of GAT; :func:`edge_softmax` and :func:`attend` are its two halves.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bvat.graph.inputs import FeatureMatrix
 from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import backend
+from bvat.kernels import attention_backend as backend
+from bvat.models.base import dropped_features
 
 
 class _EdgeSoftmax(torch.autograd.Function):
@@ -74,3 +80,112 @@ def attend(pattern: SparseMatrix, alpha: Tensor, h: Tensor) -> Tensor:
     """
     out: Tensor = _Attend.apply(pattern, alpha, h)  # type: ignore[no-untyped-call]
     return out
+
+
+class _Attention(torch.autograd.Function):
+    """The compiled :func:`attention`, from its result: all of it in one pass over the entries."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        pattern: SparseMatrix,
+        source: Tensor,
+        target: Tensor,
+        slope: float,
+        mask: Tensor | None,
+        h: Tensor,
+        found: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        ctx.pattern, ctx.slope = pattern, slope
+        ctx.save_for_backward(source, target, mask, h, found[1])
+        return found[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        source, target, mask, h, alpha = ctx.saved_tensors
+        for_source, for_target, for_h = backend.attention_gradients(
+            ctx.pattern.crow, ctx.pattern.col, source, target, ctx.slope, mask, h, alpha, grads[0]
+        )
+        return None, for_source, for_target, None, None, for_h, None
+
+
+def attention(
+    pattern: SparseMatrix,
+    source: Tensor,
+    target: Tensor,
+    h: Tensor,
+    mask: Tensor | None = None,
+    slope: float = 0.2,
+) -> Tensor:
+    """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
+
+    Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
+    """
+    found = backend.attention(pattern.crow, pattern.col, source, target, slope, mask, h)
+    if found is not None:
+        out: Tensor = _Attention.apply(pattern, source, target, slope, mask, h, found)  # type: ignore[no-untyped-call]
+        return out
+    scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
+    alpha = edge_softmax(pattern, F.leaky_relu(scores, slope))
+    return attend(pattern, alpha if mask is None else alpha * mask, h)
+
+
+class _HeadProjection(torch.autograd.Function):
+    """The compiled :func:`head_projection`, from its result."""
+
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, mask: Tensor, weight: Tensor, found: Tensor) -> Tensor:
+        ctx.save_for_backward(state, mask, weight)
+        return found.view_as(found)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        state, mask, weight = ctx.saved_tensors
+        for_state, for_weight = backend.head_projection_gradients(state, mask, weight, grads[0])
+        return for_state, None, for_weight, None
+
+
+def head_projection(state: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+    """Project what every head keeps of a state: ``out[n, h] = (state[n] * mask[n, h]) W_h``.
+
+    Shapes: state (N, I), mask (N, heads, I), weight (I, heads, F); result (N, heads, F).
+    """
+    found = backend.head_projection(state, mask, weight)
+    if found is not None:
+        out: Tensor = _HeadProjection.apply(state, mask, weight, found)  # type: ignore[no-untyped-call]
+        return out
+    return torch.einsum("nhi,ihf->nhf", state[:, None] * mask, weight)
+
+
+class _MaskedProjection(torch.autograd.Function):
+    """The compiled :func:`masked_projection`, from its result."""
+
+    @staticmethod
+    def forward(ctx: Any, features: SparseMatrix, mask: Tensor, weight: Tensor, found: Tensor) -> Tensor:
+        ctx.features = features
+        ctx.save_for_backward(mask)
+        return found.view_as(found)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, (mask,) = ctx.features, ctx.saved_tensors
+        for_weight = backend.masked_projection_gradient(x.crow, x.col, x.values, mask, grads[0], x.shape[1])
+        return None, None, for_weight, None
+
+
+def masked_projection(features: FeatureMatrix, mask: Tensor, weight: Tensor) -> Tensor:
+    """Project what every head keeps of the features: ``out[:, h] = (X * mask[..., h]) W_h``.
+
+    Shapes: X (N, D), mask (nnz, heads) for sparse X and (N, D, heads) for dense X, weight (D, heads, F);
+    result (N, heads, F). Nothing flows back to X.
+    """
+    if isinstance(features, SparseMatrix):
+        found = backend.masked_projection(features.crow, features.col, features.values, mask, weight)
+        if found is not None:
+            out: Tensor = _MaskedProjection.apply(features, mask, weight, found)  # type: ignore[no-untyped-call]
+            return out
+    parts = zip(weight.unbind(1), mask.unbind(-1), strict=True)
+    return torch.stack([dropped_features(features, kept) @ part.contiguous() for part, kept in parts], 1)

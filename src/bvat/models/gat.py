@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.attention import attend, edge_softmax
-from bvat.models.base import Masks, dropout_mask, dropped_features
+from bvat.models.attention import attention, head_projection, masked_projection
+from bvat.models.base import Masks, coarse_dropout_mask
 from bvat.models.layered import EdgeMasks, LayeredModel, layer_widths, side_by_side
 
 
@@ -75,30 +75,32 @@ class GAT(LayeredModel):
     def draw_feature_mask(self, inputs: GraphInputs, generator: torch.Generator | None) -> Tensor:
         """Draw the mask of the features, one per head, which is the last axis."""
         values, heads = inputs.features.values, len(self.source[0])
-        drawn = dropout_mask((heads, *values.shape), self.dropout, values, generator)
-        return drawn.movedim(0, -1)  # the mask of a head lies together in memory
+        return coarse_dropout_mask((*values.shape, heads), self.dropout, values, generator)
+
+    def draw_hidden_mask(
+        self, shape: tuple[int, int], like: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        """Draw the mask of a hidden layer, for all heads side by side."""
+        return coarse_dropout_mask(shape, self.dropout, like, generator)
 
     def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
         """Return dropout(X) W0 with a mask for the columns of each head, shape (N, H)."""
         if masks is None or masks.features is None:
             return super().project(inputs)
-        parts = self.projection().chunk(masks.features.shape[-1], 1)
-        kept = masks.features.unbind(-1)
-        heads = zip(parts, kept, strict=True)
-        return torch.cat([dropped_features(inputs.features, m) @ part.contiguous() for part, m in heads], 1)
+        weight = self.projection().view(-1, *self.source[0].shape)
+        return masked_projection(inputs.features, masks.features, weight).flatten(1)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
         pattern, state = inputs.propagation, projected
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
             h = self._heads(F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
-            scores = (h * source).sum(2).index_select(0, pattern.col)
-            scores = scores + (h * target).sum(2).index_select(0, pattern.rows)
-            alpha = edge_softmax(pattern, F.leaky_relu(scores, 0.2))
-            if masks is not None:
-                alpha = alpha * masks.edges[layer]
-                h = h * masks.hidden[self.depth - 1 + layer].view_as(h)
-            state = attend(pattern, alpha, h)
+            of_source, of_target = (h.flatten(1) @ _side_by_side(source, target)).chunk(2, 1)
+            if masks is None:
+                state = attention(pattern, of_source, of_target, h)
+            else:
+                kept = h * masks.hidden[self.depth - 1 + layer].view_as(h)
+                state = attention(pattern, of_source, of_target, kept, masks.edges[layer])
             last = layer == self.depth - 1
             state = (state.mean(1) if last else state.flatten(1)) + self.biases[layer]
         return state
@@ -108,8 +110,13 @@ class GAT(LayeredModel):
         shape, weight = self.source[layer].shape, self.weights[layer]
         if masks is None:
             return torch.mm(state, weight).view(-1, *shape)
-        dropped = state[:, None] * masks.hidden[layer - 1].view(-1, shape[0], state.shape[1])
-        return torch.einsum("nhi,ihf->nhf", dropped, weight.view(-1, *shape))
+        mask = masks.hidden[layer - 1].view(-1, shape[0], state.shape[1])
+        return head_projection(state, mask, weight.view(-1, *shape))
+
+
+def _side_by_side(*vectors: Tensor) -> Tensor:
+    """Return the matrix (heads F, heads k) that scores (n, heads F) by k vectors (heads, F) of each head."""
+    return torch.cat([torch.block_diag(*vector.unsqueeze(2)) for vector in vectors], 1)  # type: ignore[no-untyped-call]
 
 
 def _scoring(heads: int, width: int, generator: torch.Generator | None) -> nn.Parameter:

@@ -88,11 +88,18 @@ class LayeredModel(nn.Module):
         return EdgeMasks(
             features=self.draw_feature_mask(inputs, generator) if features else None,
             hidden=tuple(
-                dropout_mask((matrix.shape[0], width), rate, like, generator) for width in self.hidden_widths
+                self.draw_hidden_mask((matrix.shape[0], width), like, generator)
+                for width in self.hidden_widths
             ),
             factor=dropout_factor(rate),
             edges=tuple(edge_mask(matrix, width, rate, like, generator) for width in self.edge_widths),
         )
+
+    def draw_hidden_mask(
+        self, shape: tuple[int, int], like: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        """Draw the mask of a hidden layer, (N, width)."""
+        return dropout_mask(shape, self.dropout, like, generator)
 
     def draw_feature_mask(self, inputs: GraphInputs, generator: torch.Generator | None) -> Tensor:
         """Draw the mask of the features: one factor per stored entry."""
