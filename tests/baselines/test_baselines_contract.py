@@ -13,12 +13,13 @@ import scipy.sparse as sp
 import torch
 
 from bvat.baselines import planetoid
-from bvat.baselines.base import largest_one, visible_part
+from bvat.baselines.base import largest_one, take_columns, used_columns, visible_part
 from bvat.baselines.manireg import laprls
 from bvat.baselines.table import BASELINES
 from bvat.cli.main import main
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
+from bvat.graph.dense import DenseMatrix
 from bvat.graph.repair import normalize_rows
 from bvat.inference.estimator import NodeClassifier
 from bvat.inference.runs import open_run
@@ -71,6 +72,34 @@ def test_a_graph_without_validation_nodes_can_be_fitted(fitted: tuple[str, Any],
     trained = train(blind, preset("", fitted[0]))
     assert trained.selected["val"] is None
     assert trained.fit["chosen"] == {}
+
+
+def test_columns_that_some_rows_use(graph: Graph) -> None:
+    rows, dense = graph.train, graph.features.to_dense()
+    used = used_columns(graph.features.select(rows))
+    assert torch.equal(used, dense[rows].any(0).nonzero().flatten())
+    assert 0 < used.numel() < graph.num_features
+    assert torch.equal(take_columns(graph.features, used).to_dense(), dense[:, used])
+    matrix = DenseMatrix(dense)
+    assert torch.equal(used_columns(matrix.select(rows)), used)
+    assert torch.equal(take_columns(matrix, used).to_dense(), dense[:, used])
+
+
+def test_features_of_no_training_node_do_not_reach_planetoids_classifier(small: Graph) -> None:
+    few = replace(small, train=small.train[::5])
+    unseen = torch.ones(small.num_features, dtype=torch.bool)
+    unseen[used_columns(small.features.select(few.train))] = False
+    assert unseen.any()
+    weights = train(few, preset("", "planetoid-i"), seed=3).weights
+    assert not weights["wx"][unseen].any()
+    assert weights["wx"][~unseen].any(1).all()
+    assert weights["v"][unseen].any()  # the embedding has learned from all visible nodes
+
+
+def test_large_graphs_get_fewer_walks_from_each_node() -> None:
+    assert planetoid.walks_per_node(2708, 40, 10, 10_000_000) == 10
+    assert planetoid.walks_per_node(65_755, 40, 10, 10_000_000) == 4
+    assert planetoid.walks_per_node(10**9, 40, 10, 10_000_000) == 1
 
 
 @pytest.mark.parametrize("name", INDUCTIVE)
