@@ -13,7 +13,7 @@ from torch import Tensor
 from bvat.graph import Graph
 from bvat.graph.fields import Block
 from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import backend, layers
+from bvat.kernels import backend, layers, propagation_backend
 from bvat.kernels.backend import LayeredPass
 from bvat.kernels.vectors import FITS_CACHE
 from bvat.models import Masks, gcn
@@ -160,15 +160,15 @@ def test_products_of_the_rows_that_are_kept(dtype: torch.dtype, width: int) -> N
     s = sparse(40, 30, dtype)
     share = 2 * (random(40, 1, dtype=dtype, seed=4) > 0).to(dtype)
     right, left = random(30, width, dtype=dtype), random(40, width, dtype=dtype)
-    found = backend.kept_product(s, right, share)
+    found = propagation_backend.kept_product(s, right, share)
     assert found is not None
     assert torch.equal(found, s.product(right) * share)
-    scattered = backend.kept_scattered_product(s, left, share)
+    scattered = propagation_backend.kept_scattered_product(s, left, share)
     assert scattered is not None
     assert_same(scattered, s.transposed_product(left * share))
     with without_numba():
-        assert backend.kept_product(s, right, share) is None
-    assert backend.kept_product(s, right, 0.5) is None
+        assert propagation_backend.kept_product(s, right, share) is None
+    assert propagation_backend.kept_product(s, right, 0.5) is None
 
 
 def test_layers_of_one_node() -> None:

@@ -14,7 +14,9 @@ from bvat.distributed.world import current
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import backend, rowwise
+from bvat.kernels import propagation_backend as backend
+from bvat.kernels import rowwise
+from bvat.kernels.backend import usable
 from bvat.kernels.layout import narrow_product, times
 from bvat.models.base import coarse_dropout_mask, dropout_factor
 from bvat.models.layered import LayeredModel, glorot, layer_widths
@@ -355,7 +357,7 @@ class RandomPropagation(LayeredModel):
                 factor = dropout_factor(self.dropout, 8)
                 logits = _TwoLayers.apply(source, given, mask, factor, *weights)  # type: ignore[no-untyped-call]
                 return logits if logits.requires_grad else logits.contiguous()  # argmax is faster along rows
-            if given.shape[1] % 16 == 0 and backend.usable(given):
+            if given.shape[1] % 16 == 0 and usable(given):
                 norm: Any = self.norms[0]
                 weights += norm.weight, norm.bias
                 logits = _NormalisedLayers.apply(source, norm, given, mask, *weights)  # type: ignore[no-untyped-call]
