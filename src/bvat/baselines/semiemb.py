@@ -17,8 +17,8 @@ WIDTH = 50
 DECAYS, SMOOTHNESS = (5e-3, 1e-3), (1.0, 0.0, 0.01, 0.1)
 """The grid; the first of each is used where there are no validation nodes."""
 FEW_CLASSES = 10
-"""With more classes the decays are lower in proportion, as the share of a class in the gradient is. NELL's 105
-classes validate at 9.6 with those of Cora, and at 23 with a tenth of them."""
+"""With more classes the decays are lower in proportion, as the share of a class in the gradient is. The 105
+classes of NELL validate at 9.6 with those of Cora, and at 23 with a tenth of them."""
 
 
 class Embedding(Frozen):
