@@ -22,7 +22,7 @@ from bvat.training.provenance import versions
 from bvat.training.settings import preset, preset_key
 from bvat.tuning.variants import Variant
 
-ROWS = (*BASELINES, "gcn", "appnp", "gat", "vat", "sbvat", "obvat")
+ROWS = (*BASELINES, "monet", "gat", "gpnn", "gcn", "appnp", "vat", "sbvat", "obvat")
 
 
 def seconds_per_fit(source: str, row: str) -> dict[str, float]:
