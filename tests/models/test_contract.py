@@ -243,7 +243,7 @@ def test_presets_fit_the_model_and_leave_the_plain_method_plain(name: str) -> No
     assert (
         plain.hidden
         == regularised.hidden
-        == {"gcn": 16, "sgc": 16, "monet": 16, "random-propagation": 32}.get(name, 64)
+        == {"gcn": 16, "sgc": 16, "monet": 16, "random-propagation": 32, "gpnn": 128}.get(name, 64)
     )
     assert bvat.preset("cora", "obvat", model=name, beta=9.0).beta == 9
     MODELS[name].build(plain, FEATURES, CLASSES)

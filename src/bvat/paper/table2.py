@@ -104,8 +104,6 @@ def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[
             cell[selection]["difference"] = found.mean - published.mean
             if published.std is not None or method in METHODS:
                 cell[selection]["verdict"] = verdict(found, published)
-    if all(result.get("seconds") for result in results):
-        cell["seconds"] = sum(result["seconds"] for result in results) / len(results)  # of one run
     if all("fit" in result for result in results):
         shares = [result["fit"]["unscored_test"] for result in results]
         cell["unscored_test"] = sum(shares) / len(shares)
