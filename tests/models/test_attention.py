@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -11,6 +13,20 @@ from bvat.kernels import backend
 from bvat.models import GAT, MoNet
 from bvat.models.attention import attend, attention, edge_softmax, head_projection, masked_projection
 from bvat.training.settings import Settings
+
+
+def assert_compiled_is_plain(
+    function: Callable[[], torch.Tensor], inputs: list[torch.Tensor], way: torch.Tensor
+) -> None:
+    """The result and its gradients along ``way`` are those of the tensor operations."""
+
+    def outcome() -> list[torch.Tensor]:
+        found = function()
+        return [found, *torch.autograd.grad((found * way).sum(), inputs)]
+
+    compiled = outcome()
+    with backend.plain():
+        torch.testing.assert_close(compiled, outcome())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -43,13 +59,7 @@ def test_compiled_attention_is_that_of_tensor_operations(
     mask = (drawn(pattern.nnz, heads) > 0).to(dtype) * 2 if dropped else None
     way = drawn(40, heads, width).detach()
 
-    def outcome() -> list[torch.Tensor]:
-        found = attention(pattern, *inputs, mask)
-        return [found, *torch.autograd.grad((found * way).sum(), inputs)]
-
-    compiled = outcome()
-    with backend.plain():
-        torch.testing.assert_close(compiled, outcome())
+    assert_compiled_is_plain(lambda: attention(pattern, *inputs, mask), inputs, way)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -64,13 +74,7 @@ def test_compiled_projection_of_heads_is_that_of_tensor_operations(
     )
     mask = (torch.rand(11, heads, 6, generator=generator) > 0.5).to(dtype) * 2
 
-    def outcome() -> list[torch.Tensor]:
-        found = head_projection(state, mask, weight)
-        return [found, *torch.autograd.grad((found * way.detach()).sum(), [state, weight])]
-
-    compiled = outcome()
-    with backend.plain():
-        torch.testing.assert_close(compiled, outcome())
+    assert_compiled_is_plain(lambda: head_projection(state, mask, weight), [state, weight], way.detach())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -85,13 +89,7 @@ def test_compiled_projection_of_masked_features_is_that_of_tensor_operations(
     )
     mask = (torch.rand(features.nnz, heads, generator=generator) > 0.5).to(dtype) * 2
 
-    def outcome() -> list[torch.Tensor]:
-        found = masked_projection(features, mask, weight)
-        return [found, *torch.autograd.grad((found * way.detach()).sum(), [weight])]
-
-    compiled = outcome()
-    with backend.plain():
-        torch.testing.assert_close(compiled, outcome())
+    assert_compiled_is_plain(lambda: masked_projection(features, mask, weight), [weight], way.detach())
 
 
 def test_edge_softmax_is_softmax_of_each_row(graph64: bvat.Graph) -> None:

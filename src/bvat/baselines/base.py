@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,6 +106,11 @@ def best(candidates: Iterable[tuple[float, Candidate]]) -> Candidate:
             winner = candidate
     assert winner is not None, "there is nothing to choose from"
     return winner[1]
+
+
+def tried(*choices: tuple[float, ...], graph: Graph) -> list[tuple[float, ...]]:
+    """Return all combinations, only of the first choices where no validation nodes can decide."""
+    return list(product(*choices if graph.val.numel() else (choice[:1] for choice in choices)))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.baselines.base import Fit, Frozen, VisiblePart, best, visible_part
+from bvat.baselines.base import Fit, Frozen, VisiblePart, best, tried, visible_part
 from bvat.baselines.smooth import Plan, Weights, train_smooth
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -51,8 +50,7 @@ def fit(graph: Graph, variant: str, seed: int) -> Fit:
         score = float((scores.argmax(1) == graph.labels[selected]).sum())
         return score, (strengths, model)
 
-    tried = product(*grid) if selected.numel() else [(grid[0][0], grid[1][0])]
-    strengths, model = best(map(scored, tried))
+    strengths, model = best(map(scored, tried(*grid, graph=graph)))
     names = ("gamma_a", "gamma_i") if variant == "laprls" else ("weight_decay", "smoothness")
     return Fit(model, dict(zip(names, strengths, strict=True)))
 

@@ -9,7 +9,6 @@ The classifier has no weights for features that no training node has: they would
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from bvat.baselines.base import (
     largest_one,
     node_table,
     take_columns,
+    tried,
     used_columns,
     visible_part,
 )
@@ -252,11 +252,6 @@ def head_logits(weights: Weights, x: FeatureMatrix | None, e: Tensor) -> list[Te
     of_x = x @ weights["wx"] + weights["bx"]
     both = torch.cat([of_x.softmax(1), of_e.softmax(1)], 1)
     return [both @ weights["wf"] + weights["bf"], of_x, of_e]
-
-
-def tried(*choices: tuple[float, ...], graph: Graph) -> list[tuple[float, ...]]:
-    """Return all combinations, only of the first choices where no validation nodes can decide."""
-    return list(product(*choices if graph.val.numel() else (choice[:1] for choice in choices)))
 
 
 def sum_of_losses(every: list[Tensor], labels: Tensor) -> Tensor:

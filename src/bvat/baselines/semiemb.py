@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import torch
 from torch import Tensor
 
-from bvat.baselines.base import Fit, Frozen, best, visible_part
+from bvat.baselines.base import Fit, Frozen, best, tried, visible_part
 from bvat.baselines.smooth import Plan, Weights, train_smooth
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
@@ -46,15 +44,14 @@ def fit(graph: Graph, variant: str, seed: int) -> Fit:
     start = _start(graph, generator)
     lower = min(1.0, FEW_CLASSES / graph.num_classes)
 
-    def scored(strengths: tuple[float, float]) -> tuple[float, tuple[tuple[float, float], Weights]]:
+    def scored(strengths: tuple[float, ...]) -> tuple[float, tuple[tuple[float, ...], Weights]]:
         plan = Plan(epochs=150, lr=0.01, weight_decay=strengths[0], smoothness=strengths[1])
         weights = train_smooth(part, network, start, plan, generator)
         right = network(held_out, weights)[1].argmax(1) == graph.labels[graph.val]
         return float(right.sum()), (strengths, weights)
 
     decays = tuple(decay * lower for decay in DECAYS)
-    tried = list(product(decays, SMOOTHNESS)) if graph.val.numel() else [(decays[0], SMOOTHNESS[0])]
-    (decay, smoothness), weights = best(map(scored, tried))
+    (decay, smoothness), weights = best(map(scored, tried(decays, SMOOTHNESS, graph=graph)))
     return Fit(Embedding(**weights), {"weight_decay": decay, "smoothness": smoothness})
 
 

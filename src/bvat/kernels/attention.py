@@ -147,35 +147,22 @@ def head_projection_gradients(
 
 
 @compiled_reordering
-def masked_projection(crow: Any, col: Any, values: Any, mask: Any, weight: Any, out: Any) -> None:
-    """Add ``sum over entries k = (n, j) of values[k] mask[k, h] weight[j, h]`` to ``out[n, h]``.
+def masked_projection(
+    crow: Any, col: Any, values: Any, mask: Any, width: int, rows: Any, out: Any, back: bool
+) -> None:
+    """Add ``sum over entries k = (n, j) of values[k] mask[k, h] rows[j, h]`` to ``out[n, h]``.
 
-    Shapes: values (nnz), mask (nnz, heads), weight flat (D, heads, F), out flat (N, heads, F).
+    ``back`` is the gradient for the rows, given that of the result: n and j change places.
+
+    Shapes: values (nnz), mask (nnz, heads), rows flat (D, heads, F), out flat (N, heads, F); F = width.
     """
     heads = mask.shape[1]
-    width = out.shape[0] // ((crow.shape[0] - 1) * heads)
     kept = np.empty_like(mask[0])
     for n in range(crow.shape[0] - 1):
         for k in range(crow[n], crow[n + 1]):
+            start, place = (n, col[k]) if back else (col[k], n)
             for head in range(heads):
                 kept[head] = values[k] * mask[k, head]
             for head in range(heads):
-                here, there = (n * heads + head) * width, (col[k] * heads + head) * width
-                add_scaled_narrow(kept, head, weight, there, width, out, here)
-
-
-@compiled_reordering
-def masked_projection_gradient(
-    crow: Any, col: Any, values: Any, mask: Any, grad: Any, for_weight: Any
-) -> None:
-    """Add the gradient of :func:`masked_projection` to ``for_weight``; shapes as there, grad as out."""
-    heads = mask.shape[1]
-    width = grad.shape[0] // ((crow.shape[0] - 1) * heads)
-    kept = np.empty_like(mask[0])
-    for n in range(crow.shape[0] - 1):
-        for k in range(crow[n], crow[n + 1]):
-            for head in range(heads):
-                kept[head] = values[k] * mask[k, head]
-            for head in range(heads):
-                here, there = (n * heads + head) * width, (col[k] * heads + head) * width
-                add_scaled_narrow(kept, head, grad, here, width, for_weight, there)
+                first, to = (start * heads + head) * width, (place * heads + head) * width
+                add_scaled_narrow(kept, head, rows, first, width, out, to)

@@ -18,8 +18,7 @@ def edge_dots(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor 
     from bvat.kernels import attention as twins
 
     out = left.new_empty(col.shape[0], left.shape[1])
-    rows, others = (part.detach().contiguous().numpy() for part in (left, right))
-    twins.edge_dots(crow.numpy(), col.numpy(), rows, others, out.numpy())
+    twins.edge_dots(crow.numpy(), col.numpy(), *_arrays(left, right), out.numpy())
     return out
 
 
@@ -95,26 +94,27 @@ def masked_projection(
     """
     if not weight.numel() or not usable(values, mask, weight):
         return None
-    from bvat.kernels import attention as twins
-
-    rows = _padded(weight)
-    out = weight.new_zeros(crow.shape[0] - 1, *rows.shape[1:])
-    twins.masked_projection(crow.numpy(), col.numpy(), *_arrays(values, mask), _flat(rows), _flat(out))
-    return out[:, :, : weight.shape[2]]
+    return _spread(crow, col, values, mask, weight, crow.shape[0] - 1, back=False)
 
 
 def masked_projection_gradient(
     crow: Tensor, col: Tensor, values: Tensor, mask: Tensor, grad: Tensor, rows: int
 ) -> Tensor:
     """Return the gradient for the weight, (rows, heads, F); grad (N, heads, F)."""
+    return _spread(crow, col, values, mask, grad, rows, back=True)
+
+
+def _spread(
+    crow: Tensor, col: Tensor, values: Tensor, mask: Tensor, rows: Tensor, count: int, *, back: bool
+) -> Tensor:
+    """Return what the entries add up to from rows (n, heads, F), (count, heads, F)."""
     from bvat.kernels import attention as twins
 
-    padded = _padded(grad)
-    out = grad.new_zeros(rows, *padded.shape[1:])
-    twins.masked_projection_gradient(
-        crow.numpy(), col.numpy(), *_arrays(values, mask), _flat(padded), _flat(out)
-    )
-    return out[:, :, : grad.shape[2]]
+    padded = _padded(rows)
+    out = padded.new_zeros(count, *padded.shape[1:])
+    pattern, width = (crow.numpy(), col.numpy()), padded.shape[2]
+    twins.masked_projection(*pattern, *_arrays(values, mask), width, _flat(padded), _flat(out), back)
+    return out[:, :, : rows.shape[2]]
 
 
 def _padded(rows: Tensor) -> Tensor:

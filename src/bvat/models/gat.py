@@ -95,7 +95,7 @@ class GAT(LayeredModel):
         pattern, state = inputs.propagation, projected
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
             h = self._heads(F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
-            of_source, of_target = (h.flatten(1) @ _side_by_side(source, target)).chunk(2, 1)
+            of_source, of_target = (h.flatten(1) @ _scoring_matrix(source, target)).chunk(2, 1)
             if masks is None:
                 state = attention(pattern, of_source, of_target, h)
             else:
@@ -114,7 +114,7 @@ class GAT(LayeredModel):
         return head_projection(state, mask, weight.view(-1, *shape))
 
 
-def _side_by_side(*vectors: Tensor) -> Tensor:
+def _scoring_matrix(*vectors: Tensor) -> Tensor:
     """Return the matrix (heads F, heads k) that scores (n, heads F) by k vectors (heads, F) of each head."""
     return torch.cat([torch.block_diag(*vector.unsqueeze(2)) for vector in vectors], 1)  # type: ignore[no-untyped-call]
 
