@@ -17,7 +17,7 @@ from bvat.data.checksums import read_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.paper import timing
-from bvat.paper.request import Request, parse_seeds
+from bvat.paper.request import SEEDS, Request, parse_seeds
 from bvat.paper.robustness import CURVES
 from bvat.paper.targets import TARGETS, reproduce
 from bvat.training.settings import preset
@@ -58,6 +58,18 @@ def test_requests() -> None:
     assert request.datasets_of("fig1a") == ["citeseer", "nell"]  # the paper shows neither there
     assert (len(request.seeds_of("nell")), len(request.seeds_of("citeseer"))) == (2, 4)
     assert Request().datasets_of("fig1c") == ["cora"]
+    assert parse_seeds("3,nell:GPNN/gcn=1") == {"*": 3, "nell:gpnn": 1}
+    some = Request(seeds=parse_seeds("4,nell=3,nell:gat=2"))
+    assert [len(some.seeds_for(*cell)) for cell in (("nell", "gat"), ("nell", "gcn"), ("cora", "gat"))] == [
+        2,
+        3,
+        4,
+    ]
+    assert len(some.seeds_for("nell", "lp")) == 1
+    usual = Request(seeds=parse_seeds(SEEDS))
+    assert (len(usual.seeds_for("nell", "flag")), len(usual.seeds_for("pubmed", "flag"))) == (5, 10)
+    with pytest.raises(SettingsError, match="no method 'gatt'"):
+        parse_seeds("3,nell:gatt=2")
     for wrong in ("", "0", "x", "cora=", "5,nell=-1"):
         with pytest.raises(SettingsError, match="--seeds"):
             parse_seeds(wrong)

@@ -139,9 +139,9 @@ def _action(pyg: Any, graph: Graph, settings: Settings, x: Tensor, edges: Any) -
         step = 1000 * (time.perf_counter() - started)
         model.eval()
         with torch.no_grad():
-            predicted = model(x, edges).argmax(1)
+            logits = model(x, edges)
         for nodes in (graph.train, graph.val, graph.test):
-            accuracy(predicted, graph, nodes)
+            accuracy(logits, graph, nodes)
         return step
 
     return epoch

@@ -59,18 +59,23 @@ class _Attend(torch.autograd.Function):
         ctx.pattern = pattern
         ctx.save_for_backward(alpha, h)
         heads = zip(alpha.t().contiguous(), h.transpose(0, 1).contiguous(), strict=True)
-        return torch.stack([pattern.with_values(a).product(part) for a, part in heads], 1)
+        return _side_by_side([pattern.with_values(a).product(part) for a, part in heads])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, Tensor]:
         pattern, (alpha, h), grad = ctx.pattern, ctx.saved_tensors, grads[0]
         heads = zip(alpha.t().contiguous(), grad.transpose(0, 1).contiguous(), strict=True)
-        for_h = torch.stack([pattern.with_values(a).transposed_product(part) for a, part in heads], 1)
+        for_h = _side_by_side([pattern.with_values(a).transposed_product(part) for a, part in heads])
         for_alpha = backend.edge_dots(pattern.crow, pattern.col, grad, h)
         if for_alpha is None:
             for_alpha = grad.index_select(0, pattern.rows).mul_(h.index_select(0, pattern.col)).sum(2)
         return None, for_alpha, for_h
+
+
+def _side_by_side(heads: list[Tensor]) -> Tensor:
+    """Return (N, heads, F) of heads (N, F), without a copy if there is only one."""
+    return heads[0][:, None] if len(heads) == 1 else torch.stack(heads, 1)
 
 
 def attend(pattern: SparseMatrix, alpha: Tensor, h: Tensor) -> Tensor:

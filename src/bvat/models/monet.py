@@ -15,21 +15,42 @@ from bvat.graph.sparse import SparseMatrix
 from bvat.models.attention import attend
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths, side_by_side
 
-_PSEUDO: WeakKeyDictionary[SparseMatrix, Tensor] = WeakKeyDictionary()
+_PAIRS: WeakKeyDictionary[SparseMatrix, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+_REPEATED: WeakKeyDictionary[SparseMatrix, dict[int, SparseMatrix]] = WeakKeyDictionary()
 
 
-def pseudo_coordinates(propagation: SparseMatrix) -> Tensor:
-    """Return ``u_ij = (d_i^-1/2, d_j^-1/2)`` for every entry of Â, where degrees count the node itself.
+def pseudo_coordinates(propagation: SparseMatrix) -> tuple[Tensor, Tensor]:
+    """Return the different ``u_ij = (d_i^-1/2, d_j^-1/2)`` of the entries of Â, and which one an entry has.
 
-    The diagonal of Â is 1 / d, also in a subgraph, so that degrees are those in the whole graph.
+    Degrees count the node itself. The diagonal of Â is 1 / d, also in a subgraph, so that degrees are those
+    in the whole graph. Far fewer pairs of degrees differ than there are entries.
 
-    Shapes: propagation (N, N); result (nnz, 2), kept as long as ``propagation`` lives.
+    Shapes: propagation (N, N); result (pairs, 2) and (nnz), kept as long as ``propagation`` lives.
     """
-    if propagation not in _PSEUDO:
+    if propagation not in _PAIRS:
         rows, col = propagation.rows, propagation.col.long()
-        roots = propagation.values[rows == col].sqrt()
-        _PSEUDO[propagation] = torch.stack([roots[rows], roots[col]], 1)
-    return _PSEUDO[propagation]
+        roots, degree = torch.unique(propagation.values[rows == col].sqrt(), return_inverse=True)
+        pairs, place = torch.unique(degree[rows] * roots.numel() + degree[col], return_inverse=True)
+        _PAIRS[propagation] = (
+            torch.stack([roots[pairs // roots.numel()], roots[pairs % roots.numel()]], 1),
+            place,
+        )
+    return _PAIRS[propagation]
+
+
+def repeated(pattern: SparseMatrix, kernels: int) -> SparseMatrix:
+    """Return a pattern (N, N * kernels) where every entry (i, j) is followed by those of the other kernels.
+
+    Its product with values (nnz, kernels) and h (N * kernels, F) is ``sum_j sum_k w_k(v_ij) h_jk``.
+    """
+    kept = _REPEATED.setdefault(pattern, {})
+    if kernels not in kept:
+        steps = torch.arange(kernels, dtype=torch.int32, device=pattern.device)
+        col = (pattern.col[:, None] * kernels + steps).flatten()
+        size, nodes = pattern.shape
+        values = pattern.values.repeat_interleave(kernels)
+        kept[kernels] = SparseMatrix(pattern.crow * kernels, col, values, (size, nodes * kernels))
+    return kept[kernels]
 
 
 class MoNet(LayeredModel):
@@ -96,7 +117,7 @@ class MoNet(LayeredModel):
         return len(self.weights)
 
     def edge_weights(self, pseudo: Tensor, layer: int) -> Tensor:
-        """Return ``w_k(v_ij)`` of a layer; pseudo (nnz, 2), result (nnz, kernels)."""
+        """Return ``w_k(v_ij)`` of a layer; pseudo (pairs, 2), result (pairs, kernels)."""
         v = torch.tanh(pseudo @ self.maps[layer] + self.shifts[layer])
         apart = (v[:, None] - self.centres[layer]) * self.sharpness[layer]
         weights: Tensor = (-0.5 * apart.square().sum(2)).exp()
@@ -105,12 +126,14 @@ class MoNet(LayeredModel):
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, kernels * H) into logits (N, C)."""
         pattern, state = inputs.propagation, projected
-        pseudo = pseudo_coordinates(pattern)
+        pairs, place = pseudo_coordinates(pattern)
+        every = repeated(pattern, self.kernels)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
                 state = dropped(torch.relu(state), masks, layer - 1) @ weight
-            h = state.view(state.shape[0], self.kernels, -1)
-            state = attend(pattern, self.edge_weights(pseudo, layer), h).sum(1) + bias
+            h = state.view(state.shape[0] * self.kernels, 1, -1)
+            weights = self.edge_weights(pairs, layer).index_select(0, place)
+            state = attend(every, weights.view(-1, 1), h).flatten(1) + bias
         return state
 
 

@@ -80,9 +80,8 @@ def _about(graph: Graph, fit: Fit) -> dict[str, Any]:
 
 def _metrics(graph: Graph, logits: Tensor, ms: float) -> dict[str, float]:
     """Return the metrics of the only epoch."""
-    predicted = logits.argmax(1)
     loss = float(F.cross_entropy(logits[graph.train], graph.labels[graph.train]))
     row = dict.fromkeys(METRICS, 0.0) | {"epoch": 1, "loss": loss, "supervised": loss, "ms": ms}
     for name in ("train", "val", "test"):
-        row[f"{name}_accuracy"] = accuracy(predicted, graph, getattr(graph, name))
+        row[f"{name}_accuracy"] = accuracy(logits, graph, getattr(graph, name))
     return row | {"val_loss": math.nan, "largest_class": math.nan}

@@ -114,13 +114,12 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         )
     graph = state.graph
     logits = predict(state.evaluated, graph)
-    predicted = logits.argmax(1)
     row = {
         "epoch": state.epoch,
         **measured,
-        "train_accuracy": accuracy(predicted, graph, graph.train),
-        "val_accuracy": accuracy(predicted, graph, graph.val),
-        "test_accuracy": accuracy(predicted, graph, graph.test),
+        "train_accuracy": accuracy(logits, graph, graph.train),
+        "val_accuracy": accuracy(logits, graph, graph.val),
+        "test_accuracy": accuracy(logits, graph, graph.test),
         "ms": 1000 * elapsed,
         "val_loss": math.nan,
         "largest_class": math.nan,
@@ -128,7 +127,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
     if state.settings.pretrain or state.settings.select in LOSS_RULES:
         if not math.isnan(row["val_accuracy"]):
             row["val_loss"] = float(cross_entropy(logits[graph.val], graph.labels[graph.val]))
-        sizes = current().counts(torch.bincount(predicted, minlength=graph.num_classes))
+        sizes = current().counts(torch.bincount(logits.argmax(1), minlength=graph.num_classes))
         row["largest_class"] = int(sizes.max()) / graph.num_nodes
     state.metrics.append(row)
     return row

@@ -78,10 +78,10 @@ def predict(model: Any, graph: Graph) -> Tensor:
     return logits
 
 
-def accuracy(predicted: Tensor, graph: Graph, nodes: Tensor) -> float:
-    """Return the accuracy on ``nodes`` in percent; NaN without nodes. Shapes: predicted (N), nodes (m)."""
+def accuracy(scores: Tensor, graph: Graph, nodes: Tensor) -> float:
+    """Return the accuracy on ``nodes`` in percent; NaN without nodes. Shapes: scores (N, C), nodes (m)."""
     total = current().total(nodes.numel())
     if not total:
         return math.nan
-    right = predicted.index_select(0, nodes) == graph.labels.index_select(0, nodes)
+    right = scores.index_select(0, nodes).argmax(1) == graph.labels.index_select(0, nodes)
     return 100 * current().total(int(right.sum())) / total
