@@ -73,6 +73,12 @@ def test_markdown() -> None:
     text = table2_markdown(kept)
     assert "| GCN + O-BVAT | 81.5 ± 0.2‡ (83.6) |" in text
     assert "‡ The epoch" in text
+    for method, row in kept["cells"].items():
+        count = 10 if method == "obvat" else 20
+        row["nell"] = row["cora"] | {"seeds": list(range(10))}
+        row["cora"] = row["cora"] | {"seeds": list(range(count))}
+    kept["seeds"] = {"cora": 20, "nell": 10}
+    assert "Number of seeds: cora 20, nell 10 (GCN + O-BVAT: 10)." in table2_markdown(kept)
     assert (signed(0.04), signed(-0.04), signed(-1.0), signed(2.0)) == ("0.0", "0.0", "−1.0", "+2.0")
 
 

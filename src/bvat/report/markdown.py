@@ -44,8 +44,7 @@ def _other_seeds(result: dict[str, Any]) -> str:
         counts = {dataset: len(cell["seeds"]) for dataset, cell in row.items() if "seeds" in cell}
         differ = {d: n for d, n in counts.items() if n != result["seeds"].get(d)}
         if differ:
-            every = set(differ.values())
-            same = len(every) == 1 and differ.keys() == row.keys()
-            words = str(*every) if same else ", ".join(f"{d} {n}" for d, n in differ.items())
+            every = set(counts.values())
+            words = str(*every) if len(every) == 1 else ", ".join(f"{d} {n}" for d, n in differ.items())
             other.setdefault(words, []).append(result["methods"][method])
     return "; ".join(f"{', '.join(titles)}: {words}" for words, titles in other.items())
