@@ -77,6 +77,7 @@ def test_requests() -> None:
         Request(methods=["nonsense"])
     assert "random-propagation/grand" in Request().rows_of("cora")
     assert "random-propagation/grand" not in Request().rows_of("nell")  # has no settings for that model
+    assert "grand" not in Request().rows_of("cora")
     assert Request(methods=["appnp/vat", "gcn"]).rows_of("nell") == ["gcn", "appnp/vat"]
     with pytest.raises(SettingsError, match="no 'fig9'"):
         reproduce(["fig9"], Request(), Path("nowhere"), 1)
