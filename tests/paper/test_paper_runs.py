@@ -60,17 +60,14 @@ def test_requests() -> None:
     assert Request().datasets_of("fig1c") == ["cora"]
     assert parse_seeds("3,nell:GPNN/gcn=1") == {"*": 3, "nell:gpnn": 1}
     some = Request(seeds=parse_seeds("4,nell=3,nell:gat=2"))
-    assert [len(some.seeds_for(*cell)) for cell in (("nell", "gat"), ("nell", "gcn"), ("cora", "gat"))] == [
-        2,
-        3,
-        4,
-    ]
+    for dataset, row, number in (("nell", "gat", 2), ("nell", "gcn", 3), ("cora", "gat", 4)):
+        assert len(some.seeds_for(dataset, row)) == number
     assert len(some.seeds_for("nell", "lp")) == 1
     usual = Request(seeds=parse_seeds(SEEDS))
-    assert (len(usual.seeds_for("nell", "flag")), len(usual.seeds_for("pubmed", "flag"))) == (5, 10)
+    assert (len(usual.seeds_for("nell", "flag")), len(usual.seeds_for("nell", "lp"))) == (10, 1)
     with pytest.raises(SettingsError, match="no method 'gatt'"):
         parse_seeds("3,nell:gatt=2")
-    for wrong in ("", "0", "x", "cora=", "5,nell=-1"):
+    for wrong in ("", "0", "x", "cora=", "5,nell=-1", ":gat=2", "nell:=2", "=2"):
         with pytest.raises(SettingsError, match="--seeds"):
             parse_seeds(wrong)
     with pytest.raises(SettingsError, match="no method 'nonsense'"):

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from bvat.baselines.base import Fit, best, node_table, validation_accuracy
+from bvat.baselines.base import Fit, best, node_table, tried, validation_accuracy
 from bvat.baselines.logistic import Matrix, logistic_regression
 from bvat.baselines.skipgram import SkipGram, embed
-from bvat.baselines.walks import walks_from_all
+from bvat.baselines.walks import walks_from_all, walks_per_node
 from bvat.graph import Graph
 
 STRENGTHS = (1.0, 0.01, 0.03, 0.1, 0.3, 3.0, 10.0, 100.0)
 """C of the logistic regression; the first is used where there are no validation nodes."""
+
+MOST = 7_500_000
+"""How many nodes all walks may have, as many as on Pubmed: NELL gets 3 walks from each node instead of 10,
+with which it validates no worse (72.0 and 71.2 with two seeds, against 71.3)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,9 @@ PRESETS = {
 def fit(graph: Graph, variant: str, seed: int) -> Fit:
     """Embed the nodes, and fit the regression to the training nodes; nodes without edges have no score."""
     adjacency = graph.adjacency.to_scipy()
-    embedding = embed_nodes(adjacency, PRESETS[variant], seed, workers=torch.get_num_threads())
+    how = PRESETS[variant]
+    how = replace(how, walks=walks_per_node(graph.num_nodes, how.length, how.walks, MOST))
+    embedding = embed_nodes(adjacency, how, seed, workers=torch.get_num_threads())
     x = embedding.astype(np.float64)
     alone = np.diff(adjacency.indptr) == 0
     train, labels = graph.train.numpy(), graph.labels.numpy()
@@ -44,15 +50,15 @@ def fit(graph: Graph, variant: str, seed: int) -> Fit:
     if not train.size:
         return node_table(graph, np.zeros((graph.num_nodes, graph.num_classes)), {})
 
-    def scored(strength: float) -> tuple[float, tuple[float, Matrix]]:
+    def scored(choice: tuple[float, ...]) -> tuple[float, tuple[float, Matrix]]:
+        (strength,) = choice
         weight, bias = logistic_regression(x[train], labels[train], graph.num_classes, strength)
         logits = x @ weight + bias
         p = np.exp(logits - logits.max(1, keepdims=True))
         p[alone] = 0
         return validation_accuracy(graph, p), (strength, p)
 
-    grid = STRENGTHS if graph.val.numel() else STRENGTHS[:1]
-    strength, p = best(map(scored, grid))
+    strength, p = best(map(scored, tried(STRENGTHS, graph=graph)))
     return node_table(graph, p, {"C": strength})
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bvat.baselines.base import Fit, best, node_table, validation_accuracy
+from bvat.baselines.base import Fit, best, node_table, tried, validation_accuracy
 from bvat.graph import Graph
 
 ALPHAS = (0.9, 0.5, 0.8, 0.95, 0.99)
@@ -25,12 +25,12 @@ def fit(graph: Graph, variant: str, seed: int) -> Fit:
         return node_table(graph, class_mass(harmonic(adjacency, known, train), known), {})
     smooth = symmetric(adjacency)
 
-    def scored(alpha: float) -> tuple[float, tuple[float, Scores]]:
+    def scored(choice: tuple[float, ...]) -> tuple[float, tuple[float, Scores]]:
+        (alpha,) = choice
         scores = spread(smooth, known, alpha)
         return validation_accuracy(graph, scores), (alpha, scores)
 
-    grid = ALPHAS if graph.val.numel() else ALPHAS[:1]
-    alpha, scores = best(map(scored, grid))
+    alpha, scores = best(map(scored, tried(ALPHAS, graph=graph)))
     return node_table(graph, scores, {"alpha": alpha})
 
 

@@ -29,7 +29,7 @@ from bvat.baselines.base import (
     visible_part,
 )
 from bvat.baselines.skipgram import LEAST_RATE, NO_TREE, learn, noise_table
-from bvat.baselines.walks import Nodes, walks_from_all
+from bvat.baselines.walks import Nodes, walks_from_all, walks_per_node
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
 
@@ -203,11 +203,6 @@ def learn_function(
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-
-
-def walks_per_node(nodes: int, length: int, most: int, total: int) -> int:
-    """Return how many walks start at each node: ``most``, or fewer if all would have over ``total`` nodes."""
-    return min(most, -(-total // (nodes * length)))
 
 
 def pairs_of(walks: Nodes) -> tuple[Nodes, Nodes]:

@@ -72,6 +72,11 @@ def random_walks(
     return walks
 
 
+def walks_per_node(nodes: int, length: int, most: int, total: int) -> int:
+    """Return how many walks start at each node: ``most``, or fewer if all would have over ``total`` nodes."""
+    return min(most, -(-total // (nodes * length)))
+
+
 def walks_from_all(adjacency: Any, rounds: int, length: int, seed: int, workers: int = 1) -> Nodes:
     """Return ``rounds`` walks from every node that has a neighbour, in a random order in every round."""
     nodes = np.flatnonzero(np.diff(adjacency.indptr)).astype(np.int32)
