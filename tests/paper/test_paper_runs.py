@@ -17,7 +17,7 @@ from bvat.data.checksums import read_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.paper import timing
-from bvat.paper.request import SEEDS, Request, parse_seeds
+from bvat.paper.request import Request, parse_seeds
 from bvat.paper.robustness import CURVES
 from bvat.paper.targets import TARGETS, reproduce
 from bvat.training.settings import preset
@@ -63,8 +63,6 @@ def test_requests() -> None:
     for dataset, row, number in (("nell", "gat", 2), ("nell", "gcn", 3), ("cora", "gat", 4)):
         assert len(some.seeds_for(dataset, row)) == number
     assert len(some.seeds_for("nell", "lp")) == 1
-    usual = Request(seeds=parse_seeds(SEEDS))
-    assert (len(usual.seeds_for("nell", "flag")), len(usual.seeds_for("nell", "lp"))) == (10, 1)
     with pytest.raises(SettingsError, match="no method 'gatt'"):
         parse_seeds("3,nell:gatt=2")
     for wrong in ("", "0", "x", "cora=", "5,nell=-1", ":gat=2", "nell:=2", "=2"):
