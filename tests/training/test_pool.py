@@ -87,3 +87,19 @@ def test_signals_stop_like_ctrl_c_unless_they_are_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def thread_limit(task: str, report: Callable[[float], None]) -> None:
+    report(float(os.environ[task]))
+
+
+def test_the_libraries_under_numpy_have_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    limits: list[float] = []
+    run_tasks(
+        thread_limit, ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"], 2, lambda _, n: limits.append(n), threads=1
+    )
+    assert limits == [1, 1]
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ

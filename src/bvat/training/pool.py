@@ -70,7 +70,7 @@ def _run_in_processes(
     context = mp.get_context("spawn")
     workers: dict[Any, Any] = {}
     try:
-        with _sheltered(), _unbroken(advice):
+        with _sheltered(), _environment(threads), _unbroken(advice):
             for _ in range(jobs):
                 ours, theirs = context.Pipe()
                 worker = context.Process(target=_worker, args=(function, threads, theirs), daemon=True)
@@ -153,24 +153,36 @@ def _unbroken(advice: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sheltered() -> Iterator[None]:
-    """Keep signals of the terminal and code in the current folder away from processes started in the block.
+    """Keep signals of the terminal away from processes started in the block.
 
     They inherit blocked signals, so that Ctrl-C does not end them before they have said how to handle it.
-    Python starts them with the current folder as the first place to import from, unless it is told not to.
     """
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
     mask = getattr(signal, "pthread_sigmask", None)
     old = mask(signal.SIG_BLOCK, {signal.SIGINT, *STOP_SIGNALS} - {signal.SIGTERM}) if mask else None
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
         if mask:
             mask(signal.SIG_SETMASK, old)
+
+
+@contextlib.contextmanager
+def _environment(threads: int) -> Iterator[None]:
+    """Set the environment of processes started in the block.
+
+    Python starts them with the current folder as the first place to import from, unless it is told not to.
+    The libraries under numpy take a thread per core, and those of all processes would fight for the cores.
+    """
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    before = dict(os.environ)
+    os.environ.update(PYTHONSAFEPATH="1", **limits)
+    try:
+        yield
+    finally:
+        for name in ("PYTHONSAFEPATH", *limits):
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def _worker(function: Any, threads: int, parent: Any) -> None:
