@@ -63,9 +63,13 @@ def test_requests() -> None:
     for dataset, row, number in (("nell", "gat", 2), ("nell", "gcn", 3), ("cora", "gat", 4)):
         assert len(some.seeds_for(dataset, row)) == number
     assert len(some.seeds_for("nell", "lp")) == 1
+    more = Request(seeds=parse_seeds("4,cheap=6,citeseer=3,cora:vat=2"))
+    cells = ("cora", "gcn", 6), ("cora", "monet", 6), ("cora", "vat", 2), ("cora", "gat", 4)
+    for dataset, row, number in (*cells, ("citeseer", "gcn", 3), ("pubmed", "gcn", 4), ("cora", "lp", 1)):
+        assert len(more.seeds_for(dataset, row)) == number
     with pytest.raises(SettingsError, match="no method 'gatt'"):
         parse_seeds("3,nell:gatt=2")
-    for wrong in ("", "0", "x", "cora=", "5,nell=-1", ":gat=2", "nell:=2", "=2"):
+    for wrong in ("", "0", "x", "cora=", "5,nell=-1", ":gat=2", "nell:=2", "=2", "cheap:gat=2"):
         with pytest.raises(SettingsError, match="--seeds"):
             parse_seeds(wrong)
     with pytest.raises(SettingsError, match="no method 'nonsense'"):

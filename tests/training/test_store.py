@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bvat.baselines import planetoid
 from bvat.data import synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import DataError, SettingsError, TrainingError
@@ -181,6 +182,46 @@ def test_a_result_of_another_seed_or_key_is_not_taken(small: Graph, tmp_path: Pa
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
         assert store.result(replace(other, seed=seed)) is None
+
+
+def test_long_runs_are_started_first(small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(RunStore, "run", lambda self, spec, report: started.append(spec.settings.method))
+    specs = [spec(method=method, seed=k) for method in ("gcn", "obvat", "vat") for k in range(2)]
+    assert store_of(tmp_path, small).run_all(specs, jobs=1) == 6
+    assert started == ["obvat", "obvat", "vat", "vat", "gcn", "gcn"]
+
+
+def test_what_two_baselines_need_is_computed_once(
+    small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planetoid-T and -G have one embedding; a damaged file is not used, and none is left at the end."""
+    learn, learned = planetoid.context_embedding, []
+
+    def counted(graph: Graph, seed: int, *, label_walks: int) -> Any:
+        learned.append((seed, label_walks))
+        return learn(graph, seed, label_walks=label_walks)
+
+    monkeypatch.setattr(planetoid, "context_embedding", counted)
+    both = [spec(method=method, seed=k) for method in ("planetoid-t", "planetoid-g") for k in range(2)]
+    alone = {each: train(small, each.settings, each.seed).selected for each in both}
+    assert len(learned) == 8
+    learned.clear()
+    store = store_of(tmp_path, small)
+    for each in both[:2]:
+        store.run(each)
+    files = sorted((tmp_path / "pretrained").iterdir())
+    assert len(files) == len(learned) == 4
+    content = bytearray(files[0].read_bytes())
+    content[-1] ^= 1
+    files[0].write_bytes(content)
+    store.run_all(both, jobs=1)
+    assert len(learned) == 5
+    assert list((tmp_path / "pretrained").iterdir()) == []
+    for each, expected in alone.items():
+        result = store.result(each)
+        assert result is not None
+        assert result["best"] == expected
 
 
 @pytest.mark.slow

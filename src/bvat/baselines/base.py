@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,18 @@ LEAST = 1e-9
 """The smallest probability: weights and logits stay finite."""
 
 Candidate = TypeVar("Candidate")
+
+
+class Once(Protocol):
+    """Computes what several baselines need only once for a graph and a seed."""
+
+    def __call__(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
+        """Return what was computed under this name before, else compute it; the caller may change it."""
+
+
+def always(name: str, compute: Callable[[], Tensor]) -> Tensor:
+    """Compute it; nothing is kept."""
+    return compute()
 
 
 @dataclass

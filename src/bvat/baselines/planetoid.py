@@ -9,6 +9,7 @@ The classifier has no weights for features that no training node has: they would
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,7 +20,9 @@ from torch import Tensor
 from bvat.baselines.base import (
     Fit,
     Frozen,
+    Once,
     VisiblePart,
+    always,
     best,
     largest_one,
     node_table,
@@ -53,24 +56,24 @@ RATES = (0.1, 1.0)
 Weights = dict[str, Tensor]
 
 
-def fit_t(graph: Graph, variant: str, seed: int) -> Fit:
+def fit_t(graph: Graph, variant: str, seed: int, once: Once = always) -> Fit:
     """Fit Planetoid-T: a free embedding beside the features."""
-    return _fit_table(graph, largest_one(graph.features), seed)
+    return _fit_table(graph, largest_one(graph.features), seed, once)
 
 
-def fit_g(graph: Graph, variant: str, seed: int) -> Fit:
-    """Fit Planetoid-G: a free embedding alone."""
-    return _fit_table(graph, None, seed)
+def fit_g(graph: Graph, variant: str, seed: int, once: Once = always) -> Fit:
+    """Fit Planetoid-G: a free embedding alone, the same as of Planetoid-T."""
+    return _fit_table(graph, None, seed, once)
 
 
-def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int) -> Fit:
+def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int, once: Once) -> Fit:
     dtype, val = graph.features.dtype, graph.val
     if features is not None:
         features = take_columns(features, used_columns(features.select(graph.train)))
     x, x_val = (None if features is None else features.select(nodes) for nodes in (graph.train, val))
     grid = tried(LABEL_WALKS, DECAYS, RATES, graph=graph)
     embeddings = {
-        count: torch.from_numpy(context_embedding(graph, seed, label_walks=count)).to(dtype)
+        count: once(f"contexts-{count}", partial(_contexts, graph, seed, count)).to(dtype)
         for count in dict.fromkeys(int(count) for count, *_ in grid)
     }
 
@@ -98,6 +101,10 @@ def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int) -> Fit:
     if features is None:
         p[torch.from_numpy(np.diff(graph.adjacency.crow.numpy()) == 0)] = 0
     return node_table(graph, p, chosen)
+
+
+def _contexts(graph: Graph, seed: int, label_walks: int) -> Tensor:
+    return torch.from_numpy(context_embedding(graph, seed, label_walks=label_walks))
 
 
 def context_embedding(graph: Graph, seed: int, *, label_walks: int, lr: float = 0.025) -> NDArray[np.float32]:

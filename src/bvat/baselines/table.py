@@ -27,6 +27,8 @@ class Baseline:
         protocol: "transductive" if it reads the edges of test nodes, else "inductive".
         variants: what ``--variant`` may be; the first is the default.
         random: whether its result depends on the seed.
+        shares: whether it computes something that another baseline also needs: ``fit`` gets a
+            :class:`bvat.baselines.base.Once` as ``once``.
         colour: its place in the palette of charts.
     """
 
@@ -38,6 +40,7 @@ class Baseline:
     protocol: str = "transductive"
     variants: tuple[str, ...] = ()
     random: bool = True
+    shares: bool = False
     colour: int = 7
 
     @property
@@ -45,9 +48,10 @@ class Baseline:
         """Its name in figures."""
         return self.title
 
-    def fit(self, graph: Any, variant: str, seed: int) -> Any:
+    def fit(self, graph: Any, variant: str, seed: int, once: Any = None) -> Any:
         """Fit it to a graph on the CPU; return a :class:`bvat.baselines.base.Fit`."""
-        return _load(self.home)(graph, variant or next(iter(self.variants), ""), seed)
+        shared = {"once": once} if self.shares and once is not None else {}
+        return _load(self.home)(graph, variant or next(iter(self.variants), ""), seed, **shared)
 
     def restore(self, weights: Mapping[str, Any]) -> Any:
         """Return the fitted model with these tensors; RuntimeError if they are not its own."""
@@ -106,6 +110,7 @@ _ROWS = [
         "Planetoid-T",
         "embedding of nodes that predicts contexts and labels, beside the features (Yang et al., 2016)",
         "bvat.baselines.planetoid:fit_t",
+        shares=True,
         colour=5,
     ),
     Baseline(
@@ -122,6 +127,7 @@ _ROWS = [
         "Planetoid-G",
         "the same with an embedding of nodes and without features",
         "bvat.baselines.planetoid:fit_g",
+        shares=True,
         colour=3,
     ),
 ]

@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from torch import Tensor
 
-from bvat.baselines.base import Fit
+from bvat.baselines.base import Fit, Once
 from bvat.baselines.table import BASELINES
 from bvat.errors import GraphError, TrainingError
 from bvat.graph import Graph
+from bvat.training.checkpoint import read_safetensors, write_safetensors
+from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
 from bvat.training.trained import METRICS, TrainedModel, accuracy, predict
 
+SHARED = "shared-"
+"""How the names of files begin that hold what several baselines need."""
 
-def fit_baseline(graph: Graph, settings: Settings, seed: int) -> TrainedModel:
-    """Fit a baseline on the CPU, wherever the graph is."""
+
+def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | None = None) -> TrainedModel:
+    """Fit a baseline on the CPU, wherever the graph is.
+
+    Args:
+        graph: to fit it to.
+        settings: its method and variant are used.
+        seed: of its random part.
+        shared: folder where what several baselines need is kept.
+    """
     if not graph.train.numel():
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     graph = graph.to("cpu")
     started = time.perf_counter()
-    fit: Fit = BASELINES[settings.method].fit(graph, settings.variant, seed)
+    baseline = BASELINES[settings.method]
+    once = kept_in(shared, graph, seed) if shared is not None and baseline.shares else None
+    fit: Fit = baseline.fit(graph, settings.variant, seed, once)
     ms = 1000 * (time.perf_counter() - started)
     logits = predict(fit.model, graph)
     weights = dict(fit.model.state_dict())
@@ -48,6 +65,26 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int) -> TrainedModel:
         f1=split_scores(logits.argmax(1), graph),
         fit=_about(graph, fit),
     )
+
+
+def kept_in(folder: Path, graph: Graph, seed: int) -> Once:
+    """Return a function that keeps what it computes for a graph and a seed in a folder.
+
+    A file that cannot be used counts as missing.
+    """
+    identity = digest({"graph": graph_fingerprint(graph), "seed": seed})
+
+    def once(name: str, compute: Callable[[], Tensor]) -> Tensor:
+        path = folder / f"{SHARED}{name}-{identity}.safetensors"
+        try:
+            return read_safetensors(path)[1][name]
+        except (OSError, ValueError, KeyError, SafetensorError):
+            found = compute()
+        with suppress(OSError):  # a full disk: only the time is lost
+            write_safetensors(path, {name: found}, {})
+        return found
+
+    return once
 
 
 def fit_notes(results: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -62,10 +62,6 @@ class Callback:
         """Restore the state."""
 
 
-LOSS_RULES = ("accuracy", "loss", "both")
-"""Values of ``select`` that need the validation loss of every epoch."""
-
-
 class BestEpoch(Callback):
     """Keep the weights of the best epoch on the validation nodes; among equals the first.
 

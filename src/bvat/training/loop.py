@@ -22,13 +22,13 @@ from bvat.graph import Graph
 from bvat.perturb.divergence import DIVERGENCES, cross_entropy, entropy
 from bvat.perturb.samples import agreement, draw_passes, nodes_of_passes, stacked
 from bvat.training.baseline import fit_baseline
-from bvat.training.callbacks import LOSS_RULES, BestEpoch, Callback, EarlyStopping
+from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
 from bvat.training.optimizer import backward, clip_gradients, learning_rate
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
 from bvat.training.scores import split_scores
-from bvat.training.settings import Settings
+from bvat.training.settings import LOSS_RULES, Settings
 from bvat.training.state import TrainState, start_training
 from bvat.training.stopping import why_stopped
 from bvat.training.trained import METRICS, TrainedModel, accuracy, predict
@@ -60,10 +60,11 @@ def train(
         callbacks: hooks, see :mod:`bvat.training.callbacks`; called in this order.
         checkpoint: file for the state of training, written every ``checkpoint_every`` epochs and at Ctrl-C.
         resume: continue from ``checkpoint`` if it exists.
-        pretrained: folder where the first of two phases is kept for the methods that share it.
+        pretrained: folder where the first of two phases is kept for the methods that share it, and what
+            several baselines need.
     """
     if settings.method in BASELINES:
-        return fit_baseline(graph, settings, seed)
+        return fit_baseline(graph, settings, seed, pretrained)
     blind = not current().total(graph.val.numel())
     if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
         raise SettingsError(
@@ -112,23 +113,23 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         raise TrainingError(
             f"the loss is not a finite number in epoch {state.epoch}: lower lr, beta or the perturbation"
         )
-    graph = state.graph
-    logits = predict(state.evaluated, graph)
+    part = state.scored
+    logits = predict(state.evaluated, part.inputs)
     row = {
         "epoch": state.epoch,
         **measured,
-        "train_accuracy": accuracy(logits, graph, graph.train),
-        "val_accuracy": accuracy(logits, graph, graph.val),
-        "test_accuracy": accuracy(logits, graph, graph.test),
+        "train_accuracy": accuracy(logits, part, part.train),
+        "val_accuracy": accuracy(logits, part, part.val),
+        "test_accuracy": accuracy(logits, part, part.test),
         "ms": 1000 * elapsed,
         "val_loss": math.nan,
         "largest_class": math.nan,
     }
-    if state.settings.pretrain or state.settings.select in LOSS_RULES:
+    if state.needs_all_predictions:
         if not math.isnan(row["val_accuracy"]):
-            row["val_loss"] = float(cross_entropy(logits[graph.val], graph.labels[graph.val]))
-        sizes = current().counts(torch.bincount(logits.argmax(1), minlength=graph.num_classes))
-        row["largest_class"] = int(sizes.max()) / graph.num_nodes
+            row["val_loss"] = float(cross_entropy(logits[part.val], part.labels[part.val]))
+        sizes = current().counts(torch.bincount(logits.argmax(1), minlength=state.graph.num_classes))
+        row["largest_class"] = int(sizes.max()) / state.graph.num_nodes
     state.metrics.append(row)
     return row
 

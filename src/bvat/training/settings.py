@@ -22,6 +22,8 @@ from bvat.models.table import MODELS
 
 LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
 """Larger numbers are beyond float32."""
+LOSS_RULES = ("accuracy", "loss", "both")
+"""Values of ``select`` that need the validation loss of every epoch."""
 
 
 def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from bvat.graph import Graph
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.memory import keep_freed_arrays
 from bvat.training.optimizer import Adam, make_optimizer
+from bvat.training.scored import Scored, scored_part
 from bvat.training.scores import balanced_weights
-from bvat.training.settings import Settings
+from bvat.training.settings import LOSS_RULES, Settings
 
 
 @dataclass
@@ -61,6 +63,16 @@ class TrainState:
     def evaluated(self) -> Any:
         """The model whose predictions count."""
         return self.model if self.average is None else self.average
+
+    @cached_property
+    def scored(self) -> Scored:
+        """What an epoch is scored on."""
+        return scored_part(self.graph, self.model, every=self.needs_all_predictions)
+
+    @property
+    def needs_all_predictions(self) -> bool:
+        """Whether every epoch needs the validation loss and the share of the largest predicted class."""
+        return bool(self.settings.pretrain) or self.settings.select in LOSS_RULES
 
     def set_strength(self, share: float) -> None:
         """Set all weights that regularise to a share of what the settings say."""

@@ -16,6 +16,7 @@ from typing import Any
 from bvat.distributed.world import current
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
+from bvat.training.baseline import SHARED
 from bvat.training.callbacks import LOGGERS, Callback, EpochReporter
 from bvat.training.loop import TrainedModel, train
 from bvat.training.memory import peak_mb
@@ -71,7 +72,7 @@ class SeedTrainer:
         device: to train on.
         measurement: what to measure on the trained model.
         key: identifies the run in a store.
-        pretrained: folder for first phases that several runs share.
+        pretrained: folder for what several runs share.
         log: how epochs are logged while training runs, names of ``LOGGERS``.
     """
 
@@ -192,9 +193,13 @@ class RunStore:
             keep="result",
             measurement=spec.measurement,
             key=self.key(spec),
-            pretrained=self.path / "pretrained",
+            pretrained=self._pretrained,
         )
         return trainer.run(spec.seed, report)
+
+    @property
+    def _pretrained(self) -> Path:
+        return self.path / "pretrained"
 
     def lock(self, spec: RunSpec) -> Path:
         """Return the file that exists while a process is at a run."""
@@ -204,16 +209,18 @@ class RunStore:
         """Do all runs that are missing, at most ``jobs`` in parallel; return how many those were.
 
         Several processes, also of several machines, can work on one store: each takes runs that no other one
-        is at, and waits for the rest at the end.
+        is at, and waits for the rest at the end. The longest runs are started first, so that not one of them
+        is left alone on the last processor. What baselines share is removed at the end: it is large.
 
         Args:
-            specs: in the order in which they are started; repeated ones are done once.
+            specs: repeated ones are done once.
             jobs: number of processes with one thread each.
             console: where progress is shown; None shows nothing.
         """
         unique = list({(self.key(spec), spec.seed): spec for spec in specs}.values())
         missing = [spec for spec in unique if self.result(spec) is None]
         efforts = {spec: self._effort(spec) for spec in missing}
+        missing.sort(key=lambda spec: -efforts[spec])
         title = f"{len(missing)} runs to do, {len(unique) - len(missing)} already finished"
         with ProgressDisplay(title, efforts, console) as display:
 
@@ -223,6 +230,8 @@ class RunStore:
                 display.set_title(f"run {number} of {len(missing)}: {spec.settings.method} on {spec.dataset}")
 
             run_shared_tasks(self.run, missing, self.lock, jobs, advance)
+        for path in self._pretrained.glob(f"{SHARED}*.safetensors"):
+            path.unlink(missing_ok=True)
         return len(missing)
 
     def _effort(self, spec: RunSpec) -> float:

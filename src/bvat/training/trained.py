@@ -14,6 +14,7 @@ from bvat.distributed.world import current
 from bvat.graph import Graph
 from bvat.graph.notebook import html_table, percent
 from bvat.training.plottable import Plottable
+from bvat.training.scored import Scored
 
 METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
            "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
@@ -78,7 +79,7 @@ def predict(model: Any, graph: Graph) -> Tensor:
     return logits
 
 
-def accuracy(scores: Tensor, graph: Graph, nodes: Tensor) -> float:
+def accuracy(scores: Tensor, graph: Graph | Scored, nodes: Tensor) -> float:
     """Return the accuracy on ``nodes`` in percent; NaN without nodes. Shapes: scores (N, C), nodes (m)."""
     total = current().total(nodes.numel())
     if not total:
