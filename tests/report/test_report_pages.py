@@ -79,6 +79,7 @@ def test_markdown() -> None:
         row["cora"] = row["cora"] | {"seeds": list(range(count))}
     kept["seeds"] = {"cora": 20, "nell": 10}
     assert "Number of seeds: cora 20, nell 10 (GCN + O-BVAT: 10)." in table2_markdown(kept)
+    assert "Rows with another number of seeds: GCN + O-BVAT: 10." in paper_page({"table2": kept})
     assert (signed(0.04), signed(-0.04), signed(-1.0), signed(2.0)) == ("0.0", "0.0", "−1.0", "+2.0")
 
 

@@ -28,8 +28,8 @@ def table2_markdown(result: dict[str, Any]) -> str:
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
     notes = f"Mean ± standard deviation, the paper's mean in parentheses. Number of seeds: {seeds}"
-    fewer = _other_seeds(result)
-    notes += f" ({fewer})." if fewer else "."
+    others = other_seeds(result)
+    notes += f" ({others})." if others else "."
     if any("†" in line for line in lines):
         notes += " † Not in the paper."
     if any("‡" in line for line in lines):
@@ -37,7 +37,7 @@ def table2_markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines) + f"\n\n{notes}\n"
 
 
-def _other_seeds(result: dict[str, Any]) -> str:
+def other_seeds(result: dict[str, Any]) -> str:
     """Return which rows have another number of seeds than their data sets."""
     other: dict[str, list[str]] = {}
     for method, row in result["cells"].items():

@@ -20,6 +20,7 @@ from bvat.report.html import (
     tag,
     tiles,
 )
+from bvat.report.markdown import other_seeds
 from bvat.report.paper_charts import figure_panels
 
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
@@ -143,6 +144,9 @@ def _table2(result: dict[str, Any]) -> Markup:
     ]
     header = ["data set", *counts, "seeds", "validation labels"]
     parts += [tag("h3", "Data sets"), table(header, facts)]
+    others = other_seeds(result)
+    if others:
+        parts.append(tag("p", f"Rows with another number of seeds: {others}."))
     return section(result["title"], *parts, name="table2")
 
 
