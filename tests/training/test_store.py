@@ -203,6 +203,7 @@ def test_what_two_baselines_need_is_computed_once(
         return learn(graph, seed, label_walks=label_walks)
 
     monkeypatch.setattr(planetoid, "context_embedding", counted)
+    monkeypatch.setattr(planetoid, "STEPS", 20)
     both = [spec(method=method, seed=k) for method in ("planetoid-t", "planetoid-g") for k in range(2)]
     alone = {each: train(small, each.settings, each.seed).selected for each in both}
     assert len(learned) == 8

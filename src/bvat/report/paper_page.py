@@ -265,5 +265,8 @@ def _how(results: dict[str, dict[str, Any]]) -> Markup:
                 parts.append(
                     tag("details", tag("summary", f"Settings, {name}: {dataset}"), settings_table(settings))
                 )
-    seeds = "Seeds are 0, 1, 2, …; the same command gives the same numbers, except for times."
+    seeds = (
+        "Seeds are 0, 1, 2, …; the same command gives the same numbers on the same kind of processor, except "
+        "for times. Another kind rounds differently, and a single seed may then change by a point or two."
+    )
     return section("How to reproduce these numbers", tag("p", seeds), join(parts), name="how")

@@ -47,7 +47,9 @@ def train(
     resume: bool = False,
     pretrained: Path | None = None,
 ) -> TrainedModel:
-    """Train one model. The same graph, settings and seed give the same result, bit for bit, on a CPU.
+    """Train one model.
+
+    The same graph, settings and seed give the same result, bit for bit, on the same kind of CPU.
 
     A baseline is fitted instead, without checkpoints and callbacks.
 
