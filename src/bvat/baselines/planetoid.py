@@ -73,7 +73,7 @@ def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int, once: On
     x, x_val = (None if features is None else features.select(nodes) for nodes in (graph.train, val))
     grid = tried(LABEL_WALKS, DECAYS, RATES, graph=graph)
     embeddings = {
-        count: once(f"contexts-{count}", partial(_contexts, graph, seed, count)).to(dtype)
+        count: once(f"contexts-{count}", partial(context_embedding, graph, seed, label_walks=count)).to(dtype)
         for count in dict.fromkeys(int(count) for count, *_ in grid)
     }
 
@@ -103,11 +103,7 @@ def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int, once: On
     return node_table(graph, p, chosen)
 
 
-def _contexts(graph: Graph, seed: int, label_walks: int) -> Tensor:
-    return torch.from_numpy(context_embedding(graph, seed, label_walks=label_walks))
-
-
-def context_embedding(graph: Graph, seed: int, *, label_walks: int, lr: float = 0.025) -> NDArray[np.float32]:
+def context_embedding(graph: Graph, seed: int, *, label_walks: int, lr: float = 0.025) -> Tensor:
     """Return an embedding (N, DIM) that predicts the classes of training nodes, then also walks."""
     adjacency, size = graph.adjacency.to_scipy(), graph.num_nodes
     rng = np.random.default_rng(seed)
@@ -125,7 +121,7 @@ def context_embedding(graph: Graph, seed: int, *, label_walks: int, lr: float = 
     walks = walks_from_all(adjacency, rounds, LENGTH, int(rng.integers(1 << 31)))
     if walks.size:
         contexts(walks, noise_table(np.diff(adjacency.indptr)), lr, lr * LEAST_RATE)
-    return inputs
+    return torch.from_numpy(inputs)
 
 
 class Inductive(Frozen):

@@ -27,7 +27,7 @@ class Baseline:
         protocol: "transductive" if it reads the edges of test nodes, else "inductive".
         variants: what ``--variant`` may be; the first is the default.
         random: whether its result depends on the seed.
-        shares: whether it computes something that another baseline also needs: ``fit`` gets a
+        shares: whether it computes something that another baseline also needs: its function takes a
             :class:`bvat.baselines.base.Once` as ``once``.
         colour: its place in the palette of charts.
     """
@@ -48,9 +48,11 @@ class Baseline:
         """Its name in figures."""
         return self.title
 
-    def fit(self, graph: Any, variant: str, seed: int, once: Any = None) -> Any:
-        """Fit it to a graph on the CPU; return a :class:`bvat.baselines.base.Fit`."""
-        shared = {"once": once} if self.shares and once is not None else {}
+    def fit(self, graph: Any, variant: str, seed: int, **shared: Any) -> Any:
+        """Fit it to a graph on the CPU; return a :class:`bvat.baselines.base.Fit`.
+
+        ``shared`` is nothing, or ``once`` if the baseline ``shares``.
+        """
         return _load(self.home)(graph, variant or next(iter(self.variants), ""), seed, **shared)
 
     def restore(self, weights: Mapping[str, Any]) -> Any:

@@ -42,8 +42,9 @@ class LayeredModel(nn.Module):
     """
 
     perturbed_on: ClassVar[Literal["fields", "subgraph"]] = "subgraph"
-    """The part of the graph that perturbed passes may run on when only some nodes are chosen: their receptive
-    fields layer by layer (:class:`bvat.graph.fields.ReceptiveFields`), or the subgraph these induce."""
+    """The part of the graph that a pass may run on when only some nodes are of interest, those chosen to be
+    perturbed or the labelled ones: their receptive fields layer by layer
+    (:class:`bvat.graph.fields.ReceptiveFields`), or the subgraph these induce."""
 
     def __init__(
         self,

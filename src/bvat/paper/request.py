@@ -27,7 +27,7 @@ ROWS = (*BASELINES, *PLAIN_MODELS, *METHODS, *BEYOND)
 DEFAULT = "*"
 """The key for all other data sets in a mapping of seeds."""
 CHEAP = "cheap"
-"""The key for the cells of Table 2 in which a run takes seconds."""
+"""What ``--seeds`` calls the cells of Table 2 in which a run takes seconds."""
 CHEAP_DATASETS, CHEAP_ROWS = ("cora", "citeseer"), ("monet", *METHODS_OF_GCN)
 
 
@@ -38,8 +38,7 @@ class Request:
     Args:
         datasets: names or paths; None for those of the paper.
         methods: methods, or MODEL/METHOD; None for all.
-        seeds: number of seeds per data set or ``DATASET:ROW``; the key ``cheap`` is for the rows of Table 2
-            on a GCN, and MoNet, on Cora and Citeseer, ``*`` for all others.
+        seeds: number of seeds per data set or ``DATASET:ROW``; the key ``*`` is for all others.
         overrides: settings that replace those of every preset.
         command: the command line, stored with every result.
     """
@@ -85,10 +84,7 @@ class Request:
         baseline = BASELINES.get(row)
         if baseline is not None and not baseline.random:
             return range(1)
-        name = short_name(dataset)
-        number = self.seeds.get(f"{name}:{row}")
-        if number is None and name in CHEAP_DATASETS and row in CHEAP_ROWS and name not in self.seeds:
-            number = self.seeds.get(CHEAP)
+        number = self.seeds.get(f"{short_name(dataset)}:{row}")
         return self.seeds_of(dataset) if number is None else range(number)
 
     def settings(self, dataset: str, method: str, **rest: Any) -> Settings:
@@ -105,7 +101,7 @@ def in_order(rows: Iterable[str]) -> list[str]:
 def parse_seeds(text: str) -> dict[str, int]:
     """Parse ``20`` or ``20,nell=10,nell:gat=5``: a number for all, and others for data sets or their rows.
 
-    ``cheap`` stands for all cells in which a run takes seconds.
+    ``cheap`` stands for all cells in which a run takes seconds, unless their data set has a number.
     """
     key = r"[^:=]+(:[^:=]+)?="
     found: dict[str, int] = {DEFAULT: 10}
@@ -118,4 +114,8 @@ def parse_seeds(text: str) -> dict[str, int]:
         dataset, _, row = name.strip().partition(":")
         cell = f"{dataset}:{Variant.parse(row).name}" if row else dataset
         found[cell or DEFAULT] = int(number)
+    cheap = found.pop(CHEAP, None)
+    if cheap is not None:
+        cells = {f"{name}:{row}": cheap for name in CHEAP_DATASETS if name not in found for row in CHEAP_ROWS}
+        found = {**cells, **found}
     return found

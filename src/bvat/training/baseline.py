@@ -42,8 +42,8 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
     graph = graph.to("cpu")
     started = time.perf_counter()
     baseline = BASELINES[settings.method]
-    once = kept_in(shared, graph, seed) if shared is not None and baseline.shares else None
-    fit: Fit = baseline.fit(graph, settings.variant, seed, once)
+    kept = {"once": kept_in(shared, graph, seed)} if shared is not None and baseline.shares else {}
+    fit: Fit = baseline.fit(graph, settings.variant, seed, **kept)
     ms = 1000 * (time.perf_counter() - started)
     logits = predict(fit.model, graph)
     weights = dict(fit.model.state_dict())

@@ -13,7 +13,8 @@ from bvat.graph.fields import ReceptiveFields
 from bvat.graph.sparse import SparseMatrix
 
 MOST = 0.5
-"""The largest share of nodes, labelled or dense rows to copy, with which the receptive fields are used."""
+"""Receptive fields are used if at most this share of the nodes has labels, and if dense features of at most
+this share have to be copied."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,7 +109,7 @@ class Settings:
                            "validation accuracy, the best by accuracy with ties decided by the validation "
                            "loss, the one with the lowest validation loss, or the last at which neither "
                            "was worse than ever before (both)",
-                           choices=("last", "best", "accuracy", "loss", "both"))  # fmt: skip
+                           choices=("last", "best", *LOSS_RULES))  # fmt: skip
     patience: int = _setting(0, "stop after this many epochs without better validation; 0: never", at_least=0)
     pretrain: int = _setting(0, "epochs at most without regulariser; the best of them is where regularised "
                              "training starts, and what is kept if that brings nothing; 0: no such phase",

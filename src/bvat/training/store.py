@@ -209,8 +209,8 @@ class RunStore:
         """Do all runs that are missing, at most ``jobs`` in parallel; return how many those were.
 
         Several processes, also of several machines, can work on one store: each takes runs that no other one
-        is at, and waits for the rest at the end. The longest runs are started first, so that not one of them
-        is left alone on the last processor. What baselines share is removed at the end: it is large.
+        is at, and waits for the rest at the end. The longest runs are started first, so that none of them
+        is left at the end, alone on one processor. What baselines share is removed at the end: it is large.
 
         Args:
             specs: repeated ones are done once.
