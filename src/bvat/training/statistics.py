@@ -44,3 +44,39 @@ def sample(values: Sequence[float], confidence: float = 0.95) -> Sample:
     n, (mean, std) = len(values), mean_and_std(values)
     half = float(t.ppf((1 + confidence) / 2, n - 1)) * std / math.sqrt(n) if n > 1 else 0.0
     return Sample(n, mean, std, mean - half, mean + half)
+
+
+FEW_NODES = 1000
+"""An accuracy on fewer nodes than this is shown with its interval."""
+
+
+def wilson(accuracy: float, nodes: int, z: float = 1.959964) -> tuple[float, float]:
+    """Return the 95 % interval of an accuracy in percent that was measured on some nodes (Wilson, 1927).
+
+    It says how much the accuracy on further nodes of the same kind may differ; unlike ``± z sigma`` it keeps
+    within 0 and 100 and has a width at 100 % too.
+
+    Example:
+        >>> tuple(round(bound, 1) for bound in wilson(60.0, 20))
+        (38.7, 78.1)
+    """
+    p, z2 = accuracy / 100, z * z
+    centre = (p + z2 / (2 * nodes)) / (1 + z2 / nodes)
+    half = z / (1 + z2 / nodes) * math.sqrt(p * (1 - p) / nodes + z2 / (4 * nodes * nodes))
+    return max(0.0, 100 * (centre - half)), min(100.0, 100 * (centre + half))
+
+
+def accuracy_text(mean: float, nodes: int, std: float | None = None) -> str:
+    """Return an accuracy in words: with ``± std`` over several seeds, with its interval on few nodes.
+
+    Example:
+        >>> accuracy_text(60.0, 20)
+        '60.00 % (95 % interval 38.7 to 78.1 on 20 nodes)'
+        >>> accuracy_text(81.5, 1000, 0.7)
+        '81.50 ± 0.70 %'
+    """
+    text = f"{mean:.2f} %" if std is None else f"{mean:.2f} ± {std:.2f} %"
+    if not 0 < nodes < FEW_NODES:
+        return text
+    low, high = wilson(mean, nodes)
+    return f"{text} (95 % interval {low:.1f} to {high:.1f} on {nodes} nodes)"
