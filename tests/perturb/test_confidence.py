@@ -10,7 +10,6 @@ import torch
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.perturb import KL, OBVAT, SBVAT, VAT, Consistency, FastAscent, Regulariser
-from bvat.perturb.divergence import CleanPrediction
 from core_helpers import gradients, make_gcn, seeded
 
 MAKE: dict[str, Any] = {
@@ -48,7 +47,7 @@ def test_the_loss_of_consistency_is_the_literal_one(graph64: Graph) -> None:
     perturbed = model(graph64, masks)
     sure = sure_nodes(logits, confidence)
     assert 0 < int(sure.sum()) < graph64.num_nodes
-    value = KL().value_and_gradient(CleanPrediction.of(logits), perturbed.detach())[0]
+    value = KL().value_and_gradient(KL().predict(logits), perturbed.detach())[0]
     assert outcome.r_vadv == pytest.approx(float((value * sure).sum() / graph64.num_nodes))
     assert outcome.nodes == int(sure.sum())
     log_q = torch.log_softmax(perturbed, 1)

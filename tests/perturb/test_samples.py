@@ -56,7 +56,7 @@ def test_passes_are_the_same_whether_their_projections_are_kept(graph: bvat.Grap
     torch.testing.assert_close(*logits)
 
 
-@pytest.mark.parametrize("name", DIVERGENCES)
+@pytest.mark.parametrize("name", ["kl", "squared"])
 def test_disagreement_and_its_gradient_are_the_literal_ones(name: str) -> None:
     parts, target = logits(), sharpened_mean(logits(), 0.5)
     same, found = agreement(stacked(parts), len(parts), 0.5, DIVERGENCES[name]())

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bvat.audit.copied_fields import CopiedFields, copied_fields
+from bvat.audit.copied_fields import CopiedFields, copied_fields, disjoint_parts
+from bvat.audit.one_logit import OneLogit
 from bvat.audit.worst_case import RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.graph.inputs import GraphInputs
 from bvat.graph.notebook import html_table
 from bvat.models.base import ProjectedModel
+from bvat.models.wrapped import WrappedModule, adapt
 from bvat.perturb.searches import SmallestFlip
 from bvat.perturb.searches.smallest_flip import Flip
 from bvat.training.plottable import Plottable
@@ -80,24 +83,28 @@ class Audit(Plottable):
 
 
 def audit(
-    model: ProjectedModel,
-    graph: Graph,
+    model: ProjectedModel | nn.Module,
+    graph: Any,
     *,
     epsilon: float = EPSILON,
     nodes: Tensor | None = None,
     progress: Callable[[int], None] | None = None,
+    **arguments: Any,
 ) -> Audit:
     """Measure how fragile the predictions of a model are. The model is put into eval mode.
 
     Each node has its own worst case: its receptive field is copied, so that no perturbation is a compromise
-    between nodes.
+    between nodes. A module runs on the whole graph instead, for nodes whose fields do not meet at a time. One
+    logit counts as two classes, 0 where it is negative and 1 where it is positive.
 
     Args:
-        model: a model of ``bvat.models``, or one of your own split into ``project`` and ``propagate``.
-        graph: the graph.
+        model: a model of ``bvat.models``, one of your own split into ``project`` and ``propagate``, or any
+            module (see :func:`bvat.wrap`).
+        graph: the graph; for a module also torch_geometric's Data.
         epsilon: length of each row of the perturbation for LDS.
         nodes: the nodes to audit, int64; all by default.
         progress: called with the number of nodes done.
+        arguments: what a module is called with besides x, by name: ``edge_weight=w``.
 
     Example:
         >>> found = audit(model, graph, epsilon=0.03)
@@ -106,23 +113,38 @@ def audit(
         torch.Size([300])
     """
     check_epsilon(epsilon)
-    chosen = torch.arange(graph.num_nodes) if nodes is None else nodes
+    model, inputs = adapt(model, graph, arguments)
+    chosen = torch.arange(inputs.features.shape[0]) if nodes is None else nodes
+    squares = inputs.features.row_squares()
     parts: list[tuple[Tensor, ...]] = []
     done = 0
-    for problem, fields, flip_search in _problems(model, graph, chosen):
+    for problem, fields, flip_search in _problems(model, inputs, chosen):
         with torch.no_grad():
             lds = local_smoothness(problem, epsilon)
             flip = flip_search.flips(problem)
         predicted = problem.clean_logits.argmax(1)
         probability = torch.softmax(problem.clean_logits, 1).amax(1)
-        norm = fields.sums(graph.features.row_squares().index_select(0, fields.nodes)).sqrt()
+        norm = fields.sums(squares.index_select(0, fields.nodes)).sqrt()
         relative = flip.length / norm  # infinite where there are no features at all
-        found = (predicted, probability, fields.sizes, lds, flip.length, relative, flip.becomes)
+        found = (
+            fields.centres,
+            predicted,
+            probability,
+            fields.sizes,
+            lds,
+            flip.length,
+            relative,
+            flip.becomes,
+        )
         parts.append(tuple(part.cpu() for part in found))
         done += fields.centres.numel()
         if progress is not None:
             progress(done)
-    return Audit(epsilon, chosen.cpu(), *(torch.cat(column) for column in zip(*parts, strict=True)))
+    centres, *columns = (torch.cat(column) for column in zip(*parts, strict=True))
+    place = torch.empty_like(squares, dtype=torch.int64, device="cpu")
+    place[centres] = torch.arange(centres.numel())
+    order = place[chosen.cpu()]
+    return Audit(epsilon, chosen.cpu(), *(column[order] for column in columns))
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -131,13 +153,16 @@ def check_epsilon(epsilon: float) -> None:
         raise SettingsError(f"epsilon must be finite and not negative, not {epsilon}")
 
 
-def smallest_perturbation(model: ProjectedModel, graph: Graph, node: int) -> tuple[Tensor, Flip]:
-    """Return the shortest perturbation R found that changes the class of one node.
+def smallest_perturbation(
+    model: ProjectedModel | nn.Module, graph: Any, node: int, **arguments: Any
+) -> tuple[Tensor, Flip]:
+    """Return the shortest perturbation R found that changes the class of one node; see :func:`audit`.
 
     Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if none was found.
     """
-    problem, fields, flip = _flip_of(model, graph, node)
-    r = torch.zeros(graph.num_nodes, graph.num_features, dtype=flip.r.dtype, device=graph.device)
+    model, inputs = adapt(model, graph, arguments)
+    problem, fields, flip = _flip_of(model, inputs, node)
+    r = torch.zeros(inputs.features.shape, dtype=flip.r.dtype, device=flip.r.device)
     return r.index_copy_(0, fields.nodes, problem.space.to_dense(flip.r)), flip
 
 
@@ -147,7 +172,7 @@ def perturbed_rows(model: ProjectedModel, graph: Graph, node: int) -> tuple[Tens
     return fields.nodes.cpu(), problem.space.row_squares(flip.r).sqrt().cpu()
 
 
-def _flip_of(model: ProjectedModel, graph: Graph, node: int) -> tuple[RecordingProblem, CopiedFields, Flip]:
+def _flip_of(model: Any, graph: GraphInputs, node: int) -> tuple[RecordingProblem, CopiedFields, Flip]:
     problem, fields, search = next(_problems(model, graph, torch.tensor([node])))
     with torch.no_grad():
         return problem, fields, search.flips(problem)
@@ -162,15 +187,21 @@ def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
 
 
 def _problems(
-    model: Any, graph: Graph, nodes: Tensor
+    model: Any, inputs: GraphInputs, nodes: Tensor
 ) -> Iterator[tuple[RecordingProblem, CopiedFields, SmallestFlip]]:
-    """Yield the problems on the copied fields of the nodes, and the search for smallest perturbations."""
+    """Yield the problems on the fields of the nodes, and the search for smallest perturbations."""
     model.eval()
+    wrapped = isinstance(model, WrappedModule)
+    if model.depth < 0:
+        raise SettingsError("an audit needs the depth of the model: pass bvat.wrap(model, depth=K)")
     with torch.no_grad():
-        projected = model.project(graph)
-        typical = graph.features.row_squares().mean().sqrt()
+        projected = model.project(inputs)
+        typical = inputs.features.row_squares().mean().sqrt()
+        if model.propagate(inputs, projected).shape[1] == 1:
+            model = OneLogit(model)
     search = SmallestFlip(reach=float(REACH * typical))
-    for fields in copied_fields(graph, model.depth, nodes):
+    fields_of = disjoint_parts if wrapped else copied_fields
+    for fields in fields_of(inputs, model.depth, nodes):
         with torch.no_grad():
             problem = RecordingProblem.on(model, fields, projected)
         yield problem, fields, search

@@ -1,11 +1,11 @@
-"""Copies of receptive fields: each node has its own copy of its K-hop ball, so that nodes do not interact."""
+"""Receptive fields of many nodes at once that do not interact: copies of them, or disjoint ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
 from bvat.graph.sparse import SymmetricMatrix
 from bvat.kernels.compile import Compiled
+from bvat.perturb.nodes import DisjointFields
 
 ROWS_AT_ONCE = 20_000
 """Rows of receptive fields that are processed together; a single larger field is processed as a whole."""
@@ -44,14 +45,44 @@ class CopiedFields:
         """Node features X, shape (m, D); selected only for models that are not linear in X."""
         return self.whole.features.select(self.nodes)
 
+    @property
+    def inputs(self) -> GraphInputs:
+        """What a model reads."""
+        return self
+
     def sums(self, of_rows: Tensor) -> Tensor:
         """Add up one number per row (m) over each receptive field, (b)."""
-        return of_rows.new_zeros(self.centres.numel()).index_add_(0, self.owner, of_rows)
+        inside = self.owner >= 0
+        return of_rows.new_zeros(self.centres.numel()).index_add_(0, self.owner[inside], of_rows[inside])
 
     @property
     def sizes(self) -> Tensor:
         """The number of nodes of each field, int64 (b)."""
-        return torch.bincount(self.owner, minlength=self.centres.numel())
+        return self.sums(torch.ones_like(self.owner))
+
+
+class DisjointParts(CopiedFields):
+    """Disjoint receptive fields in the whole graph, for models that cannot run on a part of it.
+
+    ``nodes`` are all N nodes, and ``owner`` is -1 outside of the fields.
+    """
+
+    @property
+    def inputs(self) -> GraphInputs:
+        """What a model reads: the whole graph."""
+        return self.whole
+
+
+def disjoint_parts(inputs: GraphInputs, depth: int, nodes: Tensor) -> Iterator[CopiedFields]:
+    """Yield the receptive fields of ``nodes`` (int64) in some order, as many at a time as are disjoint."""
+    matrix, generator = inputs.propagation, torch.Generator().manual_seed(0)
+    left = nodes.to(matrix.device)
+    while left.numel():
+        found = DisjointFields(left.numel()).choose(inputs, depth, generator, among=left)
+        chosen, owner = cast("tuple[Tensor, Tensor]", (found.chosen, found.owner))
+        everything = torch.arange(matrix.shape[0], device=matrix.device)
+        yield DisjointParts(inputs, chosen, chosen, everything, owner, cast("SymmetricMatrix", matrix))
+        left = left[~torch.isin(left, chosen)]
 
 
 def copied_fields(

@@ -30,11 +30,11 @@ class RecordingProblem(Problem):
     def on(cls, model: ProjectedModel, fields: CopiedFields, projected: Tensor) -> RecordingProblem:
         """Return the problem of a model in eval mode; projected (N, H) is that of the whole graph."""
         base = projected.index_select(0, fields.nodes)
-        logits = model.propagate(fields, base).index_select(0, fields.rows)
+        logits = model.propagate(fields.inputs, base).index_select(0, fields.rows)
         return cls(
             model=model,
-            inputs=fields,
-            space=make_space("auto", model, fields),
+            inputs=fields.inputs,
+            space=make_space("auto", model, fields.inputs),
             divergence=KL(),
             clean_logits=logits,
             rows=fields.rows,

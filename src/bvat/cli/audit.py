@@ -115,7 +115,7 @@ def _measure(
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(printable(f"audit of {run.name}"), total=total)
         found = measure(
-            classifier.models[0],  # type: ignore[arg-type]
+            classifier.models[0],
             graph,
             epsilon=epsilon,
             nodes=chosen,

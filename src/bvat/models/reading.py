@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bvat.errors import SettingsError, TrainingError
+from bvat.models.arguments import Arguments
 
 
 @dataclass(frozen=True)
@@ -39,30 +40,30 @@ class Reading:
     reason: str = ""
 
 
-def read_module(module: nn.Module, x: Tensor, edge_index: Tensor) -> Reading:
-    """Watch one pass of ``module(x, edge_index)`` in eval mode, then check what was seen at random weights.
+def read_module(module: nn.Module, x: Tensor, arguments: Arguments) -> Reading:
+    """Watch one pass of the module in eval mode, then check what was seen at random weights.
 
     Weights are moved at random for the check, so that a path that starts at zero does not stay hidden.
 
-    Shapes: x (N, D), edge_index int64 (2, E).
+    Shapes: x (N, D).
     """
     with evaluation(module), torch.random.fork_rng(_cuda(x)), torch.no_grad():
-        maps, reason, hops = _watch(module, x, edge_index)
+        maps, reason, hops = _watch(module, x, arguments)
         generator = torch.Generator().manual_seed(0)
         moved = {name: _moved(p, generator) for name, p in module.named_parameters()}
-        base = _call(module, moved, x, edge_index)
+        base = _call(module, moved, x, arguments)
         noise = 1e3 * torch.finfo(base.dtype).eps * base.abs().max()
         depth: int | None = hops
         if not hops:  # no message passing seen: a module that sees no neighbours turns with its nodes
-            turned = _call(module, moved, x.roll(1, 0), edge_index)
+            turned = _call(module, moved, x.roll(1, 0), arguments)
             depth = 0 if bool((turned - base.roll(1, 0)).abs().max() <= noise) else None
         if maps:
             r = torch.randn(x.shape, generator=generator).to(x) * x.square().mean().sqrt().clamp_min(1e-6)
-            change = _call(module, moved, x + r, edge_index) - base
+            change = _call(module, moved, x + r, arguments) - base
             of = {id(p): moved[name] for name, p in module.named_parameters()}
             effects = [r @ of[id(module.get_submodule(m.name).weight)].t() for m in maps]
             with injected(module, maps, effects):
-                behind = _call(module, moved, x, edge_index) - base
+                behind = _call(module, moved, x, arguments) - base
             size = change.abs().max()
             limit = torch.finfo(base.dtype).eps ** 0.5 * size + noise
             if not bool((change - behind).abs().max() <= limit):
@@ -135,7 +136,7 @@ class _Aggregation:
         return spread
 
 
-def _watch(module: nn.Module, x: Tensor, edge_index: Tensor) -> tuple[tuple[LinearMap, ...], str, int]:
+def _watch(module: nn.Module, x: Tensor, arguments: Arguments) -> tuple[tuple[LinearMap, ...], str, int]:
     """Return the maps that read x, why there are none, and how many aggregations there were."""
     maps: list[LinearMap] = []
     calls: dict[str, int] = {}
@@ -167,11 +168,9 @@ def _watch(module: nn.Module, x: Tensor, edge_index: Tensor) -> tuple[tuple[Line
                 stack.callback(part.register_forward_pre_hook(on_linear(name)).remove)
             elif hasattr(part, "register_propagate_forward_hook"):
                 stack.callback(part.register_propagate_forward_hook(on_aggregation(name)).remove)
-        out = module(x, edge_index)
+        out = module(x, *arguments.args, **arguments.kwargs)
     if not isinstance(out, Tensor) or out.dim() != 2 or out.shape[0] != x.shape[0]:
-        raise SettingsError(
-            "model(x, edge_index) must return logits, one row a node: wrap it so that it does"
-        )
+        raise SettingsError("the model must return logits (N, C), one row per node: wrap it so that it does")
     hops = sum(aggregations.values())
     for m in maps:
         if calls[m.name] > 1 or (m.through is not None and aggregations[m.through] > 1):
@@ -197,8 +196,8 @@ def _moved(parameter: Tensor, generator: torch.Generator) -> Tensor:
     return parameter + 0.1 * scale * torch.randn(parameter.shape, generator=generator).to(parameter)
 
 
-def _call(module: nn.Module, weights: dict[str, Tensor], x: Tensor, edge_index: Tensor) -> Tensor:
-    out: Tensor = torch.func.functional_call(module, weights, (x, edge_index))
+def _call(module: nn.Module, weights: dict[str, Tensor], x: Tensor, arguments: Arguments) -> Tensor:
+    out: Tensor = torch.func.functional_call(module, weights, (x, *arguments.args), dict(arguments.kwargs))
     return out
 
 

@@ -1,11 +1,11 @@
-"""Any ``torch.nn.Module`` called as ``model(x, edge_index)`` as a model that the regularisers can perturb."""
+"""Any ``torch.nn.Module``, or function of the features, as a model that the regularisers can perturb."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,12 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.repair import symmetric_adjacency
 from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
+from bvat.models.arguments import Arguments, call_arguments
 from bvat.models.base import ProjectedModel, Pullback, required
 from bvat.models.reading import Reading, injected, read_module
 
@@ -33,16 +35,19 @@ class _Known:
     told: bool = False
 
 
+Model = nn.Module | Callable[..., Tensor]
+"""A module, or a function of the features."""
+
 _KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
-_INPUTS: WeakKeyDictionary[Graph, tuple[Tensor, Tensor]] = WeakKeyDictionary()
 _PATTERNS: Any = WeakTensorKeyDictionary()
 
 
-def wrap(module: nn.Module, *, depth: int | None = None, factored: bool = True) -> WrappedModule:
+def wrap(module: Model, *, depth: int | None = None, factored: bool = True) -> WrappedModule:
     """State what inspection cannot find out about a module; a regulariser wraps plain modules by itself.
 
     Args:
-        module: called as ``module(x, edge_index)``, returns logits (N, C).
+        module: called as ``module(x, edge_index, ...)`` with what its ``forward`` takes and the data has, or
+            a function of the features; returns logits (N, C).
         depth: K, how many hops away a feature can change a node's prediction (S-BVAT needs it). Left out, it
             is the number of aggregations that torch_geometric's layers do in a pass.
         factored: whether to look for linear maps at the start; without, x itself is perturbed.
@@ -60,13 +65,18 @@ def wrap(module: nn.Module, *, depth: int | None = None, factored: bool = True) 
     return WrappedModule(module, depth, factored)
 
 
-def adapt(model: Any, data: Any) -> tuple[ProjectedModel, Graph]:
-    """Return what the regularisers work on: unchanged, or a module and its x and edge_index wrapped."""
+def adapt(model: Any, data: Any, arguments: Mapping[str, Any] | None = None) -> tuple[ProjectedModel, Graph]:
+    """Return what the regularisers work on: unchanged, or a module and what it is called with wrapped."""
     adapted, inputs = model, data
-    if isinstance(model, nn.Module) and not hasattr(model, "draw_masks"):
+    if not hasattr(model, "draw_masks"):
+        if not callable(model):
+            raise SettingsError(f"model must be a module or a function of the features, not {model!r}")
         adapted = WrappedModule(model)
     if isinstance(adapted, WrappedModule):
-        inputs = adapted.inputs(data)
+        inputs = adapted.inputs(data, arguments)
+    elif arguments:
+        name = next(iter(arguments))
+        raise SettingsError(f"{type(model).__name__} reads the graph only: it takes no argument {name!r}")
     return adapted, inputs
 
 
@@ -78,11 +88,15 @@ class EdgeInputs:
     """
 
     features: DenseMatrix
-    edge_index: Tensor
+    edge_index: Tensor | None
+    arguments: Arguments = field(default_factory=Arguments)
+    """What follows x in a call of the module."""
 
     @cached_property
     def propagation(self) -> SparseMatrix:
         """The pattern of A + I without directions, (N, N), all entries 1: where features can spread."""
+        if not isinstance(self.edge_index, Tensor):
+            raise GraphError("receptive fields need the edges as a tensor: pass edge_index=... (2, E)")
         version, pattern = _PATTERNS.get(self.edge_index, (None, None))
         if pattern is None or version != self.edge_index._version:
             size = self.features.shape[0]
@@ -108,38 +122,55 @@ class WrappedModule:
 
     perturbed_on = "whole"
 
-    def __init__(self, module: nn.Module, depth: int | None = None, factored: bool = True) -> None:
+    def __init__(self, module: Model, depth: int | None = None, factored: bool = True) -> None:
         if depth is not None and depth < 0:
             raise SettingsError(f"depth must not be negative, not {depth}")
-        self.module, self.given_depth, self.factored = module, depth, factored
+        self.module: Any = module
+        self.given_depth, self.factored = depth, factored
+        self._own = None if isinstance(module, nn.Module) else _Known(Reading((), None))
 
-    def inputs(self, data: Any) -> EdgeInputs:
-        """Take x and edge_index from torch_geometric's Data or a :class:`Graph`; inspect the module once."""
+    def inputs(self, data: Any, arguments: Mapping[str, Any] | None = None) -> EdgeInputs:
+        """Return what the module reads: from ``data``, and ``arguments`` by name; inspect the module once.
+
+        Args:
+            data: torch_geometric's Data, a :class:`Graph`, or the features (N, D).
+            arguments: what else to call the module with, before what the data has.
+        """
         if isinstance(data, EdgeInputs):
             return data
-        x, edge_index = _tensors(data)
-        if self.module not in _KNOWN:
-            _KNOWN[self.module] = _Known(read_module(self.module, x, edge_index))
-        known = _KNOWN[self.module]
+        x, edge_index, following = call_arguments(self.module, data, arguments or {})
+        if isinstance(self.module, nn.Module) and self.module not in _KNOWN:
+            _KNOWN[self.module] = _Known(read_module(self.module, x, following))
+        known = self._known
         if self.factored and known.reading.reason and not known.told:
             known.told = True
             text = f"bvat perturbs x itself, which takes N x D numbers, because {known.reading.reason}"
             warnings.warn(text + "; bvat.wrap(model, factored=False) says that this is wanted", stacklevel=4)
-        return EdgeInputs(DenseMatrix(x), edge_index)
+        return EdgeInputs(DenseMatrix(x), edge_index, following)
+
+    @property
+    def _known(self) -> _Known:
+        return _KNOWN[self.module] if self._own is None else self._own
 
     @property
     def _maps(self) -> tuple[Any, ...]:
-        return _KNOWN[self.module].reading.maps if self.factored else ()
+        return self._known.reading.maps if self.factored else ()
 
     @property
     def training(self) -> bool:
-        """Whether the module is in training mode."""
-        return self.module.training
+        """Whether the module is in training mode; a function may be, and is watched for random numbers."""
+        return getattr(self.module, "training", True)
+
+    def eval(self) -> WrappedModule:
+        """Put the module into eval mode."""
+        if isinstance(self.module, nn.Module):
+            self.module.eval()
+        return self
 
     @property
     def depth(self) -> int:
-        """K; -1 where it is not known, which matters to S-BVAT only."""
-        found = self.given_depth if self.given_depth is not None else _KNOWN[self.module].reading.depth
+        """K; -1 where it is not known, which matters to S-BVAT and audits only."""
+        found = self.given_depth if self.given_depth is not None else self._known.reading.depth
         return -1 if found is None else found
 
     def _weights(self) -> list[Tensor]:
@@ -161,10 +192,10 @@ class WrappedModule:
         if not self.training:
             return None
         inputs = self.inputs(inputs)
-        known = _KNOWN[self.module]
-        if known.draws is None:
+        known = self._known
+        if not known.draws:  # dropout may have been set since
             with torch.no_grad(), _frozen_statistics(self.module):
-                self._run(inputs.features.values, inputs.edge_index, 0)
+                self._run(inputs.features.values, inputs.arguments, 0)
         if not known.draws:
             return None
         generator = required(generator)
@@ -186,10 +217,10 @@ class WrappedModule:
         maps = self._maps
         with _frozen_statistics(self.module):
             if not maps:
-                return self._run(projected, inputs.edge_index, masks)
+                return self._run(projected, inputs.arguments, masks)
             effects = torch.split(projected, [weight.shape[0] for weight in self._weights()], 1)
             with injected(self.module, maps, effects):
-                return self._run(inputs.features.values, inputs.edge_index, masks)
+                return self._run(inputs.features.values, inputs.arguments, masks)
 
     def linearize(self, inputs: EdgeInputs, projected: Tensor, masks: Any) -> tuple[Tensor, Pullback]:
         """Return the logits (N, C) and the map from their gradient back to ``projected``."""
@@ -214,9 +245,9 @@ class WrappedModule:
     def __call__(self, data: Any, masks: int | None = None) -> Tensor:
         """Return the logits (N, C) of an ordinary pass, with the dropout that ``masks`` stands for."""
         inputs = self.inputs(data)
-        return self._run(inputs.features.values, inputs.edge_index, masks)
+        return self._run(inputs.features.values, inputs.arguments, masks)
 
-    def _run(self, x: Tensor, edge_index: Tensor, seed: int | None) -> Tensor:
+    def _run(self, x: Tensor, arguments: Arguments, seed: int | None) -> Tensor:
         """Run the module, seeded, and notice whether it drew random numbers."""
         cuda = [x.device] if x.is_cuda else []
         with torch.random.fork_rng(cuda, enabled=seed is not None):
@@ -226,44 +257,39 @@ class WrappedModule:
                     with torch.cuda.device(device):
                         torch.cuda.manual_seed(seed)
             before = _random_state(x)
-            logits: Tensor = self.module(x, edge_index)
+            logits: Tensor = self.module(x, *arguments.args, **arguments.kwargs)
             if self.training:
-                _KNOWN[self.module].draws = not torch.equal(before, _random_state(x))
+                self._known.draws = not torch.equal(before, _random_state(x))
         return logits
 
 
 @contextmanager
-def _frozen_statistics(module: nn.Module) -> Iterator[None]:
-    """Within the block running statistics are updated in copies, which are thrown away at its end."""
-    kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for part in module.modules():
-        if part.training and part._buffers.get("running_mean") is not None:
-            kept.append((part._buffers, dict(part._buffers)))
+def _frozen_statistics(module: Model) -> Iterator[None]:
+    """Within the block running statistics are updated in copies, which are thrown away at its end.
+
+    The modules that a function calls are met when it calls them.
+    """
+    kept: dict[nn.Module, dict[str, Any]] = {}
+
+    def copy(part: nn.Module, *_: Any) -> None:
+        if part.training and part not in kept and part._buffers.get("running_mean") is not None:
+            kept[part] = dict(part._buffers)
             part._buffers.update({name: b.clone() for name, b in part._buffers.items() if b is not None})
+
+    handle = None
+    if isinstance(module, nn.Module):
+        for part in module.modules():
+            copy(part)
+    else:
+        handle = register_module_forward_pre_hook(copy)
     try:
         yield
     finally:
-        for buffers, before in kept:
-            buffers.update(before)
+        if handle is not None:
+            handle.remove()
+        for part, before in kept.items():
+            part._buffers.update(before)
 
 
 def _random_state(x: Tensor) -> Tensor:
     return torch.cuda.get_rng_state(x.device) if x.is_cuda else torch.get_rng_state()
-
-
-def _tensors(data: Any) -> tuple[Tensor, Tensor]:
-    """Return x (N, D), dense, and edge_index (2, E)."""
-    if isinstance(data, Graph):
-        if data not in _INPUTS:
-            _INPUTS[data] = (
-                data.features.to_dense(),
-                torch.stack([data.adjacency.col.long(), data.adjacency.rows]),
-            )
-        return _INPUTS[data]
-    x, edge_index = getattr(data, "x", None), getattr(data, "edge_index", None)
-    if not isinstance(x, Tensor) or not isinstance(edge_index, Tensor):
-        raise GraphError(
-            "data must be a bvat Graph, or have tensors x (N, D) and edge_index (2, E) as torch_geometric's "
-            "Data: set data.x and data.edge_index"
-        )
-    return x if x.layout == torch.strided else x.to_dense(), edge_index

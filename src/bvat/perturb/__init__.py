@@ -11,13 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bvat.perturb.divergence import KL, SquaredError, entropy
+    from bvat.perturb.divergence import KL, Bernoulli, SquaredError, entropy
     from bvat.perturb.nodes import AllNodes, DisjointFields, Selection
     from bvat.perturb.regulariser import OBVAT, SBVAT, VAT, Consistency, Outcome, Random, Regulariser
     from bvat.perturb.searches import AdamAscent, FastAscent, NoSearch, PowerIteration, RandomDirection
 
 _HOME = {
-    "divergence": ["KL", "SquaredError", "entropy"],
+    "divergence": ["KL", "Bernoulli", "SquaredError", "entropy"],
     "nodes": ["AllNodes", "DisjointFields", "Selection"],
     "regulariser": ["OBVAT", "SBVAT", "VAT", "Consistency", "Outcome", "Random", "Regulariser"],
     "searches": ["AdamAscent", "FastAscent", "NoSearch", "PowerIteration", "RandomDirection"],
@@ -25,9 +25,9 @@ _HOME = {
 _MODULE_OF = {name: f"bvat.perturb.{module}" for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "KL", "OBVAT", "SBVAT", "VAT", "AdamAscent", "AllNodes", "Consistency", "DisjointFields", "FastAscent",
-    "NoSearch", "Outcome", "PowerIteration", "Random", "RandomDirection", "Regulariser", "Selection",
-    "SquaredError", "entropy",
+    "KL", "OBVAT", "SBVAT", "VAT", "AdamAscent", "AllNodes", "Bernoulli", "Consistency", "DisjointFields",
+    "FastAscent", "NoSearch", "Outcome", "PowerIteration", "Random", "RandomDirection", "Regulariser",
+    "Selection", "SquaredError", "entropy",
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bvat.distributed.world import current
+from bvat.errors import SettingsError
 from bvat.kernels import backend, rowwise
 from bvat.kernels.layout import by_nodes, class_major, row_sums, softmax, softmax_and_log
 
@@ -34,8 +35,11 @@ def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor, scale: float 
     return attached
 
 
-def entropy(logits: Tensor) -> Tensor:
+def entropy(logits: Tensor, *, independent: bool = False) -> Tensor:
     """Mean conditional entropy ``1/n sum_u E(p_u)``, ``E(p) = -sum_k p_k log p_k`` (second term of Eq. 6).
+
+    With ``independent`` labels, and for a single logit, each logit has an entropy of its own, that of
+    ``sigmoid(l)``, and a node has their sum.
 
     Shapes: logits (n, C); result a scalar. Gradient: ``dE/dl_k = -p_k (log p_k + E)``.
 
@@ -43,6 +47,8 @@ def entropy(logits: Tensor) -> Tensor:
         >>> float(entropy(torch.zeros(3, 2)))  # the logarithm of 2
         0.693...
     """
+    if independent or logits.shape[1] == 1:
+        return current().mean((F.softplus(logits) - torch.sigmoid(logits) * logits).sum(1))
     if rowwise.active():
         p, log_p = rowwise.softmax(logits)
         negative = rowwise.row_dots(p, log_p)
@@ -80,26 +86,25 @@ def cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None) 
 
 
 class CleanPrediction(NamedTuple):
-    """The clean side of a divergence; shapes: p and log_p (n, C)."""
+    """The clean side of a divergence: probabilities and their logarithms, of the same shape."""
 
     p: Tensor
     log_p: Tensor
-
-    @property
-    def size(self) -> int:
-        """How many nodes."""
-        return self.p.shape[0]
-
-    @classmethod
-    def of(cls, logits: Tensor) -> CleanPrediction:
-        """Return the prediction of some logits (n, C); it carries no gradient."""
-        return cls(*softmax_and_log(logits))
 
 
 class Divergence(Protocol):
     """A measure of how far a perturbed prediction is from the clean one, node by node."""
 
     name: str
+
+    def predict(self, logits: Tensor) -> CleanPrediction:
+        """Return the clean prediction of some logits (n, C); it carries no gradient."""
+
+    def confidence(self, logits: Tensor) -> Tensor:
+        """Return how sure the prediction of each node is, (n)."""
+
+    def logits(self, probabilities: Tensor) -> Tensor:
+        """Return logits (n, C) that predict these probabilities (n, C)."""
 
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
         """Return the gradient of the sum over the nodes with respect to the logits, (n, C)."""
@@ -113,7 +118,24 @@ class Divergence(Protocol):
         """
 
 
-class KL:
+class _OneOfC:
+    """Predictions of one class of C, ``p = softmax(l)``."""
+
+    def predict(self, logits: Tensor) -> CleanPrediction:
+        """Return softmax and its logarithm, (n, C)."""
+        return CleanPrediction(*softmax_and_log(logits))
+
+    def confidence(self, logits: Tensor) -> Tensor:
+        """Return the largest probability."""
+        return softmax(logits).amax(1)
+
+    def logits(self, probabilities: Tensor) -> Tensor:
+        """Return their logarithms."""
+        positive = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny)
+        return rowwise.log(positive) if rowwise.active() else positive.log()
+
+
+class KL(_OneOfC):
     """``D_KL(p || q) = sum_k p_k (log p_k - log q_k)``, the divergence of the paper; gradient ``q - p``."""
 
     name = "kl"
@@ -132,7 +154,42 @@ class KL:
         return value, q.sub_(clean.p)
 
 
-class SquaredError:
+class Bernoulli:
+    """KL of independent yes-or-no labels, ``sum_k KL(sigmoid(l_k) || sigmoid(z_k))``; gradient ``q - p``.
+
+    For several labels that may hold at once, and for one logit (binary classification). The clean side has
+    2 C columns: the probability of each label, then that of its absence.
+    """
+
+    name = "bernoulli"
+
+    def predict(self, logits: Tensor) -> CleanPrediction:
+        """Return the probabilities of yes and of no with their logarithms, (n, 2 C)."""
+        log_p = F.logsigmoid(torch.cat([logits, -logits], 1).detach())
+        return CleanPrediction(log_p.exp(), log_p)
+
+    def confidence(self, logits: Tensor) -> Tensor:
+        """Return the larger probability, yes or no, of the least certain label."""
+        return torch.sigmoid(logits.abs()).amin(1)
+
+    def logits(self, probabilities: Tensor) -> Tensor:
+        """Return the log odds."""
+        return torch.logit(probabilities, torch.finfo(probabilities.dtype).eps)
+
+    def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
+        """Return ``q - p`` (n, C)."""
+        return torch.sigmoid(logits.detach()).sub_(clean.p[:, : logits.shape[1]])
+
+    def value_and_gradient(
+        self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return KL of each node, summed over its labels, (n) and ``q - p`` (n, C)."""
+        log_q = self.predict(logits).log_p
+        value = row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
+        return value, self.gradient(clean, logits)
+
+
+class SquaredError(_OneOfC):
     """``sum_k (q_k - p_k)^2``, bounded by 2 where KL is not; as in the mean-teacher literature."""
 
     name = "squared"
@@ -150,4 +207,17 @@ class SquaredError:
         return row_sums(d * d), (d - row_sums(q * d)[:, None]).mul_(q).mul_(2)
 
 
-DIVERGENCES: dict[str, type[KL] | type[SquaredError]] = {"kl": KL, "squared": SquaredError}
+DIVERGENCES: dict[str, type[KL] | type[SquaredError] | type[Bernoulli]] = {
+    "kl": KL,
+    "squared": SquaredError,
+    "bernoulli": Bernoulli,
+}
+
+
+def make_divergence(name: str | Divergence) -> Divergence:
+    """Return the divergence of a name, or the one given."""
+    if not isinstance(name, str):
+        return name
+    if name not in DIVERGENCES:
+        raise SettingsError(f"divergence must be {', '.join(DIVERGENCES)}, not {name!r}")
+    return DIVERGENCES[name]()

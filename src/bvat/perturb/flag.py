@@ -19,7 +19,7 @@ from bvat.models.base import ProjectedModel, required
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import cross_entropy
 from bvat.perturb.passes import DropoutPolicy, make_passes
-from bvat.perturb.regulariser import Outcome
+from bvat.perturb.regulariser import Outcome, node_indices
 from bvat.perturb.spaces import SpaceName, make_space
 
 
@@ -78,17 +78,27 @@ class FLAG:
         masks: Any = None,
         projected: Tensor | None = None,
         target: Tensor | None = None,
+        nodes: Tensor | int | None = None,
+        **arguments: Any,
     ) -> Outcome:
         """Return the loss to add to the supervised one; see :class:`bvat.perturb.Regulariser`.
 
-        There is no use for ``target``: the labels are what FLAG compares with.
+        There is no use for ``target``: the labels are what FLAG compares with. With ``nodes`` only the
+        training nodes among these count.
 
         Shapes: logits (N, C) of the clean pass, with their gradient; projected (N, H) of the clean pass.
         """
-        train, labels = graph.train, graph.labels[graph.train]
         module: Any = getattr(model, "module", model)  # of a wrapped one
+        if not isinstance(module, torch.nn.Module) or logits.shape[1] == 1:
+            raise SettingsError("FLAG needs a module with parameters, and one logit per class")
+        train, labels = _labelled(graph)
+        if nodes is not None:
+            train = train[torch.isin(train, node_indices(nodes, logits))]
+            if not train.numel():
+                return Outcome(0.0 * logits.sum(), 0, logits.new_zeros(()), logits.new_zeros(()), "none")
+        labels = labels[train]
         parameters = [p for p in module.parameters() if p.requires_grad]
-        model, inputs = adapt(model, graph)
+        model, inputs = adapt(model, graph, arguments)
         generator = required(cast("torch.Generator | None", self.generator))
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
         space = make_space(self.space, model, inputs)
@@ -126,6 +136,16 @@ class FLAG:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore nothing."""
+
+
+def _labelled(graph: Any) -> tuple[Tensor, Tensor]:
+    """Return the training nodes int64 and the labels int64 (N) of a graph or of torch_geometric's Data."""
+    if hasattr(graph, "labels"):
+        return graph.train, graph.labels
+    mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
+    if mask is None or labels is None:
+        raise SettingsError("FLAG needs labels and training nodes: set data.y and data.train_mask")
+    return torch.nonzero(mask).flatten(), labels
 
 
 def build(settings: Any, options: dict[str, Any]) -> FLAG:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.distributed.draws import RowDraws
@@ -21,9 +22,10 @@ from bvat.models.base import required
 class Selection:
     """The chosen nodes V_S and their receptive fields.
 
-    Shapes: chosen int64 (b); owner int64 (N), the position in ``chosen`` of the node in whose receptive field
-    a node lies, -1 for none. Both None when every node is chosen. Over several ranks ``chosen`` are the own
-    ones, and ``numbers`` int64 (b) their positions among those of all ranks, which ``owner`` counts.
+    Shapes: chosen int64 (b), None for every node; owner int64 (N), the position in ``chosen`` of the node in
+    whose receptive field a node lies, -1 for none, None where the fields may meet. Over several ranks
+    ``chosen`` are the own ones, and ``numbers`` int64 (b) their positions among those of all ranks, which
+    ``owner`` counts.
     """
 
     chosen: Tensor | None = None
@@ -32,8 +34,10 @@ class Selection:
 
     def only(self, kept: Tensor) -> Selection:
         """Return the selection without the chosen nodes that are not ``kept``, bool (b), and their fields."""
-        if self.chosen is None or self.owner is None:
+        if self.chosen is None:
             raise SettingsError("only a selection of some nodes can be made smaller")
+        if self.owner is None:
+            return Selection(self.chosen[kept])
         flags = kept
         if self.numbers is not None:
             flags = torch.zeros(current().total(kept.numel()), dtype=torch.int64)
@@ -52,16 +56,31 @@ class Selection:
 class NodeSelection(Protocol):
     """Chooses nodes anew for each call of a regulariser."""
 
-    def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
-        """Choose nodes of a graph for a model that looks ``depth`` hops far (-1: unknown)."""
+    def choose(
+        self,
+        inputs: GraphInputs,
+        depth: int,
+        generator: torch.Generator | None,
+        among: Tensor | None = None,
+    ) -> Selection:
+        """Choose nodes of a graph for a model that looks ``depth`` hops far (-1: unknown).
+
+        Only ``among`` int64 (m), without repeats, can be chosen; None stands for all nodes.
+        """
 
 
 class AllNodes:
     """Every node (VAT, O-BVAT)."""
 
-    def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
-        """Choose all nodes."""
-        return Selection()
+    def choose(
+        self,
+        inputs: GraphInputs,
+        depth: int,
+        generator: torch.Generator | None,
+        among: Tensor | None = None,
+    ) -> Selection:
+        """Choose all nodes, or all of those that can be chosen."""
+        return Selection(among)
 
 
 @dataclass(frozen=True)
@@ -79,7 +98,13 @@ class DisjointFields:
         if self.count < 1:
             raise SettingsError(f"the number of sampled nodes must be at least 1, not {self.count}")
 
-    def choose(self, inputs: GraphInputs, depth: int, generator: torch.Generator | None) -> Selection:
+    def choose(
+        self,
+        inputs: GraphInputs,
+        depth: int,
+        generator: torch.Generator | None,
+        among: Tensor | None = None,
+    ) -> Selection:
         """Choose nodes at random, one after another, until ``count`` are found or none is left."""
         if depth < 0:
             raise SettingsError(
@@ -91,23 +116,29 @@ class DisjointFields:
             from bvat.distributed.fields import disjoint_fields
 
             return Selection(*disjoint_fields(matrix, depth, self.count, generator))
-        size = matrix.shape[0]
+        size = matrix.shape[0] if among is None else among.numel()
         crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
         generator = required(generator)
         device = generator.device
-        owner = np.full(size, -1, dtype=np.int64)
-        rejected = np.zeros(size, dtype=np.bool_)
+        owner = np.full(matrix.shape[0], -1, dtype=np.int64)
+        rejected = np.zeros(matrix.shape[0], dtype=np.bool_)
         chosen = np.empty(min(self.count, size), dtype=np.int64)
         # A uniform draw from all nodes, thrown away unless still a candidate, is a uniform draw from the
         # candidates. It needs no permutation of the whole graph; only when candidates get rare is one drawn.
         few = torch.randint(size, (8 * chosen.size,), generator=generator, device=device)
-        found = _grow(crow, col, depth, few.cpu().numpy(), owner, rejected, chosen, 0)
+        found = _grow(crow, col, depth, _numbers(few, among), owner, rejected, chosen, 0)
         if found < chosen.size:
             rest = torch.randperm(size, generator=generator, device=device)
-            found = _grow(crow, col, depth, rest.cpu().numpy(), owner, rejected, chosen, found)
+            found = _grow(crow, col, depth, _numbers(rest, among), owner, rejected, chosen, found)
         return Selection(
             torch.from_numpy(chosen[:found]).to(matrix.device), torch.from_numpy(owner).to(matrix.device)
         )
+
+
+def _numbers(drawn: Tensor, among: Tensor | None) -> NDArray[np.int64]:
+    """Return the nodes that stand at the drawn places, int64."""
+    drawn = drawn.cpu()
+    return (drawn if among is None else among.cpu()[drawn]).numpy()
 
 
 @Compiled

@@ -34,7 +34,7 @@ class Problem:
 
     Shapes: clean_logits (b, C) of the chosen nodes; rows int64 (b), where these stand in ``inputs``, None
     when they are all of its rows; owner int64 (N), whose receptive field a row lies in, -1 for none, None if
-    every node is chosen.
+    the fields of the chosen nodes may meet.
     """
 
     model: ProjectedModel
@@ -55,8 +55,8 @@ class Problem:
 
     @cached_property
     def clean(self) -> CleanPrediction:
-        """The clean prediction of the chosen nodes, (b, C)."""
-        return CleanPrediction.of(self.clean_logits)
+        """The clean prediction of the chosen nodes."""
+        return self.divergence.predict(self.clean_logits)
 
     @cached_property
     def num_chosen(self) -> int:

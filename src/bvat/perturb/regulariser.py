@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -15,14 +17,12 @@ from bvat.graph import Graph
 from bvat.graph.fields import ReceptiveFields
 from bvat.graph.inputs import GraphInputs
 from bvat.kernels import backend
-from bvat.kernels.layout import softmax
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
-from bvat.perturb.divergence import KL, Divergence, with_gradient
+from bvat.perturb.divergence import Bernoulli, Divergence, make_divergence, with_gradient
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
 from bvat.perturb.passes import POLICIES, DropoutPolicy, NextPass, make_passes
 from bvat.perturb.problem import Norm, Problem
-from bvat.perturb.samples import target_logits
 from bvat.perturb.searches import AdamAscent, NoSearch, PowerIteration, RandomDirection, Search
 from bvat.perturb.spaces import SpaceName, make_space
 
@@ -61,7 +61,8 @@ class Regulariser:
         nodes: which nodes are chosen.
         search: how the perturbation is found.
         space: where it lives; "auto" is factored wherever the model is linear in its features.
-        divergence: how predictions are compared.
+        divergence: how predictions are compared: "kl", "squared", or "bernoulli" for several independent
+            labels; for one logit it is always the last.
         dropout: "fresh" draws masks for every pass, as the paper's code does; "pair" draws one set for all
             perturbed passes, apart from the clean pass; "reuse" takes the projected features of the clean
             pass as they are (pass them as ``projected``) and draws one set of masks for the layers after
@@ -85,7 +86,7 @@ class Regulariser:
     nodes: NodeSelection = field(default_factory=AllNodes)
     search: Search = field(default_factory=PowerIteration)
     space: SpaceName = "auto"
-    divergence: Divergence = field(default_factory=KL)
+    divergence: Divergence | str = "kl"
     dropout: DropoutPolicy = "fresh"
     generator: torch.Generator | int | None = None
     confidence: float = 0.0
@@ -95,37 +96,54 @@ class Regulariser:
             raise SettingsError(f"dropout must be {', '.join(POLICIES[:-1])} or shared, not {self.dropout!r}")
         if not 0 <= self.confidence < 1:
             raise SettingsError(f"confidence must be at least 0 and below 1, not {self.confidence}")
+        self.divergence = make_divergence(self.divergence)
         if isinstance(self.generator, int):
             self.generator = torch.Generator().manual_seed(self.generator)
 
     def __call__(
         self,
-        model: ProjectedModel | torch.nn.Module,
+        model: ProjectedModel | torch.nn.Module | Callable[..., Tensor],
         graph: Any,
         logits: Tensor,
         masks: Any = None,
         projected: Tensor | None = None,
         target: Tensor | None = None,
+        nodes: Tensor | int | None = None,
+        **arguments: Any,
     ) -> Outcome:
         """Find the perturbation and return the loss.
 
         Args:
-            model: the classifier, or any module called as ``model(x, edge_index)`` (see :func:`bvat.wrap`).
-            graph: the whole graph; for a module also torch_geometric's ``Data``.
+            model: the classifier; or any module, called with what its ``forward`` takes and the data has (x,
+                edge_index, edge_weight, ...); or a function of the features (see :func:`bvat.wrap`).
+            graph: the whole graph; for a module also torch_geometric's ``Data``, or the features (N, D).
             logits: the clean prediction of all nodes, (N, C); no gradient flows through it.
             masks: the dropout masks of the clean pass, needed for ``dropout="shared"`` only.
             projected: ``model.project`` of the clean pass, (N, H), needed for ``dropout="reuse"`` only.
             target: probabilities (N, C) that perturbed predictions are compared with instead of the clean
                 prediction, such as :func:`bvat.perturb.samples.sharpened_mean`.
+            nodes: the nodes to regularise, as a mask (N), as indices, or as a number n for the first n, the
+                seed nodes of a mini-batch (``batch.batch_size``). Features of all nodes are perturbed.
+            arguments: what a module is called with besides x, by name: ``edge_weight=w``.
+
+        Raises:
+            SettingsError: the logits are not those of the model: it was called with other arguments or
+                weights, which is noticed where a pass can be repeated (without dropout, or with its masks);
+                or they are probabilities.
         """
-        model, graph = adapt(model, graph)
+        model, graph = adapt(model, graph, arguments)
         generator, here = cast("torch.Generator | None", self.generator), current()
-        selection = self.nodes.choose(graph, model.depth, generator)
+        if logits.dim() != 2 or logits.shape[0] != graph.features.shape[0]:
+            size, shape = graph.features.shape[0], tuple(logits.shape)
+            raise SettingsError(f"logits must have a row for each of the {size} nodes, not the shape {shape}")
+        divergence = _divergence_for(logits, cast("Divergence", self.divergence))
+        among = None if nodes is None else node_indices(nodes, logits)
+        selection = self.nodes.choose(graph, model.depth, generator, among)
         clean, weights, share = logits.detach(), None, 1.0
         if target is not None:
-            clean = target_logits(target)
+            clean = divergence.logits(target)
         if self.confidence:
-            sure = softmax(clean).amax(1) >= self.confidence
+            sure = divergence.confidence(clean) >= self.confidence
             if selection.chosen is None:
                 weights = sure.to(clean.dtype)
             else:  # nodes that count as zero need no search
@@ -140,8 +158,8 @@ class Regulariser:
             model=model,
             inputs=inputs,
             space=space,
-            divergence=self.divergence,
-            clean_logits=clean if selection.chosen is None else clean.index_select(0, selection.chosen),
+            divergence=divergence,
+            clean_logits=_chosen(clean, selection),
             rows=rows,
             owner=owner,
             next_pass=passes.search,
@@ -149,6 +167,8 @@ class Regulariser:
             same_passes=passes.same_passes,
             weights=weights,
         )
+        if passes.same_masks:
+            _check_logits(problem, _chosen(logits.detach(), selection))
         outcome = _compiled_step(problem, self.search, passes.last)
         if outcome is not None:
             return outcome if share == 1 else replace(outcome, loss=share * outcome.loss)
@@ -161,7 +181,7 @@ class Regulariser:
         perturbed = model.propagate(inputs, projected, masks)
         if rows is not None:
             perturbed = perturbed.index_select(0, rows)
-        value, gradient = self.divergence.value_and_gradient(problem.clean, perturbed)
+        value, gradient = divergence.value_and_gradient(problem.clean, perturbed)
         if weights is not None:
             value, gradient = value * weights, gradient * weights[:, None]
         total = here.total(value.numel())
@@ -187,7 +207,7 @@ def _cut(
 ) -> tuple[GraphInputs, Tensor | None, Tensor | None]:
     """Return the inputs of the perturbed passes, the chosen rows (None: all) and the owners."""
     if selection.owner is None or selection.chosen is None:
-        return graph, None, None
+        return graph, selection.chosen, None
     part = getattr(graph, "perturbed_on", None) or getattr(model, "perturbed_on", "subgraph")
     if part == "fields":
         fields = ReceptiveFields.around(graph, selection.chosen, model.depth)
@@ -198,6 +218,62 @@ def _cut(
         return graph, selection.chosen, selection.owner
     rows = torch.searchsorted(nodes, selection.chosen)
     return graph.induced(nodes), rows, selection.owner.index_select(0, nodes)
+
+
+def _chosen(logits: Tensor, selection: Selection) -> Tensor:
+    return logits if selection.chosen is None else logits.index_select(0, selection.chosen)
+
+
+def node_indices(nodes: Any, logits: Tensor) -> Tensor:
+    """Return nodes given as a mask, as indices, or as a number n for the first n, as indices int64."""
+    size = logits.shape[0]
+    if isinstance(nodes, int):
+        if not 1 <= nodes <= size:
+            raise SettingsError(f"nodes must be between 1 and the number of nodes, {size}, not {nodes}")
+        return torch.arange(nodes, device=logits.device)
+    given = torch.as_tensor(nodes, device=logits.device)
+    if given.dtype == torch.bool:
+        if given.shape != (size,):
+            raise SettingsError(f"nodes as a mask must have one entry per node, {size}, not {given.numel()}")
+        given = torch.nonzero(given).flatten()
+    inside = not given.is_floating_point() and given.dim() == 1 and given.numel() > 0
+    if not inside or not 0 <= int(given.min()) <= int(given.max()) < size:
+        raise SettingsError(f"nodes must be a mask, a number, or indices between 0 and {size - 1}")
+    unique: Tensor = torch.unique(given.long())
+    return unique
+
+
+def _divergence_for(logits: Tensor, divergence: Divergence) -> Divergence:
+    """Return the divergence for some logits (N, C): one logit is a yes-or-no label; refuse probabilities."""
+    if logits.shape[1] == 1:
+        return Bernoulli()
+    low, high = logits.detach().aminmax()
+    if low < 0 or high > 1:
+        return divergence
+    if divergence.name == "bernoulli":
+        text = "all logits lie between 0 and 1: if they are probabilities, remove the sigmoid of the model"
+        warnings.warn(text, stacklevel=3)
+    elif bool((logits.detach().sum(1) - 1).abs().max() < 1e-4):
+        raise SettingsError(
+            "the model returns probabilities, not logits: remove its softmax, or return their logarithms"
+        )
+    return divergence
+
+
+@torch.no_grad()
+def _check_logits(problem: Problem, logits: Tensor) -> None:
+    """Raise SettingsError unless the model gives the logits (b, C) that were passed, up to rounding."""
+    masks, projected = problem.next_pass()
+    own = problem.model.propagate(problem.inputs, projected, masks)
+    own = own if problem.rows is None else own.index_select(0, problem.rows)
+    gap = (own - logits).abs().max()
+    if gap > torch.finfo(logits.dtype).eps ** 0.5 * (1 + logits.abs().max()):
+        raise SettingsError(
+            f"the model does not give the logits that were passed (they differ by {float(gap):.2g}): call "
+            "the regulariser before the weights change, with the same arguments as the model, "
+            "regulariser(model, data, logits, edge_weight=w), or with a function of the features, "
+            "regulariser(lambda x: model(x, edge_index, w), x, logits)"
+        )
 
 
 class _StepLoss(torch.autograd.Function):

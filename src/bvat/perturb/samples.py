@@ -15,10 +15,9 @@ from torch import Tensor
 
 from bvat.distributed.world import current
 from bvat.graph.inputs import GraphInputs
-from bvat.kernels import rowwise
 from bvat.kernels.layout import CLASS_MAJOR_UP_TO, softmax
 from bvat.models.base import ProjectedModel
-from bvat.perturb.divergence import CleanPrediction, Divergence, with_gradient
+from bvat.perturb.divergence import KL, CleanPrediction, Divergence, with_gradient
 
 
 class Pass(NamedTuple):
@@ -102,7 +101,7 @@ def agreement(
     predicted = softmax(logits)
     mean = _mean(predicted, count)
     target = _sharpened(mean, temperature)
-    clean = CleanPrediction(*(stacked([part] * count) for part in (target, target_logits(target))))
+    clean = CleanPrediction(*(stacked([part] * count) for part in (target, KL().logits(target))))
     value, gradient = divergence.value_and_gradient(clean, logits, predicted)
     if confidence:
         unsure = (mean.amax(1) < confidence).repeat(count)
@@ -120,10 +119,4 @@ def _mean(predicted: Tensor, count: int) -> Tensor:
 
 
 def _sharpened(mean: Tensor, temperature: float) -> Tensor:
-    return softmax(target_logits(mean).div_(temperature))
-
-
-def target_logits(target: Tensor) -> Tensor:
-    """Return logits (n, C) that predict these probabilities (n, C): their logarithms."""
-    positive = target.clamp_min(torch.finfo(target.dtype).tiny)
-    return rowwise.log(positive) if rowwise.active() else positive.log()
+    return softmax(KL().logits(mean).div_(temperature))

@@ -85,7 +85,9 @@ class AdamAscent:
         upper = problem.space.upper
         if upper is None or problem.divergence.name != "kl" or not problem.same_passes:
             return False
-        if problem.owner is not None or problem.weights is not None or self.second_moment == "row":
+        if problem.owner is not None or problem.rows is not None:
+            return False
+        if problem.weights is not None or self.second_moment == "row":
             return False
         masks, base = problem.next_pass()
         step = problem.layered_pass(masks)

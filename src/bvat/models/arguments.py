@@ -1,0 +1,119 @@
+"""What a module or function is called with: x, and whatever else its signature takes and the data has."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from bvat.errors import GraphError, SettingsError
+from bvat.graph import Graph
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_OF_GRAPHS: WeakKeyDictionary[Graph, SimpleNamespace] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What follows x in a call: by position, and by name."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def call_arguments(
+    function: Callable[..., Tensor], data: Any, given: Mapping[str, Any]
+) -> tuple[Tensor, Tensor | None, Arguments]:
+    """Return x (N, D), edge_index (2, E) if there is one, and what follows x in a call of ``function``.
+
+    Args:
+        function: a module, or any function of the features.
+        data: torch_geometric's Data, a :class:`Graph`, or the features themselves.
+        given: arguments by name; they come before what the data has.
+    """
+    source = _source(data)
+    edge_index = given.get("edge_index", getattr(source, "edge_index", None))
+    if not isinstance(source.x, Tensor) or isinstance(edge_index, tuple | dict):
+        raise GraphError(
+            "data must be a bvat Graph, a tensor x (N, D), or have tensors x (N, D) and edge_index (2, E) as "
+            "torch_geometric's Data: set data.x and data.edge_index"
+        )
+    x = source.x if source.x.layout == torch.strided else source.x.to_dense()
+    first, *following = _parameters(function)
+    parameters = [first, *following] if first.kind is inspect.Parameter.VAR_POSITIONAL else following
+    names = {p.name for p in parameters if p.kind in _NAMED}
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    unknown = sorted(given.keys() - names - {"edge_index"})
+    if unknown and not open_ended:
+        raise SettingsError(f"{_name(function)} takes no argument {unknown[0]!r}: leave it out")
+    kwargs = {name: given[name] for name in unknown}
+    args: tuple[Any, ...] = ()
+    for number, parameter in enumerate(parameters):
+        name = parameter.name
+        if parameter.kind not in _NAMED:
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL and number == 0:
+                args = () if edge_index is None else (edge_index,)
+            continue
+        value = given.get(name, getattr(source, name, None))
+        if number == 0 and value is None and parameter.default is inspect.Parameter.empty:
+            value = edge_index  # whatever it is called: edges, adj, ...
+        if value is not None and not callable(value):  # Data has methods too, such as size
+            kwargs[name] = value
+        elif parameter.default is inspect.Parameter.empty:
+            raise _missing(function, name)
+    for name in ("edge_weight", "edge_attr") if args else ():
+        if name not in given and isinstance(getattr(source, name, None), Tensor):
+            text = f"{name} of the data is not passed to {_name(function)}, whose signature does not name it"
+            warnings.warn(f"{text}: pass {name}=data.{name} if the model uses it", stacklevel=5)
+    return x, edge_index, Arguments(args, kwargs)
+
+
+def _source(data: Any) -> Any:
+    """Return an object with x, and with edge_index, edge_weight, ... if these exist."""
+    if isinstance(data, Tensor):
+        return SimpleNamespace(x=data)
+    if isinstance(data, Graph):
+        if data not in _OF_GRAPHS:
+            adjacency = data.adjacency
+            weighted = bool((adjacency.values != 1).any())
+            _OF_GRAPHS[data] = SimpleNamespace(
+                x=data.features.to_dense(),
+                edge_index=torch.stack([adjacency.col.long(), adjacency.rows]),
+                edge_weight=adjacency.values if weighted else None,
+            )
+        return _OF_GRAPHS[data]
+    if hasattr(data, "node_types") or isinstance(getattr(data, "x", None), tuple | dict):
+        raise GraphError(
+            "data with several kinds of nodes (HeteroData, bipartite) is not supported: use "
+            "data.to_homogeneous(), or pass a function of the features of one kind and these features, "
+            "regulariser(lambda x: model(...), x, logits)"
+        )
+    return data if hasattr(data, "x") else SimpleNamespace(x=None)
+
+
+def _parameters(function: Callable[..., Tensor]) -> list[inspect.Parameter]:
+    """Return the parameters; torch_geometric's Sequential names its own in an attribute."""
+    named = getattr(getattr(function, "signature", None), "param_dict", None)
+    if named:
+        return [inspect.Parameter(name, _NAMED[0]) for name in named]
+    called = function.forward if isinstance(function, nn.Module) else function
+    return list(inspect.signature(called).parameters.values())
+
+
+def _missing(function: Any, name: str) -> SettingsError | GraphError:
+    if name == "edge_index":
+        return GraphError(f"{_name(function)} needs edge_index: set data.x and data.edge_index")
+    return SettingsError(
+        f"{_name(function)} needs {name!r}, which the data does not have: set data.{name}, or pass {name}=..."
+    )
+
+
+def _name(function: Any) -> str:
+    return type(function).__name__ if isinstance(function, nn.Module) else "the function"
