@@ -19,6 +19,7 @@ from bvat.perturb.methods import METHODS
 from bvat.training.callbacks import Callback
 from bvat.training.checkpoint import read_safetensors
 from bvat.training.loop import TrainedModel, predict, train
+from bvat.training.results import seed_result, summary_of
 from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, feature_factor, restore_model, start_training
 
@@ -209,6 +210,17 @@ def test_collapse_is_noticed_weakened_and_reported(graph: Graph) -> None:
     assert guarded.events
     assert "the regulariser was weakened to 0.5 of its weight" in guarded.events[0]
     assert guarded.selected["val"] >= train(graph, quick("gcn", patience=0, lr=0.05)).selected["val"]
+
+
+def test_a_run_says_once_that_few_nodes_are_sampled(graph: Graph, tmp_path: Path) -> None:
+    settings = quick("sbvat", layers=3, count=300, confidence=0.0, guard=False, patience=0)
+    trained = train(graph, settings, checkpoint=tmp_path / "c", checkpoint_every=38)
+    again = train(graph, settings, checkpoint=tmp_path / "c", resume=True)
+    (said,) = trained.events
+    assert said.startswith("S-BVAT finds fewer than half of the 300 nodes asked for")
+    assert again.events == trained.events
+    seeds = [seed_result(replace(trained, seed=seed), 1.0) for seed in (0, 1)]
+    assert summary_of(graph, settings, seeds)["events"] == [f"seeds 0, 1, {said}"]
 
 
 def test_without_validation_nodes_both_phases_run_to_their_end(graph: Graph) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bvat._version import __version__
@@ -52,14 +52,21 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         "stopped": [
             f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
         ],
-        "events": [
-            f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
-        ]
-        + fit_notes(results),
+        "events": by_seed(
+            (r["seed"], text) for r in results for text in (*r.get("events", ()), *fit_notes(r))
+        ),
         **({"fit": [result["fit"] for result in results]} if "fit" in results[0] else {}),
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
     }
+
+
+def by_seed(notes: Iterable[tuple[int, str]]) -> list[str]:
+    """Return each sentence once, after the seeds that it is about."""
+    seeds: dict[str, list[int]] = {}
+    for seed, text in notes:
+        seeds.setdefault(text, []).append(seed)
+    return [f"seed{'s' * (len(of) > 1)} {', '.join(map(str, of))}, {text}" for text, of in seeds.items()]
 
 
 def is_result(stored: dict[str, Any], seed: int) -> bool:

@@ -256,7 +256,7 @@ def _row(
             "losses": sum(gain < 0 for gain in gains),
             "seconds": sum(seconds) / len(seconds) if seconds else None,
             "kept": sum(bool(each["phases"]["second"]) for each in of if each is not None),
-            "weakened": sum(bool(each["events"]) for each in of if each is not None),
+            "weakened": sum("weakened" in "".join(each["events"]) for each in of if each is not None),
         }
     splits = [cell["cell"]["split"] for cell in cells]
     return {"graph": graph, "labels": labels, "splits": splits, "chosen": chosen, "variants": entries}
