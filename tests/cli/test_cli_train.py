@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -94,6 +96,29 @@ def test_early_stopping_f1_and_logs_are_shown(
     assert "F1 per class" in page
     assert "test macro F1" in page
     assert json.loads(Path("run/settings.json").read_text())["settings"]["class_weights"] == "balanced"
+
+
+def test_the_page_repeats_all_options_and_names_the_model_as_tables_do(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--model", "sage", "--threads", "2", "--order", "rcm", "--device", "cpu", "--epochs", "3"]
+    given += ["--no-guard", "--pretrain", "0", "--budget", "9s"]
+    unnamed = ["--jobs", "1", "--out", "run", "--log", "csv"]
+    code, out, _ = bvat(["train", str(graph_file), "--method", "vat", *given, *unnamed], capsys)
+    assert code == 0
+    assert "GraphSAGE + VAT on synthetic" in out
+    page = Path("run/report.html").read_text("utf-8")
+    assert "<h1>GraphSAGE + VAT on synthetic</h1>" in page
+    command = shlex.split(html.unescape(re.search("<pre>(bvat train .*?)</pre>", page)[1]))  # type: ignore[index]
+    for name, value in zip(given, [*given[1:], ""], strict=True):
+        if name.startswith("--"):
+            assert name in command
+            assert value.startswith("--") or command[command.index(name) + 1] == value
+    assert not set(command) & {"--jobs", "--out", "--log"}
+    again, _, _ = bvat([*command[1:], "--out", "again"], capsys)
+    assert again == 0
+    one, two = (Path(run, "seed-0/metrics.csv").read_text().splitlines() for run in ("run", "again"))
+    assert [row.rsplit(",", 3)[0] for row in one] == [row.rsplit(",", 3)[0] for row in two]
 
 
 def test_logging_for_tensorboard_needs_it_before_training(

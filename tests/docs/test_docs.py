@@ -16,6 +16,9 @@ import pytest
 import bvat
 import bvat.errors
 from bvat.cli.main import main
+from bvat.data.checksums import read_sealed_json
+from bvat.report.compare_page import compare_markdown
+from bvat.report.markdown import table2_markdown
 
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs").glob("*.md"))
@@ -121,6 +124,13 @@ def test_the_readme_shows_the_current_results() -> None:
     with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
     text = (ROOT / "README.md").read_text("utf-8")
     assert with_results(text) == text
+
+
+def test_the_tables_of_the_readme_are_made_from_the_numbers() -> None:
+    """If this fails, run write_paper_files and write_compare_files, then python docs/readme_results.py"""
+    for make, path in ((table2_markdown, "paper/table2"), (compare_markdown, "compare/compare")):
+        numbers, table = (ROOT / "results" / f"{path}.{ending}" for ending in ("json", "md"))
+        assert make(read_sealed_json(numbers)) == table.read_text("utf-8"), path
 
 
 def test_the_table_of_costs_is_current() -> None:
