@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from bvat.data import load_graph, save_graph, synthetic_graph
+from bvat.training import provenance
 from bvat.training.checkpoint import Checkpoint
 from bvat.training.progress import ProgressDisplay
 from bvat.training.settings import Settings
@@ -50,7 +51,7 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
     assert list(result) == [
         "dataset", "method", "space", "seeds", "epochs", "settings", "validation", "val_accuracy",
         "test_accuracy", "val_macro_f1", "test_macro_f1", "f1_nodes", "f1_classes", "epoch_ms", "stopped",
-        "events", "peak_rss_mb", "version",
+        "events", "peak_rss_mb", "version", "versions",
     ]  # fmt: skip
     assert (result["method"], result["space"], result["seeds"], result["epochs"]) == (
         "obvat",
@@ -59,6 +60,11 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
         6,
     )
     assert result["settings"]["hidden"] == 8
+    source = provenance.code()["source"]
+    for name in ("result.json", "settings.json", "seed-0/result.json", "seed-1/result.json"):
+        content = json.loads(Path("runs/small-obvat", name).read_text("utf-8"))
+        assert content["versions"]["source"] == source, name
+    assert f"source {source}" in Path("runs/small-obvat/report.html").read_text("utf-8")
     for part in (result["val_accuracy"], result["test_accuracy"]):
         assert part["mean"] == pytest.approx(sum(part["values"]) / 2)
         assert 0 <= part["mean"] <= 100

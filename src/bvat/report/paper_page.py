@@ -267,11 +267,11 @@ def _how(results: dict[str, dict[str, Any]]) -> Markup:
         key = json.dumps([result["command"], result["versions"]])
         if key not in seen:
             seen.add(key)
-            parts.append(provenance(result["command"], result["versions"]))
+            parts.append(provenance(result["command"], result["versions"], result.get("sources", ())))
         for row in result.get("rows", {}).values():
             if (key := json.dumps([row["command"], row["versions"]])) not in seen:
                 seen.add(key)
-                parts.append(provenance(row["command"], row["versions"]))
+                parts.append(provenance(row["command"], row["versions"], row.get("sources", ())))
     for name, result in results.items():
         for dataset, settings in result["settings"].items():
             if name == "table2" or "table2" not in results:

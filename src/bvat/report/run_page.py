@@ -59,7 +59,7 @@ def write_run_page(
         _f1(summary),
         section(
             "How to reproduce these numbers",
-            provenance(command, {"bvat": summary["version"], "torch": torch.__version__}),
+            provenance(command, summary["versions"]),
             tag("p", f"Seeds: {', '.join(map(str, seeds))}.", cls="soft"),
             settings_table({settings.method: settings.as_dict()}),
         ),

@@ -8,6 +8,7 @@ from typing import Any
 from bvat._version import __version__
 from bvat.graph import Graph
 from bvat.training.baseline import fit_notes
+from bvat.training.provenance import sources, versions
 from bvat.training.scores import summarize_f1
 from bvat.training.settings import Settings
 from bvat.training.statistics import summarize
@@ -31,6 +32,7 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
         "stopped": trained.stopped,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
+        "versions": versions(),
     }
 
 
@@ -53,12 +55,22 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
             f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
         ],
         "events": by_seed(
-            (r["seed"], text) for r in results for text in (*r.get("events", ()), *fit_notes(r))
-        ),
+            (each["seed"], text) for each in results for text in (*each.get("events", ()), *fit_notes(each))
+        )
+        + _mixed_sources(results),
         **({"fit": [result["fit"] for result in results]} if "fit" in results[0] else {}),
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
+        "versions": versions(),
     }
+
+
+def _mixed_sources(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Say that not all seeds were trained by the same program, if so."""
+    found = sources(results)
+    if len(found) == 1:
+        return []
+    return [f"the seeds were trained with different sources of bvat {__version__}: {', '.join(found)}"]
 
 
 def by_seed(notes: Iterable[tuple[int, str]]) -> list[str]:
