@@ -69,7 +69,7 @@ def test_markdown() -> None:
     assert "| GCN + consistency | 83.0 ± 0.2 |" in lines
     kept = made_up_results()["table2"]
     kept["settings"]["cora"]["obvat"]["select"] = "loss"
-    kept["cells"]["obvat"]["cora"]["best"]["mean"] = 81.5
+    kept["cells"]["obvat"]["cora"]["best"] = {**kept["cells"]["obvat"]["cora"]["best"], "mean": 81.5}
     text = table2_markdown(kept)
     assert "| GCN + O-BVAT | 81.5 ± 0.2‡ [80.6] (83.6) |" in text
     assert "‡ The epoch that the method's rule of stopping keeps, in brackets the last epoch" in text
