@@ -7,15 +7,20 @@ from bvat.bench.plan import ROWS
 from bvat.report.markers import replace_between
 
 ROOT = Path(__file__).parents[1]
-SHOWN = ("vat", "sbvat", "obvat", "obvat-fast")
+WIDTHS = (16, 64)
+"""Of the hidden layers, for which the compiled kernels are shown."""
 
 
 def speed(bench: dict) -> str:
-    """Return a table of epoch times relative to a GCN, and of torch_geometric's GCN relative to ours."""
+    """Return tables of epoch times: methods and PyG's GCN relative to a GCN, and plain to compiled.
+
+    Rows that were not measured are left out.
+    """
     ratios, datasets = bench["ratios"], list(bench["epoch_ms"])
     rows = [
         (f"{ROWS[row].title} / GCN", [ratios["method_over_gcn"][name].get(row) for name in datasets])
-        for row in SHOWN
+        for row in ROWS
+        if row != "gcn"
     ]
     rows += [
         (f"PyG's GCN ({form}) / GCN", [ratios["pyg_over_ours"].get(name, {}).get(form) for name in datasets])
@@ -23,10 +28,29 @@ def speed(bench: dict) -> str:
     ]
     dense = [ratios["space_over_factored"].get(name, {}).get("obvat", {}).get("dense") for name in datasets]
     rows.append(("O-BVAT: dense / factored", dense))
-    lines = ["| ratio of epoch times | " + " | ".join(datasets) + " |", "|---|" + "---:|" * len(datasets)]
-    lines += [f"| {title} | " + " | ".join(map(_number, values)) + " |" for title, values in rows]
+    rows = [(title, values) for title, values in rows if any(value is not None for value in values)]
     epochs = ", ".join(f"{name} {_number(row['gcn'])} ms" for name, row in bench["epoch_ms"].items())
-    return "\n".join(lines) + f"\n\nMedians of one run with one thread. Epoch time of the GCN: {epochs}.\n"
+    text = f"{_table('ratio of epoch times', datasets, rows)}\n\n{_compiled(bench.get('compiled', []))}"
+    return f"{text}Medians of one run with one thread. Epoch time of the GCN: {epochs}.\n"
+
+
+def _compiled(measured: list[dict]) -> str:
+    """Return a table of epoch times without compiled kernels relative to those with them."""
+    methods = list(dict.fromkeys(row["method"] for row in measured))
+    ratios = {(row["dataset"], row["hidden"], row["method"]): row["ratio"] for row in measured}
+    rows = [
+        (f"{dataset}, width {width}", [ratios.get((dataset, width, method)) for method in methods])
+        for dataset in dict.fromkeys(row["dataset"] for row in measured)
+        for width in WIDTHS
+    ]
+    titles = [ROWS[method].title for method in methods]
+    return f"{_table('plain torch / compiled', titles, rows)}\n\n" if measured else ""
+
+
+def _table(corner: str, header: list[str], rows: list[tuple[str, list[float | None]]]) -> str:
+    lines = [f"| {corner} | " + " | ".join(header) + " |", "|---|" + "---:|" * len(header)]
+    lines += [f"| {title} | " + " | ".join(map(_number, values)) + " |" for title, values in rows]
+    return "\n".join(lines)
 
 
 def _number(value: float | None) -> str:

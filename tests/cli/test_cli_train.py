@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from bvat.data import load_graph, save_graph, synthetic_graph
+from bvat.training import provenance
 from bvat.training.checkpoint import Checkpoint
 from bvat.training.progress import ProgressDisplay
 from bvat.training.settings import Settings
@@ -48,7 +51,7 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
     assert list(result) == [
         "dataset", "method", "space", "seeds", "epochs", "settings", "validation", "val_accuracy",
         "test_accuracy", "val_macro_f1", "test_macro_f1", "f1_nodes", "f1_classes", "epoch_ms", "stopped",
-        "events", "peak_rss_mb", "version",
+        "events", "peak_rss_mb", "version", "versions",
     ]  # fmt: skip
     assert (result["method"], result["space"], result["seeds"], result["epochs"]) == (
         "obvat",
@@ -57,6 +60,11 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
         6,
     )
     assert result["settings"]["hidden"] == 8
+    source = provenance.code()["source"]
+    for name in ("result.json", "settings.json", "seed-0/result.json", "seed-1/result.json"):
+        content = json.loads(Path("runs/small-obvat", name).read_text("utf-8"))
+        assert content["versions"]["source"] == source, name
+    assert f"source {source}" in Path("runs/small-obvat/report.html").read_text("utf-8")
     for part in (result["val_accuracy"], result["test_accuracy"]):
         assert part["mean"] == pytest.approx(sum(part["values"]) / 2)
         assert 0 <= part["mean"] <= 100
@@ -94,6 +102,29 @@ def test_early_stopping_f1_and_logs_are_shown(
     assert "F1 per class" in page
     assert "test macro F1" in page
     assert json.loads(Path("run/settings.json").read_text())["settings"]["class_weights"] == "balanced"
+
+
+def test_the_page_repeats_all_options_and_names_the_model_as_tables_do(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--model", "sage", "--threads", "2", "--order", "rcm", "--device", "cpu", "--epochs", "3"]
+    given += ["--no-guard", "--pretrain", "0", "--budget", "9s"]
+    unnamed = ["--jobs", "1", "--out", "run", "--log", "csv"]
+    code, out, _ = bvat(["train", str(graph_file), "--method", "vat", *given, *unnamed], capsys)
+    assert code == 0
+    assert "GraphSAGE + VAT on synthetic" in out
+    page = Path("run/report.html").read_text("utf-8")
+    assert "<h1>GraphSAGE + VAT on synthetic</h1>" in page
+    command = shlex.split(html.unescape(re.search("<pre>(bvat train .*?)</pre>", page)[1]))  # type: ignore[index]
+    for name, value in zip(given, [*given[1:], ""], strict=True):
+        if name.startswith("--"):
+            assert name in command
+            assert value.startswith("--") or command[command.index(name) + 1] == value
+    assert not set(command) & {"--jobs", "--out", "--log"}
+    again, _, _ = bvat([*command[1:], "--out", "again"], capsys)
+    assert again == 0
+    one, two = (Path(run, "seed-0/metrics.csv").read_text().splitlines() for run in ("run", "again"))
+    assert [row.rsplit(",", 3)[0] for row in one] == [row.rsplit(",", 3)[0] for row in two]
 
 
 def test_logging_for_tensorboard_needs_it_before_training(

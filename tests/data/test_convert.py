@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -99,11 +100,11 @@ class TestPyg:
         assert "edge_weight" not in data
         assert_same(graph, from_pyg(data, normalize=False))
 
-    def test_weights_directions_and_2d_masks(self) -> None:
+    def test_weights_and_2d_masks(self) -> None:
         data = self.data.Data(
             x=torch.eye(3),
-            edge_index=torch.tensor([[0, 1], [1, 2]]),
-            edge_weight=torch.tensor([2.0, 1.0]),
+            edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+            edge_weight=torch.tensor([2.0, 2.0, 1.0, 1.0]),
             y=torch.tensor([[0], [1], [-1]]),
             train_mask=torch.tensor([[True, False], [True, True], [False, False]]),
         )
@@ -114,18 +115,44 @@ class TestPyg:
             from_pyg(data, mask=2)
 
     def test_without_features_and_masks(self) -> None:
-        data = self.data.Data(
-            edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1]), num_nodes=3
-        )
+        both_ways = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        data = self.data.Data(edge_index=both_ways, y=torch.tensor([0, 1, 1]), num_nodes=3)
         graph = from_pyg(data, train_per_class=1, val_size=0)
         assert torch.equal(dense(graph), torch.eye(3))
         assert (len(graph.train), len(graph.val), len(graph.test)) == (2, 0, 1)
 
     def test_sparse_features(self) -> None:
         data = self.data.Data(
-            x=torch.eye(3).to_sparse(), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 1])
+            x=torch.eye(3).to_sparse(),
+            edge_index=torch.tensor([[0, 1], [1, 0]]),
+            y=torch.tensor([0, 1, 1]),
         )
         assert isinstance(from_pyg(data).features, SparseMatrix)
+
+    @pytest.mark.parametrize(
+        ("more", "note"),
+        [
+            ({}, ""),
+            ({"edge_attr": torch.ones(4, 3), "pos": torch.ones(3, 2)}, "not used: edge_attr, pos"),
+            (
+                {"edge_attr": torch.ones(4, 3)},
+                "to use edge_attr, put one positive number per edge",
+            ),
+            ({"edge_index": torch.tensor([[0, 1, 1], [1, 0, 2]])}, "one direction only and count in both: 1"),
+            ({"x": torch.full((3, 2), 0.1, dtype=torch.float64)}, "x is float64 and was rounded to float32"),
+            (
+                {"edge_weight": torch.tensor([1.0, 3, 1, 1])},
+                "weights, of which the larger is kept: 1",
+            ),
+        ],
+    )
+    def test_what_is_lost_is_named(self, more: dict[str, Any], note: str) -> None:
+        both_ways = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        given = {"x": torch.eye(3), "edge_index": both_ways, "y": torch.tensor([0, 1, 1]), **more}
+        data = self.data.Data(**given, train_mask=torch.tensor([True, True, False]))
+        with pytest.warns(match=note) if note else nullcontext():
+            graph = from_pyg(data)
+        assert any(note in text for text in graph.notes) if note else graph.notes == ()
 
     def test_refuses(self) -> None:
         y = torch.tensor([0, 1])
@@ -155,13 +182,22 @@ class TestNetworkx:
         network.add_node("b", kind="blue", age=1, size=1)
         network.add_node(3, age=0, size=2)
         network.add_edges_from([("a", "b", {"weight": 2}), ("a", "b"), (3, 3)])
-        graph = from_networkx(network, label="kind", features=["age", "size"])
+        with pytest.warns(match="one direction only and count in both: 1$"):
+            graph = from_networkx(network, label="kind", features=["age", "size"])
         assert graph.node_names == ("a", "b", "3")
         assert graph.class_names == ("blue", "red")
         assert graph.labels.tolist() == [1, 0, -1]
         assert dense(graph).tolist() == [[0.25, 0.75], [0.5, 0.5], [0, 1]]
         assert graph.adjacency.to_dense().max() == 2
         assert graph.repairs["duplicate_edges"] == 1
+
+    def test_edge_attributes_that_are_lost_are_named(self) -> None:
+        network = self.nx.Graph()
+        network.add_nodes_from([(1, {"label": "x"}), (2, {"label": "y"})])
+        network.add_edge(1, 2, weight=2, kind="road", since=1990)
+        with pytest.warns(match="edge attributes that are not used: kind, since"):
+            graph = from_networkx(network)
+        assert graph.notes[0] == "edge attributes that are not used: kind, since"
 
     def test_karate_club(self) -> None:
         graph = from_networkx(self.nx.karate_club_graph(), label="club", train_per_class=2)

@@ -47,7 +47,8 @@ def test_edges_are_cleaned_and_counted(graph: Graph) -> None:
     a = graph.adjacency.to_dense()
     assert a[3, 7] == a[7, 3] == a[1, 2] == a[0, 13] == 1
     assert a.diagonal().sum() == 0
-    assert graph.repairs == {"self_loops": 2, "duplicate_edges": 2, "one_way_edges": 1}
+    counts = {"self_loops": 2, "duplicate_edges": 2, "one_way_edges": 1, "unequal_weights": 0}
+    assert graph.repairs == counts
 
 
 def test_validation_has_at_most_500_nodes() -> None:

@@ -52,6 +52,33 @@ def test_a_plain_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "values", "left_out"),
+    [
+        ("facebook_id", "145647315578475 191483281412 144761358898518 568700043198473 105", True),
+        ("userId", "5 4 3 2 1", True),
+        ("facebook_id", "5 4 3 2 2", False),
+        ("facebook_id", "5 4 3 2 1.5", False),
+        ("paid", "5 4 3 2 1", False),
+    ],
+)
+def test_a_column_of_ids_is_no_feature(tmp_path: Path, name: str, values: str, left_out: bool) -> None:
+    rows = zip(NODES.splitlines(), [name, *values.split()], strict=True)
+    nodes = "".join(f"{row},{value}\n" for row, value in rows)
+    graph = load(write(tmp_path / "one", nodes))
+    said = [note for note in graph.notes if "looks like an id" in note]
+    assert bool(said) == left_out
+    if left_out:
+        assert said[0].startswith(f"column '{name}' is left out")
+        assert "rename it to use it" in said[0]
+        assert torch.equal(dense(graph), dense(load(write(tmp_path / "two"))))
+        again = load(tmp_path / "one", like=graph)
+        assert torch.equal(dense(graph), dense(again))
+        assert f"column '{name}' is not used: the model was trained without it" in again.notes
+    else:
+        assert graph.num_features == 3
+
+
+@pytest.mark.parametrize(
     "change",
     [
         lambda text: text.replace("\n", "\r\n"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -15,7 +16,11 @@ import pytest
 
 import bvat
 import bvat.errors
+from bvat.bench.plan import FULL
 from bvat.cli.main import main
+from bvat.data.checksums import read_sealed_json
+from bvat.report.compare_page import compare_markdown
+from bvat.report.markdown import table2_markdown
 
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs").glob("*.md"))
@@ -121,6 +126,24 @@ def test_the_readme_shows_the_current_results() -> None:
     with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
     text = (ROOT / "README.md").read_text("utf-8")
     assert with_results(text) == text
+
+
+def test_the_tables_of_the_readme_are_made_from_the_numbers() -> None:
+    """If this fails, run write_paper_files and write_compare_files, then python docs/readme_results.py"""
+    for make, path in ((table2_markdown, "paper/table2"), (compare_markdown, "compare/compare")):
+        numbers, table = (ROOT / "results" / f"{path}.{ending}" for ending in ("json", "md"))
+        assert make(read_sealed_json(numbers)) == table.read_text("utf-8"), path
+
+
+def test_the_benchmark_was_made_by_the_present_code() -> None:
+    """If this fails, run: bvat bench --json --out results/bench && python docs/readme_results.py"""
+    bench = json.loads((ROOT / "results/bench/bench.json").read_text("utf-8"))
+    assert {"bvat", "commit", "source", "python"} <= bench["versions"].keys()
+    assert all(tuple(row) == FULL.methods for row in bench["epoch_ms"].values())
+    assert {row["dataset"] for row in bench["compiled"]} == set(FULL.compiled_datasets)
+    speed = (ROOT / "README.md").read_text("utf-8").split("<!-- speed -->")[1]
+    for words in ("FLAG / GCN", "random propagation, 4 passes / GCN", "plain torch / compiled"):
+        assert words in speed
 
 
 def test_the_table_of_costs_is_current() -> None:

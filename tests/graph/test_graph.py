@@ -98,6 +98,10 @@ FAULTS = {
     "mask for a split": ({"val": [False, True, False, False]}, "the val split must be numbers, not true"),
     "no labelled node": ({"train": []}, "no node is labelled for training"),
     "too few node names": ({"node_names": ("a", "b")}, "4 nodes but 2 node names"),
+    "a node name twice": (
+        {"node_names": ("a", "b", "c", "b")},
+        "nodes 1 and 3 are both called 'b': give each its own name",
+    ),
 }
 
 
@@ -150,9 +154,17 @@ def test_constructor_accepts_what_build_makes() -> None:
 def test_repairs_are_counted() -> None:
     edges = [(0, 1), (1, 0), (1, 2), (1, 2), (1, 2), (3, 2), (0, 0), (3, 3)]
     graph = build(adjacency=adjacency(edges), repairs={"isolated": 3, "self_loops": 5})
-    assert graph.repairs == {"self_loops": 7, "duplicate_edges": 2, "one_way_edges": 2, "isolated": 3}
+    counts = {"self_loops": 7, "duplicate_edges": 2, "one_way_edges": 2, "unequal_weights": 0}
+    assert graph.repairs == {**counts, "isolated": 3}
     assert graph.num_edges == 3
     assert graph.adjacency.to_dense().tolist() == [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]]
+
+
+def test_two_directions_with_different_weights_are_counted() -> None:
+    edges = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 1), (2, 3)]
+    clean, counts = symmetric_adjacency(adjacency(edges, weight=[2.0, 3.0, 5.0, 4.0, 5.0, 1.0]))
+    assert counts["unequal_weights"] == 1, "the largest of duplicate edges counts: 1 and 2 agree"
+    assert clean.to_dense()[0, 1] == 3
 
 
 def test_a_clean_graph_needs_no_repair() -> None:
@@ -160,6 +172,7 @@ def test_a_clean_graph_needs_no_repair() -> None:
         "self_loops": 0,
         "duplicate_edges": 0,
         "one_way_edges": 0,
+        "unequal_weights": 0,
     }
 
 

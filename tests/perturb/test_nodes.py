@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
+import bvat
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.perturb import AllNodes, DisjointFields
@@ -20,6 +23,20 @@ def graph_of(nodes: int, edges: list[tuple[int, int]]) -> Graph:
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
     adjacency = sp.coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
     return Graph.build(np.ones((nodes, 1)), adjacency, np.zeros(nodes, dtype=int), train=[0])
+
+
+def test_far_fewer_nodes_than_asked_for_are_mentioned_once() -> None:
+    """Around a hub all fields meet: one node is found, of 20 that are asked for."""
+    star = graph_of(40, [(0, k) for k in range(1, 40)])
+    logits = torch.zeros(40, 2)
+    regulariser = bvat.SBVAT(count=20, generator=0)
+    model = bvat.GCN(1, 2, hidden=4, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(match="S-BVAT finds fewer than half of the 20 nodes asked for") as said:
+        assert regulariser(model, star, logits).nodes == 1
+    assert "receptive fields of 2 hops" in str(said[0].message)
+    with warnings.catch_warnings(action="error"):
+        regulariser(model, star, logits)
+        bvat.SBVAT(count=20, generator=0)(model, graph_of(40, []), logits)
 
 
 def distances(graph: Graph) -> np.ndarray:

@@ -69,10 +69,14 @@ def test_markdown() -> None:
     assert "| GCN + consistency | 83.0 ± 0.2 |" in lines
     kept = made_up_results()["table2"]
     kept["settings"]["cora"]["obvat"]["select"] = "loss"
-    kept["cells"]["obvat"]["cora"]["best"]["mean"] = 81.5
+    kept["cells"]["obvat"]["cora"]["best"] = {**kept["cells"]["obvat"]["cora"]["best"], "mean": 81.5}
     text = table2_markdown(kept)
-    assert "| GCN + O-BVAT | 81.5 ± 0.2‡ (83.6) |" in text
-    assert "‡ The epoch" in text
+    assert "| GCN + O-BVAT | 81.5 ± 0.2‡ [80.6] (83.6) |" in text
+    assert "‡ The epoch that the method's rule of stopping keeps, in brackets the last epoch" in text
+    words = " ".join(check_page(paper_page({"table2": kept})).words)
+    assert words.count("‡ best epoch 81.5") == words.count("‡ last epoch 80.6") == 1, "in each other's table"
+    assert "‡ The settings of this row keep the epoch that its rule of stopping chooses" in words
+    assert "‡" not in " ".join(check_page(paper_page(made_up_results())).words)
     for method, row in kept["cells"].items():
         count = 10 if method == "obvat" else 20
         row["nell"] = row["cora"] | {"seeds": list(range(10))}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ from bvat.data import synthetic_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.dense import DenseMatrix
+from bvat.models.table import MODELS
+from bvat.perturb.methods import METHODS
 from bvat.training.callbacks import Callback
+from bvat.training.checkpoint import read_safetensors
 from bvat.training.loop import TrainedModel, predict, train
+from bvat.training.results import seed_result, summary_of
 from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, feature_factor, restore_model, start_training
 
@@ -117,6 +123,60 @@ def test_methods_share_the_first_phase(graph: Graph, tmp_path: Path) -> None:
     assert same(train(graph, quick("vat")), train(graph, quick("vat"), pretrained=tmp_path))
 
 
+def test_the_first_phase_of_a_shorter_run_is_not_taken_over(graph: Graph, tmp_path: Path) -> None:
+    """A cosine falls over all epochs, so that the first phase of 60 epochs is not that of 200."""
+    short, long = (quick("vat", schedule="cosine", epochs=epochs, patience=0) for epochs in (60, 200))
+    train(graph, short, pretrained=tmp_path)
+    shared, alone = train(graph, long, pretrained=tmp_path), train(graph, long)
+    assert [row["loss"] for row in shared.metrics] == [row["loss"] for row in alone.metrics]
+    assert same(shared, alone)
+
+
+SHORT: dict[str, Any] = {"epochs": 7, "pretrain": 3, "hidden": 16}
+BASES = [
+    Settings(method="vat", schedule="cosine", average=0.5, masks="reuse", **SHORT),
+    Settings(method="grand", model="random-propagation", samples=2, **SHORT),
+]
+
+
+def other_values(field: Field[Any], value: Any) -> list[Any]:
+    """Return values of a setting that differ from ``value``."""
+    if field.name == "method":
+        return [name for name in METHODS if name != value]
+    if field.metadata["choices"]:
+        return [name for name in field.metadata["choices"] if name != value]
+    if isinstance(value, bool):
+        return [not value]
+    return [2 * value or 1] if isinstance(value, int) else [value / 2 or 0.25]
+
+
+def first_phase_of(graph: Graph, settings: Settings, folder: Path) -> tuple[str, dict[str, torch.Tensor]]:
+    """Return the name and the content of the file in which a first phase is kept; time does not count."""
+    train(graph, settings, pretrained=folder)
+    (path,) = folder.iterdir()
+    about, tensors = read_safetensors(path)
+    columns = [i for i, name in enumerate(json.loads(about["columns"])) if name != "ms"]
+    tensors["metrics"] = tensors["metrics"][:, columns].nan_to_num(-1)
+    return path.name, {name: tensor for name, tensor in tensors.items() if "CollapseGuard" not in name}
+
+
+@pytest.mark.parametrize("field", [f for f in fields(Settings) if f.name != "variant"], ids=lambda f: f.name)
+def test_what_changes_the_first_phase_has_a_file_of_its_own(field: Field[Any], tmp_path: Path) -> None:
+    """For every setting: runs that would share a first phase go through the same one, bit for bit."""
+    graph = synthetic_graph(90, 250, features=20, classes=3, train_per_class=4, val=20, test=20, seed=4)
+    takers = [model.name for model in MODELS.values() if field.name in model.arguments]
+    bases = [Settings(method="gcn", model=model, **SHORT) for model in takers] or BASES
+    for number, base in enumerate(bases):
+        name, kept = first_phase_of(graph, base, tmp_path / f"{number}")
+        for value in other_values(field, getattr(base, field.name)):
+            needed = {"grand": {"samples": 2}, "field": {"method": "sbvat"}}.get(value, {})
+            changed = replace(base, **{field.name: value, **needed})
+            other, found = first_phase_of(graph, changed, tmp_path / f"{number}-{value}")
+            if other == name:
+                assert found.keys() == kept.keys()
+                assert all(torch.equal(found[key], kept[key]) for key in kept), f"{base.model}: {value}"
+
+
 @pytest.mark.parametrize("stop_at", [4, 20, 30])
 def test_resumed_equals_uninterrupted(graph: Graph, tmp_path: Path, stop_at: int) -> None:
     """In either phase, and across the change of phases."""
@@ -152,9 +212,18 @@ def test_collapse_is_noticed_weakened_and_reported(graph: Graph) -> None:
     assert guarded.selected["val"] >= train(graph, quick("gcn", patience=0, lr=0.05)).selected["val"]
 
 
-def test_without_validation_nodes_both_phases_run_to_their_end(graph: Graph) -> None:
-    from dataclasses import replace
+def test_a_run_says_once_that_few_nodes_are_sampled(graph: Graph, tmp_path: Path) -> None:
+    settings = quick("sbvat", layers=3, count=300, confidence=0.0, guard=False, patience=0)
+    trained = train(graph, settings, checkpoint=tmp_path / "c", checkpoint_every=38)
+    again = train(graph, settings, checkpoint=tmp_path / "c", resume=True)
+    (said,) = trained.events
+    assert said.startswith("S-BVAT finds fewer than half of the 300 nodes asked for")
+    assert again.events == trained.events
+    seeds = [seed_result(replace(trained, seed=seed), 1.0) for seed in (0, 1)]
+    assert summary_of(graph, settings, seeds)["events"] == [f"seeds 0, 1, {said}"]
 
+
+def test_without_validation_nodes_both_phases_run_to_their_end(graph: Graph) -> None:
     trained = train(replace(graph, val=graph.val[:0]), quick(patience=5))
     assert len(trained.metrics) == 40
     assert trained.selected["epoch"] == 40

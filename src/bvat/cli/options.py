@@ -17,7 +17,10 @@ MAX_SEED, MAX_COUNT, MAX_NODES, MAX_PROCESSES = 2**32 - 1, 10_000, 2**31 - 1, 25
 
 
 def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add one option per setting to a command, which gets the given ones as the dict ``overrides``.
+    """Add one option per setting to a command.
+
+    The command gets those that were given as the dict ``overrides``, and as ``changed`` these and its own
+    parameters that do not have their defaults.
 
     Args:
         without: settings for which the command has its own options or arguments.
@@ -25,15 +28,16 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
     chosen = [f for f in fields(Settings) if f.name not in without]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name not in ("overrides", "changed")]
+
         @functools.wraps(command)
         def wrapper(**arguments: Any) -> None:
             given = {f.name: arguments.pop(f.name) for f in chosen}
-            command(
-                **arguments, overrides={name: value for name, value in given.items() if value is not None}
-            )
+            overrides = {name: value for name, value in given.items() if value is not None}
+            changed = {p.name: arguments[p.name] for p in own if arguments[p.name] != p.default}
+            command(**arguments, overrides=overrides, changed=changed | overrides)
 
-        signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.name != "overrides"]
         wrapper.__signature__ = signature.replace(parameters=own + [_option(f) for f in chosen])  # type: ignore[attr-defined]
         wrapper.__annotations__ = {p.name: p.annotation for p in wrapper.__signature__.parameters.values()}  # type: ignore[attr-defined]
         return wrapper

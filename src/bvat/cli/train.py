@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from bvat.tuning.auto import Choice
 
 
+SAME_RESULT = ("dataset", "method", "seeds", "seed", "jobs", "out", "resume", "as_json", "report", "log",
+               "rank_timeout")  # fmt: skip
+"""Parameters of ``bvat train`` that its page need not repeat as options: they change no number, or are there
+anyway."""
+
+
 @with_settings("epochs", "method", "space")
 def train(
     dataset: Annotated[
@@ -81,6 +87,7 @@ def train(
     ] = "none",
     *,
     overrides: dict[str, Any],
+    changed: dict[str, Any],
 ) -> None:
     """Train on a data set, print a table, and write a run folder.
 
@@ -173,14 +180,8 @@ def train(
             summary["auto"] = choice.report
         folder.summarize(numbers, summary)
         if report:
-            reader = {
-                "text": text,
-                "train_per_class": train_per_class,
-                "val": val,
-                "split_seed": split_seed or None,
-                "budget": budget if method == AUTO else None,
-            }
-            write_page(folder, graph, settings, numbers, summary, given, method, {**overrides, **reader})
+            options = {name: value for name, value in changed.items() if name not in SAME_RESULT}
+            write_page(folder, graph, settings, numbers, summary, given, method, options)
     if as_json:
         typer.echo(json.dumps(summary))
     else:
@@ -244,9 +245,11 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     from rich.table import Table
 
     from bvat.training.stopping import stopping_text
+    from bvat.tuning.variants import Variant
 
     auto = summary.get("auto")
-    name = f"{auto['title']} (chosen by auto)" if auto else summary["method"]
+    plain = Variant(summary["settings"]["model"], summary["method"]).title
+    name = f"{auto['title']} (chosen by auto)" if auto else plain
     table = Table(title=printable(f"{name} on {summary['dataset']}"), title_justify="left")
     table.add_column("measure")
     table.add_column("value", justify="right")

@@ -5,6 +5,8 @@ The libraries are imported on first use; the extras ``bvat[pyg]`` and ``bvat[net
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
+from bvat.data.readers.assemble import UNEQUAL_WEIGHTS, Classes, assemble, number_classes, require_classes
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
 from bvat.data.readers.options import ReadOptions
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SPLITS = ("train", "val", "test")
+_USED = {"x", "y", "edge_index", "edge_weight", "num_nodes", *(f"{part}_mask" for part in _SPLITS)}
+"""What :func:`from_pyg` takes of ``Data``."""
 
 
 def from_scipy(
@@ -95,6 +99,8 @@ def to_scipy(graph: Graph) -> tuple[Any, Any, NDArray[np.int64]]:
 def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     """Build a graph from a ``torch_geometric.data.Data``: x, edge_index, edge_weight, y and the masks.
 
+    A warning and ``graph.notes`` name what the graph cannot hold: directions, further attributes, float64.
+
     Args:
         data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask`` a split is drawn.
         mask: which column to use when the masks are of shape (N, k).
@@ -117,10 +123,17 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
         labels = labels[:, 0]
     if "train" not in rest and split is not None:
         rest |= {part: _masked(getattr(data, f"{part}_mask", None), mask, part) for part in _SPLITS}
+    rounded = x is not None and x.dtype == torch.float64
     if x is not None and x.layout != torch.strided:
         x = _scipy_of(x)
     adjacency = sp.coo_array((values, (ends[0], ends[1])), shape=(size, size))
-    return from_scipy(adjacency, x, labels, **rest)
+    unused = [key for key, value in data.to_dict().items() if key not in _USED and value is not None]
+    lost = _unused("attributes", unused)
+    if "edge_attr" in unused and weight is None:
+        lost.append("to use edge_attr, put one positive number per edge into edge_weight")
+    if rounded:
+        lost.append("x is float64 and was rounded to float32")
+    return _told(from_scipy(adjacency, x, labels, **rest), lost, directed=True)
 
 
 def to_pyg(graph: Graph) -> Any:
@@ -147,6 +160,8 @@ def from_networkx(
     network: Any, *, label: str = "label", features: str | Sequence[str] | None = None, **rest: Any
 ) -> Graph:
     """Build a graph from a NetworkX graph, directed or undirected, with node attributes.
+
+    A warning and ``graph.notes`` name what the graph cannot hold: directions and further edge attributes.
 
     Args:
         network: nodes have ``label`` (unknown if missing) and optionally ``split`` (train, val or test);
@@ -176,7 +191,9 @@ def from_networkx(
     matrix = _network_features(network, nodes, features)
     row, column = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
     adjacency = sp.coo_array((table[:, 2], (row, column)), shape=(len(nodes), len(nodes)))
-    return from_scipy(adjacency, matrix, labels, **{"node_names": names, **rest})
+    graph = from_scipy(adjacency, matrix, labels, **{"node_names": names, **rest})
+    unused = {str(key): None for _, _, data in network.edges(data=True) for key in data if key != "weight"}
+    return _told(graph, _unused("edge attributes", list(unused)), directed=network.is_directed())
 
 
 def to_networkx(graph: Graph, *, features: bool = True) -> Any:
@@ -201,6 +218,26 @@ def to_networkx(graph: Graph, *, features: bool = True) -> Any:
     for u, v, weight in zip(upper.row.tolist(), upper.col.tolist(), upper.data.tolist(), strict=True):
         network.add_edge(names[u], names[v], weight=weight)
     return network
+
+
+def _unused(what: str, names: Sequence[str]) -> list[str]:
+    """Return the note that names what a conversion leaves out, if there is anything."""
+    some = ", ".join(names[:6]) + (" ..." if len(names) > 6 else "")
+    return [f"{what} that are not used: {some}"] if names else []
+
+
+def _told(graph: Graph, lost: list[str], *, directed: bool) -> Graph:
+    """Return the graph with notes of what its conversion has lost, and warn of it.
+
+    With ``directed``, an edge that is given in one direction only is meant to have that direction.
+    """
+    one_way = graph.repairs["one_way_edges"]
+    if directed and one_way:
+        lost = [*lost, f"edges that are given in one direction only and count in both: {one_way:,}"]
+    told = [*lost, *(note for note in graph.notes if note.startswith(UNEQUAL_WEIGHTS))]
+    if told:
+        warnings.warn(f"{graph.name}: {'; '.join(told)}", stacklevel=3)
+    return dataclasses.replace(graph, notes=(*lost, *graph.notes)) if lost else graph
 
 
 def _square(adjacency: Any) -> Any:

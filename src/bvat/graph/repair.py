@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.errors import GraphError
@@ -27,6 +28,8 @@ def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:
 
 def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]]:
     """Return A without self-loops, directions and duplicate entries, and how many of each were met.
+
+    ``unequal_weights`` counts edges whose two directions have different weights.
 
     An edge given in both directions counts once; where the two directions carry different weights the larger
     one is kept. Duplicate entries of one direction are merged, their largest weight is kept.
@@ -49,22 +52,27 @@ def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]
         raise GraphError("an edge weight is negative, NaN or infinite: use positive weights")
     loops = row == col
     row, col, weight = row[~loops], col[~loops], weight[~loops]
-    directed = np.unique(row * size + col)
-    duplicates = row.size - directed.size
-    key = np.concatenate([row * size + col, col * size + row])
-    order = np.lexsort((-np.concatenate([weight, weight]), key))
-    key, first = np.unique(key[order], return_index=True)
-    kept = np.concatenate([weight, weight])[order][first]
+    directed, heaviest = _largest(row * size + col, weight)
+    opposite = directed % size * size + directed // size if size else directed
+    key, kept = _largest(np.concatenate([directed, opposite]), np.concatenate([heaviest, heaviest]))
     matrix = (
         sp.csr_array((kept, (key // size, key % size)), shape=coo.shape) if size else sp.csr_array(coo.shape)
     )
     plain = SparseMatrix.from_scipy(matrix)
     counts = {
         "self_loops": int(loops.sum()),
-        "duplicate_edges": int(duplicates),
+        "duplicate_edges": int(row.size - directed.size),
         "one_way_edges": int(key.size - directed.size),
+        "unequal_weights": int((heaviest < kept[np.searchsorted(key, directed)]).sum()),
     }
     return SymmetricMatrix(plain.crow, plain.col, plain.values, plain.shape), counts
+
+
+def _largest(key: NDArray[np.int64], weight: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return each key (n) once, in ascending order, and its largest weight."""
+    order = np.lexsort((-weight, key))
+    found, first = np.unique(key[order], return_index=True)
+    return found, weight[order][first]
 
 
 def as_features(features: Any) -> FeatureMatrix:

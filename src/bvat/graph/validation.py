@@ -98,6 +98,11 @@ def _validate_names(names: Mapping[str, Any], n: int) -> None:
             "".join(texts).encode()
         except (TypeError, UnicodeEncodeError):
             raise GraphError(f"{what} contains something that is not text: use strings") from None
+    if nodes is not None and len(set(nodes)) != n:
+        first: dict[str, int] = {}
+        twice = next(k for k, name in enumerate(nodes) if first.setdefault(name, k) != k)
+        name = nodes[twice]
+        raise GraphError(f"nodes {first[name]} and {twice} are both called {name!r}: give each its own name")
 
 
 def _short(dtype: torch.dtype) -> str:

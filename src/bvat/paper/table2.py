@@ -58,7 +58,7 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     Every row says which command and versions made it, if these are not the table's own.
     """
     kept = {
-        method: {"command": before["command"], "versions": before["versions"]}
+        method: {name: before[name] for name in ("command", "versions", "sources") if name in before}
         for method, row in before["cells"].items()
         if row.keys() - new["cells"].get(method, {}).keys()
     }

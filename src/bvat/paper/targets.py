@@ -14,7 +14,7 @@ from bvat.errors import SettingsError
 from bvat.paper import figures, table2, timing
 from bvat.paper.request import Request
 from bvat.training.claim import share
-from bvat.training.provenance import versions
+from bvat.training.provenance import sources, versions
 from bvat.training.settings import short_name
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.variants import Variant
@@ -65,7 +65,10 @@ def reproduce(
         store.run_all([run for plan in plans.values() for run in plan], jobs, console)
         found = {}
         for name in names:
-            found[name] = {**TARGETS[name].collect(request, store), **_provenance(request, plans[name])}
+            found[name] = {
+                **TARGETS[name].collect(request, store),
+                **_provenance(request, store, plans[name]),
+            }
             path = out / f"{name}.json"
             if add and name == "table2" and path.exists():
                 found[name] = table2.merged(found[name], read_result(path))
@@ -86,7 +89,7 @@ def read_result(path: Path) -> dict[str, Any]:
     )
 
 
-def _provenance(request: Request, plan: list[RunSpec]) -> dict[str, Any]:
+def _provenance(request: Request, store: RunStore, plan: list[RunSpec]) -> dict[str, Any]:
     """Return what is needed to get the same numbers again."""
     settings: dict[str, dict[str, Any]] = {}
     for run in plan:
@@ -97,6 +100,7 @@ def _provenance(request: Request, plan: list[RunSpec]) -> dict[str, Any]:
         "format": RESULT_FORMAT,
         "command": request.command,
         "versions": versions(),
+        "sources": sources(store.results(plan)),
         "seeds": {run.dataset: len(request.seeds_of(run.dataset)) for run in plan},
         "settings": settings,
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,16 +85,30 @@ class AllNodes:
         return Selection(among)
 
 
-@dataclass(frozen=True)
+FEW = 0.5
+"""Share of the nodes asked for below which a selection counts as far too small."""
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=5)  # where the regulariser is called
+
+
+@dataclass
 class DisjointFields:
     """At most ``count`` nodes whose receptive fields (K-hop balls) do not meet: Algorithm 1, lines 1 to 6.
 
     A node may follow if its ball meets no ball chosen before. On an undirected graph that is the same as a
     distance above 2K, and it takes a walk of K hops only, which also tells who owns each node. When no
     candidate is left before ``count`` are found, there are fewer: ``len(selection.chosen)`` says how many.
+
+    Args:
+        count: number of nodes B.
+        tell: called once with a sentence if fewer than half of them are found; by default it warns.
     """
 
     count: int = 100
+    tell: Callable[[str], None] = field(default=_warn, repr=False, compare=False)
+    told: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -115,7 +131,9 @@ class DisjointFields:
         if isinstance(generator, RowDraws):
             from bvat.distributed.fields import disjoint_fields
 
-            return Selection(*disjoint_fields(matrix, depth, self.count, generator))
+            selection = Selection(*disjoint_fields(matrix, depth, self.count, generator))
+            self._check(current().total(len(selection.chosen)), matrix.halo.world.nodes, depth)
+            return selection
         size = matrix.shape[0] if among is None else among.numel()
         crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
         generator = required(generator)
@@ -130,9 +148,20 @@ class DisjointFields:
         if found < chosen.size:
             rest = torch.randperm(size, generator=generator, device=device)
             found = _grow(crow, col, depth, _numbers(rest, among), owner, rejected, chosen, found)
+        self._check(found, size, depth)
         return Selection(
             torch.from_numpy(chosen[:found]).to(matrix.device), torch.from_numpy(owner).to(matrix.device)
         )
+
+    def _check(self, found: int, size: int, depth: int) -> None:
+        """Say once that far fewer nodes are found than asked for."""
+        if found < FEW * min(self.count, size) and not self.told:
+            self.told = True
+            self.tell(
+                f"S-BVAT finds fewer than half of the {self.count} nodes asked for, because receptive fields "
+                f"of {depth} hops soon meet in this graph: use fewer layers, a smaller count, or VAT or "
+                "O-BVAT, which take all nodes"
+            )
 
 
 def _numbers(drawn: Tensor, among: Tensor | None) -> NDArray[np.int64]:

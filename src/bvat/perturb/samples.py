@@ -45,6 +45,7 @@ def draw_passes(
     the products with X, the dearest part on many graphs, are then needed once.
     """
     passes: list[Pass] = []
+    reuse = reuse and count > 1
     whole_pass = None if keep_projected or reuse else getattr(model, "whole_pass", None)
     for _ in range(count):
         if whole_pass is not None:

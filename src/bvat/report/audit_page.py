@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bvat._version import __version__
 from bvat.audit.audit import REACH, Audit, perturbed_rows
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.report.audit_curves import distribution_charts
 from bvat.report.audit_neighbourhood import neighbourhood, neighbourhood_legend, predicted_classes
 from bvat.report.html import Markup, claim_list, join, page, provenance, section, table, tag, tiles
+from bvat.training.provenance import versions
 
 SHOWN = 12
 """Number of the most fragile nodes that are drawn."""
@@ -188,7 +188,7 @@ def _method(epsilon: str, command: str) -> list[Markup]:
         tag("p", _SEARCHED),
         tag("p", tag("b", "LDS"), _LDS.format(epsilon=epsilon)),
         tag("p", tag("b", "Smallest change"), _SMALLEST.format(reach=f"{REACH:g}")),
-        provenance(command, {"bvat": __version__}),
+        provenance(command, versions()),
     ]
 
 

@@ -62,7 +62,13 @@ def compare_page(result: dict[str, Any]) -> str:
     facts = [[name, *[f"{about[key]:,}" for key in counts]] for name, about in result["graphs"].items()]
     parts.append(section("Graphs", table(["graph", *counts], facts)))
     how = tag("details", tag("summary", "Settings"), settings_table(result["settings"]))
-    parts.append(section("How to get these numbers", provenance(result["command"], result["versions"]), how))
+    parts.append(
+        section(
+            "How to get these numbers",
+            provenance(result["command"], result["versions"], result.get("sources", ())),
+            how,
+        )
+    )
     return page("Methods compared", *parts)
 
 

@@ -128,7 +128,14 @@ def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def provenance(command: str, versions: Mapping[str, str]) -> Markup:
-    """Return the command and the versions that produced some numbers."""
-    said = ", ".join(f"{name} {value}" for name, value in versions.items())
-    return join([tag("pre", command), tag("p", said, cls="soft")])
+def provenance(command: str, versions: Mapping[str, str | None], sources: Sequence[str] = ()) -> Markup:
+    """Return the command and the versions that produced some numbers.
+
+    ``sources`` are the digests of the sources that the runs were made with, if they were kept.
+    """
+    said = ", ".join(f"{name} {value}" for name, value in versions.items() if value is not None)
+    parts = [tag("pre", command), tag("p", said, cls="soft")]
+    if sources and list(sources) != [versions.get("source")]:
+        text = f"Runs that were finished before are among them, made with source {', '.join(sources)}."
+        parts.append(tag("p", text, cls="soft"))
+    return join(parts)

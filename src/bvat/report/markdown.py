@@ -19,10 +19,10 @@ def table2_markdown(result: dict[str, Any]) -> str:
             if cell is None:
                 cells.append("–")
                 continue
-            kept = result["settings"].get(dataset, {}).get(method, {}).get("select", "last") != "last"
+            kept = keeps_best(result, method, dataset)
             ours, published = cell["best" if kept else "last"], cell["paper"]
             shown = f"{ours['mean']:.1f} ± {ours['std']:.1f}" if ours["n"] > 1 else f"{ours['mean']:.1f}"
-            shown += "‡" if kept else ""
+            shown += f"‡ [{cell['last']['mean']:.1f}]" if kept else ""
             empty = "†" if result.get("about", {}).get(method) else ""
             cells.append(f"{shown}{empty}" if published is None else f"{shown} ({published['mean']:.1f})")
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
@@ -33,8 +33,17 @@ def table2_markdown(result: dict[str, Any]) -> str:
     if any("†" in line for line in lines):
         notes += " † Not in the paper."
     if any("‡" in line for line in lines):
-        notes += " ‡ The epoch that the method's rule of stopping keeps; all others: the last."
+        notes += (
+            " ‡ The epoch that the method's rule of stopping keeps, in brackets the last epoch; all others: "
+            "the last. The page of all results has a table for each rule."
+        )
     return "\n".join(lines) + f"\n\n{notes}\n"
+
+
+def keeps_best(result: dict[str, Any], method: str, dataset: str) -> bool:
+    """Whether the settings of a row keep the best epoch on the validation nodes instead of the last."""
+    settings = result["settings"].get(dataset, {}).get(method, {})
+    return bool(settings.get("select", "last") != "last")
 
 
 def other_seeds(result: dict[str, Any]) -> str:

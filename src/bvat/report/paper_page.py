@@ -20,7 +20,7 @@ from bvat.report.html import (
     tag,
     tiles,
 )
-from bvat.report.markdown import other_seeds
+from bvat.report.markdown import keeps_best, other_seeds
 from bvat.report.paper_charts import figure_panels
 
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
@@ -121,7 +121,11 @@ def _table2(result: dict[str, Any]) -> Markup:
         rows = [
             [
                 title,
-                *[_cell(result["cells"][method].get(d), selection, method in known) for d in datasets],
+                *[
+                    _cell(cell, selection, method in known, both=keeps_best(result, method, d))
+                    for d in datasets
+                    for cell in [result["cells"][method].get(d)]
+                ],
             ]
             for method, title in result["methods"].items()
         ]
@@ -156,6 +160,10 @@ COMPARABLE = (
     "validation accuracy”. That sentence decides, not the result. Baselines have no epochs: both tables show "
     "the same."
 )
+OWN_RULE = (
+    "‡ The settings of this row keep the epoch that its rule of stopping chooses on the validation nodes: "
+    "the README shows the number in the second table, with that of the last epoch in brackets."
+)
 NELL = (
     "NELL: the validation labels are not the paper’s, see the table of data sets, and 105 of the 210 label "
     "columns of Yang et al. are used. The NELL files that the authors released differ from those of Yang et "
@@ -166,6 +174,8 @@ NELL = (
 def _notes(result: dict[str, Any]) -> Markup:
     """Return what a reader must know to compare the columns."""
     notes = [COMPARABLE] if result.get("comparable") else []
+    if any(keeps_best(result, method, d) for method, row in result["cells"].items() for d in row):
+        notes.append(OWN_RULE)
     if "nell" in result["datasets"]:
         notes.append(NELL)
     if (cell := result["cells"].get("lp", {}).get("nell")) is not None:
@@ -187,7 +197,7 @@ def _sources(result: dict[str, Any]) -> Markup:
     return join([tag("h3", "Where the published numbers come from"), table(header, rows)] if rows else [])
 
 
-def _cell(cell: dict[str, Any] | None, selection: str, in_paper: bool) -> Markup:
+def _cell(cell: dict[str, Any] | None, selection: str, in_paper: bool, *, both: bool) -> Markup:
     if cell is None:
         return tag("td", "–", cls="n")
     ours = cell[selection]
@@ -195,6 +205,9 @@ def _cell(cell: dict[str, Any] | None, selection: str, in_paper: bool) -> Markup
     parts: list[Any] = [tag("b", f"{ours['mean']:.1f}" + (f" ± {ours['std']:.1f}" if ours["n"] > 1 else ""))]
     if ours["n"] > 1:
         parts.append(tag("small", f"[{ours['low']:.1f}, {ours['high']:.1f}]"))
+    if both:
+        other = "best" if selection == "last" else "last"
+        parts.append(tag("small", f"‡ {other} epoch {cell[other]['mean']:.1f}"))
     if cell.get("unscored_test"):
         parts.append(tag("small", f"{cell['unscored_test']:.1f} % not linked to a label"))
     if published is None:
@@ -254,11 +267,11 @@ def _how(results: dict[str, dict[str, Any]]) -> Markup:
         key = json.dumps([result["command"], result["versions"]])
         if key not in seen:
             seen.add(key)
-            parts.append(provenance(result["command"], result["versions"]))
+            parts.append(provenance(result["command"], result["versions"], result.get("sources", ())))
         for row in result.get("rows", {}).values():
             if (key := json.dumps([row["command"], row["versions"]])) not in seen:
                 seen.add(key)
-                parts.append(provenance(row["command"], row["versions"]))
+                parts.append(provenance(row["command"], row["versions"], row.get("sources", ())))
     for name, result in results.items():
         for dataset, settings in result["settings"].items():
             if name == "table2" or "table2" not in results:

@@ -12,7 +12,6 @@ import torch
 from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
-from bvat.perturb.methods import METHODS
 from bvat.report.html import Markup, page, provenance, section, settings_table, table, tag, tiles
 from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
@@ -22,6 +21,7 @@ from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.stopping import stopping_text
+from bvat.tuning.variants import Variant
 
 PAGE = "report.html"
 
@@ -49,7 +49,7 @@ def write_run_page(
     logits = predict(model.to(graph.device), graph).cpu()
     fitted = settings.method in BASELINES
     content = page(
-        f"{_title(settings)} on {graph.name}",
+        f"{Variant(settings.model, settings.method).title} on {graph.name}",
         tag("p", f"{graph!r}; {graph.validation}.", cls="soft"),
         _numbers(summary),
         _events(summary["events"]),
@@ -59,19 +59,12 @@ def write_run_page(
         _f1(summary),
         section(
             "How to reproduce these numbers",
-            provenance(command, {"bvat": summary["version"], "torch": torch.__version__}),
+            provenance(command, summary["versions"]),
             tag("p", f"Seeds: {', '.join(map(str, seeds))}.", cls="soft"),
             settings_table({settings.method: settings.as_dict()}),
         ),
     )
     write_atomic(folder.path / PAGE, content)
-
-
-def _title(settings: Settings) -> str:
-    if settings.method in BASELINES:
-        return BASELINES[settings.method].title
-    model = settings.model.upper()
-    return model if settings.method == "gcn" else f"{model} + {METHODS[settings.method].short}"
 
 
 def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -87,25 +87,20 @@ def kept_in(folder: Path, graph: Graph, seed: int) -> Once:
     return once
 
 
-def fit_notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what a reader should know of the fits of all seeds, a sentence each."""
-    notes: dict[str, list[int]] = {}
-    for result in results:
-        fit = result.get("fit", {})
-        if fit.get("chosen"):
-            chosen = ", ".join(f"{name} {value:g}" for name, value in fit["chosen"].items())
-            notes.setdefault(f"chosen on the validation nodes: {chosen}", []).append(result["seed"])
-        if fit.get("unscored"):
-            test = fit["unscored_test"]
-            of_test = "" if test is None else f" ({test:.1f} % of the test nodes)"
-            text = (
-                f"{fit['unscored']:.1f} % of the nodes{of_test} are linked to no training node and got the "
-            )
-            notes.setdefault(f"{text}most common training class", []).append(result["seed"])
-    return [
-        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}, {text}"
-        for text, seeds in notes.items()
-    ]
+def fit_notes(result: Mapping[str, Any]) -> list[str]:
+    """Return what a reader should know of the fit of a seed, a sentence each."""
+    fit, notes = result.get("fit", {}), []
+    if fit.get("chosen"):
+        chosen = ", ".join(f"{name} {value:g}" for name, value in fit["chosen"].items())
+        notes.append(f"chosen on the validation nodes: {chosen}")
+    if fit.get("unscored"):
+        test = fit["unscored_test"]
+        of_test = "" if test is None else f" ({test:.1f} % of the test nodes)"
+        notes.append(
+            f"{fit['unscored']:.1f} % of the nodes{of_test} are linked to no training node and got the most "
+            "common training class"
+        )
+    return notes
 
 
 def _about(graph: Graph, fit: Fit) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from bvat.data.files import write_atomic
 from bvat.distributed.world import current
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
-from bvat.training.phases import first_phase
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.state import TrainState
 
@@ -158,7 +157,7 @@ class PretrainedState(Checkpoint):
     def identity(self, state: TrainState) -> dict[str, str]:
         """Return what the first phase depends on."""
         about = {"seed": str(state.seed), "graph": graph_fingerprint(state.graph)}
-        return {**about, "settings": json.dumps(first_phase(state.settings), sort_keys=True)}
+        return {**about, "settings": json.dumps(state.settings.first_phase(), sort_keys=True)}
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Write nothing: it is saved when the first phase ends."""

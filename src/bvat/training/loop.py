@@ -143,7 +143,7 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     model.train()
     current().begin_epoch(state.generator, state.epoch)
     count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
-    perturbs = state.regulariser is not None
+    perturbs = state.regulariser is not None and bool(state.beta)
     passes = draw_passes(model, graph, state.generator, count, reuse=reuse, keep_projected=perturbs)
     masks, projected, logits = passes[0]
     every = stacked([part.logits for part in passes])
@@ -165,7 +165,7 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
         terms.append(uncertainty)
         weights.append(state.alpha)
         measured["entropy"] = uncertainty.detach()
-    if state.regulariser is not None and state.beta:
+    if perturbs:
         outcome = state.regulariser(model, graph, logits, masks, projected, target)
         terms.append(outcome.loss)
         weights.append(state.beta)

@@ -10,20 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from bvat.training.callbacks import BestEpoch, Callback
 from bvat.training.state import TrainState
-
-FIRST_PHASE = ("model", "hidden", "layers", "dropout", "heads", "output_heads", "kernels", "coordinates",
-               "aggregation", "clusters", "partition", "readout_layers", "power_steps", "teleport", "spread",
-               "node_dropout", "input_dropout", "batch_norm", "lr", "schedule", "first_lr", "weight_decay",
-               "decay", "clip", "adam_epsilon", "average", "class_weights", "scale", "select", "patience",
-               "pretrain")  # fmt: skip
-"""The settings that the first phase depends on: methods that agree in them share it."""
 
 COLLAPSED = 0.95
 """Share of the nodes in one predicted class from which on predictions count as collapsed."""
@@ -186,8 +178,3 @@ class CollapseGuard(Callback):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore the number of restarts."""
         self.restarts = int(state["restarts"])
-
-
-def first_phase(settings: Any) -> dict[str, Any]:
-    """Return the settings that the first phase depends on."""
-    return {name: value for name, value in settings.identity().items() if name in FIRST_PHASE}

@@ -1,13 +1,15 @@
-"""What a result depends on: the graph and the versions of the software."""
+"""What a result depends on: the graph, the code and the versions of the software."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import platform
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from bvat._version import __version__
@@ -48,9 +50,49 @@ def about_graph(graph: Graph) -> dict[str, Any]:
     }
 
 
+@cache
+def code() -> dict[str, str | None]:
+    """Return what identifies the code: its version, commit (None outside a checkout) and source digest."""
+    package = Path(__file__).parents[1]
+    return {"bvat": __version__, "commit": _commit(package), "source": source_digest(package)}
+
+
+def source_digest(package: Path, length: int = 16) -> str:
+    """Return a digest of the names and contents of all Python and TOML files in a folder."""
+    found = hashlib.sha256()
+    for path in sorted((*package.rglob("*.py"), *package.rglob("*.toml"))):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(package).as_posix()}\n{len(content)}\n".encode() + content)
+    return found.hexdigest()[:length]
+
+
+def _commit(package: Path) -> str | None:
+    """Return the commit of the checkout that a package belongs to, if it does."""
+    if not any((parent / ".git").exists() for parent in package.parents):
+        return None
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(package), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "_version.py")  # fails for a package installed into a checkout
+        return git("rev-parse", "HEAD")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def sources(results: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the digests of the sources that results of seeds were made with, each once."""
+    return sorted({result.get("versions", {}).get("source", "unknown") for result in results})
+
+
 def package_versions(packages: Iterable[str]) -> dict[str, str | None]:
-    """Return the versions of bvat, Python and ``packages``; None for a package that is not installed."""
-    found: dict[str, str | None] = {"bvat": __version__, "python": platform.python_version()}
+    """Return the versions of bvat, Python and ``packages``; None for a package that is not installed.
+
+    The code of bvat is identified as by :func:`code`.
+    """
+    found = {**code(), "python": platform.python_version()}
     for name in packages:
         try:
             found[name] = metadata.version(name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bvat._version import __version__
 from bvat.graph import Graph
 from bvat.training.baseline import fit_notes
+from bvat.training.provenance import sources, versions
 from bvat.training.scores import summarize_f1
 from bvat.training.settings import Settings
 from bvat.training.statistics import summarize
@@ -31,6 +32,7 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
         "stopped": trained.stopped,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
+        "versions": versions(),
     }
 
 
@@ -52,14 +54,31 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         "stopped": [
             f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
         ],
-        "events": [
-            f"seed {result['seed']}, {text}" for result in results for text in result.get("events", ())
-        ]
-        + fit_notes(results),
+        "events": by_seed(
+            (each["seed"], text) for each in results for text in (*each.get("events", ()), *fit_notes(each))
+        )
+        + _mixed_sources(results),
         **({"fit": [result["fit"] for result in results]} if "fit" in results[0] else {}),
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
+        "versions": versions(),
     }
+
+
+def _mixed_sources(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Say that not all seeds were trained by the same program, if so."""
+    found = sources(results)
+    if len(found) == 1:
+        return []
+    return [f"the seeds were trained with different sources of bvat {__version__}: {', '.join(found)}"]
+
+
+def by_seed(notes: Iterable[tuple[int, str]]) -> list[str]:
+    """Return each sentence once, after the seeds that it is about."""
+    seeds: dict[str, list[int]] = {}
+    for seed, text in notes:
+        seeds.setdefault(text, []).append(seed)
+    return [f"seed{'s' * (len(of) > 1)} {', '.join(map(str, of))}, {text}" for text, of in seeds.items()]
 
 
 def is_result(stored: dict[str, Any], seed: int) -> bool:

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ LOSS_RULES = ("accuracy", "loss", "both")
 
 def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,
              at_most: float | None = None, above: float | None = None,
-             below: float | None = None, later: bool = False) -> Any:  # fmt: skip
+             below: float | None = None, later: bool = False,
+             phase: int = 1) -> Any:  # fmt: skip
     """Declare a field with its line of help and its allowed range.
 
-    ``later`` marks a field that earlier versions lacked: its default is what they did.
+    ``later`` marks a field that earlier versions lacked: its default is what they did. ``phase`` is 2 for a
+    field that nothing reads in the first of two phases.
     """
     return field(
         default=default,
@@ -43,15 +45,20 @@ def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least
             "above": above,
             "below": below,
             "later": later,
+            "phase": phase,
         },
     )
+
+
+_phase_2 = partial(_setting, phase=2)
+"""Declare a field that only the regulariser and the second of two phases read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of a run. Each field is an option of ``bvat train`` and a key of the preset file."""
 
-    method: str = _setting("obvat", "training method", choices=ALL_METHODS)
+    method: str = _phase_2("obvat", "training method", choices=ALL_METHODS)
     model: str = _setting("gcn", "model", choices=tuple(MODELS))
     hidden: int = _setting(16, "width of the hidden layers", at_least=1, at_most=2**16)
     layers: int = _setting(2, "number of layers K", at_least=1, at_most=1000)
@@ -114,44 +121,44 @@ class Settings:
     pretrain: int = _setting(0, "epochs at most without regulariser; the best of them is where regularised "
                              "training starts, and what is kept if that brings nothing; 0: no such phase",
                              at_least=0)  # fmt: skip
-    margin: float = _setting(0.0, "points of validation accuracy that regularised training must gain over "
+    margin: float = _phase_2(0.0, "points of validation accuracy that regularised training must gain over "
                              "the phase before to be kept", at_least=0)  # fmt: skip
-    ramp: int = _setting(0, "epochs over which alpha and beta grow to their values", at_least=0)
-    guard: bool = _setting(False, "weaken the regulariser when predictions collapse")
-    alpha: float = _setting(0.7, "weight of the entropy of the predictions", at_least=0)
-    beta: float = _setting(1.2, "weight of the regulariser R_vadv", at_least=0)
-    samples: int = _setting(1, "passes per epoch, each with its own dropout, whose predictions must agree; "
+    ramp: int = _phase_2(0, "epochs over which alpha and beta grow to their values", at_least=0)
+    guard: bool = _phase_2(False, "weaken the regulariser when predictions collapse")
+    alpha: float = _phase_2(0.7, "weight of the entropy of the predictions", at_least=0)
+    beta: float = _phase_2(1.2, "weight of the regulariser R_vadv", at_least=0)
+    samples: int = _phase_2(1, "passes per epoch, each with its own dropout, whose predictions must agree; "
                             "more than 1 for grand", at_least=1, at_most=1000, later=True)  # fmt: skip
-    agreement: float = _setting(1.0, "weight of the distance of these predictions from their sharpened mean",
+    agreement: float = _phase_2(1.0, "weight of the distance of these predictions from their sharpened mean",
                                 at_least=0, later=True)  # fmt: skip
-    temperature: float = _setting(0.5, "how sharp that mean is made: 1 leaves it as it is", above=0,
+    temperature: float = _phase_2(0.5, "how sharp that mean is made: 1 leaves it as it is", above=0,
                                   at_most=1, later=True)  # fmt: skip
-    space: str = _setting("auto", "perturbation space", choices=("auto", "dense", "sparse", "factored"))
-    masks: str = _setting("fresh", "masks of perturbed passes: drawn for each, once for all, once but the "
+    space: str = _phase_2("auto", "perturbation space", choices=("auto", "dense", "sparse", "factored"))
+    masks: str = _phase_2("fresh", "masks of perturbed passes: drawn for each, once for all, once but the "
                           "features' as in the clean pass, or all as there",
                           choices=("fresh", "pair", "reuse", "shared"))  # fmt: skip
-    confidence: float = _setting(0.0, "regularise only nodes whose clean prediction has at least this "
+    confidence: float = _phase_2(0.0, "regularise only nodes whose clean prediction has at least this "
                                  "probability", at_least=0, below=1)  # fmt: skip
-    divergence: str = _setting("kl", "how predictions are compared", choices=("kl", "squared"))
-    epsilon: float = _setting(
+    divergence: str = _phase_2("kl", "how predictions are compared", choices=("kl", "squared"))
+    epsilon: float = _phase_2(
         0.03, "length of a perturbation (random, vat, sbvat, obvat with fast search)", at_least=0
     )
-    norm: str = _setting("row", "what epsilon measures: each row, or each receptive field (sbvat only)",
+    norm: str = _phase_2("row", "what epsilon measures: each row, or each receptive field (sbvat only)",
                          choices=("row", "field"))  # fmt: skip
-    xi: float = _setting(1e-6, "length of the probe of a power iteration (vat, sbvat)", above=0)
-    search: str = _setting("adam", "how obvat searches: Adam, or few full steps of length epsilon",
+    xi: float = _phase_2(1e-6, "length of the probe of a power iteration (vat, sbvat)", above=0)
+    search: str = _phase_2("adam", "how obvat searches: Adam, or few full steps of length epsilon",
                            choices=("adam", "fast"))  # fmt: skip
-    steps: int = _setting(1, "steps T of the search (vat, sbvat, obvat)", at_least=0, at_most=10_000)
-    count: int = _setting(100, "number of sampled nodes B (sbvat)", at_least=1)
-    step_size: float = _setting(0.001, "Adam's step in the search (obvat)", above=0)
-    gamma: float = _setting(1.0, "weight of the penalty on the perturbation's length (obvat)", at_least=0)
-    start: float = _setting(0.01, "standard deviation of the search's start (obvat)", at_least=0)
-    reduction: str = _setting("sum", "Eq. 10 with KL summed over nodes, or averaged as printed (obvat)",
+    steps: int = _phase_2(1, "steps T of the search (vat, sbvat, obvat)", at_least=0, at_most=10_000)
+    count: int = _phase_2(100, "number of sampled nodes B (sbvat)", at_least=1)
+    step_size: float = _phase_2(0.001, "Adam's step in the search (obvat)", above=0)
+    gamma: float = _phase_2(1.0, "weight of the penalty on the perturbation's length (obvat)", at_least=0)
+    start: float = _phase_2(0.01, "standard deviation of the search's start (obvat)", at_least=0)
+    reduction: str = _phase_2("sum", "Eq. 10 with KL summed over nodes, or averaged as printed (obvat)",
                               choices=("sum", "mean"))  # fmt: skip
-    second_moment: str = _setting("entry", "second moment of the search's Adam: of an entry, or of a row, "
+    second_moment: str = _phase_2("entry", "second moment of the search's Adam: of an entry, or of a row, "
                                   "which is the same in every space (obvat)",
                                   choices=("entry", "row"))  # fmt: skip
-    keep_moments: bool = _setting(False, "keep the search's Adam moments from epoch to epoch (obvat)")
+    keep_moments: bool = _phase_2(False, "keep the search's Adam moments from epoch to epoch (obvat)")
     variant: str = _setting("", "form of a baseline: " + "; ".join(
         f"{' or '.join(row.variants)} ({name})" for name, row in BASELINES.items() if row.variants
     ), later=True)  # fmt: skip
@@ -184,6 +191,15 @@ class Settings:
         """
         kept = [f for f in fields(self) if not f.metadata["later"] or getattr(self, f.name) != f.default]
         return {f.name: getattr(self, f.name) for f in kept}
+
+    def first_phase(self) -> dict[str, Any]:
+        """Return the settings that the first of two phases depends on: methods that agree in them share it.
+
+        Every field counts but those that only the second phase reads. A new field counts unless it is
+        declared otherwise, so that forgetting it costs time and never a number.
+        """
+        later = {f.name for f in fields(self) if f.metadata["phase"] == 2}
+        return {name: value for name, value in self.identity().items() if name not in later}
 
 
 def _check_baseline(settings: Settings) -> None:

@@ -18,6 +18,7 @@ from bvat.distributed.batches import PartsGraph
 from bvat.distributed.world import current
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
+from bvat.perturb.nodes import DisjointFields
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.memory import keep_freed_arrays
 from bvat.training.optimizer import Adam, make_optimizer
@@ -73,6 +74,11 @@ class TrainState:
     def needs_all_predictions(self) -> bool:
         """Whether every epoch needs the validation loss and the share of the largest predicted class."""
         return bool(self.settings.pretrain) or self.settings.select in LOSS_RULES
+
+    def say_once(self, text: str) -> None:
+        """Add an event unless it is known, such as from before training was resumed."""
+        if text not in self.events:
+            self.events.append(text)
 
     def set_strength(self, share: float) -> None:
         """Set all weights that regularise to a share of what the settings say."""
@@ -162,6 +168,8 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         scaling=scaling,
         class_weights=weights_of_classes,
     )
+    if isinstance(nodes := getattr(regulariser, "nodes", None), DisjointFields):
+        nodes.tell = state.say_once
     state.set_strength(1.0)
     return state
 

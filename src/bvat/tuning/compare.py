@@ -20,7 +20,7 @@ from bvat.graph import Graph
 from bvat.training.claim import share
 from bvat.training.pool import ReportProgress
 from bvat.training.progress import ProgressDisplay
-from bvat.training.provenance import about_graph, digest, graph_fingerprint, versions
+from bvat.training.provenance import about_graph, digest, graph_fingerprint, sources, versions
 from bvat.training.settings import short_name
 from bvat.training.shared_tasks import run_shared_tasks
 from bvat.training.statistics import sample
@@ -140,6 +140,7 @@ def _graph(source: str) -> tuple[Graph, str]:
 
 def _kept(result: dict[str, Any]) -> dict[str, Any]:
     kept = {name: result[name] for name in ("seconds", "epochs", "events", "phases")}
+    kept["versions"] = result.get("versions", {})
     return {"val": result["selected"]["val"], "test": result["selected"]["test"], **kept}
 
 
@@ -213,6 +214,7 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
         "settings": settings,
         "command": plan.command,
         "versions": versions(),
+        "sources": sources(result for cell in cells for result in cell["results"].values()),
     }
     write_sealed_json(out / "compare.json", result)
     return result
@@ -256,7 +258,7 @@ def _row(
             "losses": sum(gain < 0 for gain in gains),
             "seconds": sum(seconds) / len(seconds) if seconds else None,
             "kept": sum(bool(each["phases"]["second"]) for each in of if each is not None),
-            "weakened": sum(bool(each["events"]) for each in of if each is not None),
+            "weakened": sum("weakened" in "".join(each["events"]) for each in of if each is not None),
         }
     splits = [cell["cell"]["split"] for cell in cells]
     return {"graph": graph, "labels": labels, "splits": splits, "chosen": chosen, "variants": entries}

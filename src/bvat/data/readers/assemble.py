@@ -19,6 +19,8 @@ from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
 from bvat.graph.repair import symmetric_adjacency
 
 IntArray = NDArray[np.int64]
+UNEQUAL_WEIGHTS = "edges whose two directions have different weights"
+"""How the note about them begins."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str
         notes.append(f"self-loops removed: {repairs['self_loops']:,}")
     if repairs["duplicate_edges"]:
         notes.append(f"duplicate edges merged, keeping the largest weight: {repairs['duplicate_edges']:,}")
+    if repairs["unequal_weights"]:
+        notes.append(f"{UNEQUAL_WEIGHTS}, of which the larger is kept: {repairs['unequal_weights']:,}")
     isolated = int((torch.diff(adjacency.crow) == 0).sum())
     if isolated:
         notes.append(f"nodes without edges, classified by their features alone: {isolated:,}")

@@ -46,6 +46,10 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     if like is not None and not classes.names:
         classes = Classes(classes.labels, tuple(like["classes"]))
     require_classes(classes, str(path))
+    node_names, notes = _names(arrays, "node_names", size), []
+    if node_names is not None and len(set(node_names)) < size:
+        node_names = None
+        notes.append("node_names has a name twice and is left out: nodes are called by their number")
     return assemble(
         name=path.stem,
         classes=classes,
@@ -53,7 +57,8 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
         features=_features(arrays, size, path),
         split=None,
         options=options,
-        node_names=_names(arrays, "node_names", size),
+        node_names=node_names,
+        notes=notes,
         like=like,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, Graph
 
 _SPLITS = ("train", "val", "test")
+_ID_NAME = re.compile(r"(?i:(^|[\W_])(u|gu|uu)?id)$|[a-z0-9]I[dD]$")
+"""Names such as ``facebook_id``, ``uid`` and ``userId``, but not ``paid``."""
 
 
 @dataclass
@@ -33,6 +36,8 @@ class _Nodes:
     splits: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     blocks: list[Any] = field(default_factory=list)
+    numbers: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    """Of columns that are called like ids."""
 
 
 def is_graph_folder(folder: Path) -> bool:
@@ -55,19 +60,29 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     """
     node_table, edge_table = open_table(_find(folder, "nodes")), open_table(_find(folder, "edges"))
     text = options.text if like is None else like.get("text", {}).get("column")
-    numeric = _numeric_columns(node_table, text, like)
+    notes: list[str] = []
+    numeric = _numeric_columns(node_table, text, like, notes)
     require_columns(edge_table, "source", "target")
     nodes = _read_nodes(node_table, text, numeric)
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
-    notes: list[str] = []
     split = _given_split(node_table, nodes.splits, classes, notes)
     edges = read_edges(edge_table, index, node_table, notes)
     if split is not None and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     parts, where = [], str(node_table.path)
-    if nodes.blocks and numeric:
-        parts.append(make.column_features(numeric, make.stacked(nodes.blocks), where, like))
+    ids = [name for name in numeric if like is None and _is_id(nodes.numbers.get(name))]
+    notes += [
+        f"column {shown(name)} is left out because it looks like an id (whole numbers that hardly ever "
+        "repeat): rename it to use it as a feature"
+        for name in ids
+    ]
+    kept = [name for name in numeric if name not in ids]
+    if nodes.blocks and kept:
+        matrix = make.stacked(nodes.blocks)
+        if ids:
+            matrix = make.fastest_layout(matrix[:, [numeric.index(name) for name in kept]])
+        parts.append(make.column_features(kept, matrix, where, like))
     if text is not None:
         parts.append(make.text_features(nodes.texts, text, where, like))
     parts += _matrix_part(folder, len(nodes.ids), like)
@@ -94,7 +109,17 @@ def _find(folder: Path, stem: str) -> Path:
     return found[0]
 
 
-def _numeric_columns(table: Table, text: str | None, like: Mapping[str, Any] | None) -> list[str]:
+def _is_id(numbers: Sequence[NDArray[np.float64]] | None) -> bool:
+    """Whether a column with the name of an id holds ids: whole numbers, nearly all different."""
+    if not numbers:
+        return False
+    values = np.concatenate(numbers)  # float64 rounds ids of more than 15 digits: a few may coincide
+    return bool((values == np.trunc(values)).all()) and np.unique(values).size > 0.99 * values.size
+
+
+def _numeric_columns(
+    table: Table, text: str | None, like: Mapping[str, Any] | None, notes: list[str]
+) -> list[str]:
     """Return the feature columns; raise GraphError if they are not those that the model needs."""
     special = [*require_columns(table, "id", "label"), find_column(table, "split"), text]
     if text is not None and text not in table.names:
@@ -113,6 +138,9 @@ def _numeric_columns(table: Table, text: str | None, like: Mapping[str, Any] | N
             "over to other graphs: train with features, or on this graph"
         )
     wanted = list(like.get("columns", {}).get("names", ()))
+    ids = [name for name in numeric if name not in wanted and _ID_NAME.search(name)]
+    notes += [f"column {shown(name)} is not used: the model was trained without it" for name in ids]
+    numeric = [name for name in numeric if name not in ids]
     known, given = set(wanted), set(numeric)
     for name in [*wanted, *numeric]:
         if (name in known) != (name in given):
@@ -135,6 +163,9 @@ def _read_nodes(table: Table, text: str | None, numeric: Sequence[str]) -> _Node
         if text is not None:
             nodes.texts += block.texts[text]
         nodes.blocks.append(make.packed(block.numbers))
+        for place, name in enumerate(numeric):
+            if _ID_NAME.search(name):
+                nodes.numbers.setdefault(name, []).append(block.numbers[:, place])
         if len(set(block.texts[ids])) < len(block.texts[ids]):
             break  # reported by _number_nodes; a file that only repeats itself is not read to its end
     if not nodes.ids:
