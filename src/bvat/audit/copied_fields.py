@@ -78,7 +78,7 @@ def disjoint_parts(inputs: GraphInputs, depth: int, nodes: Tensor) -> Iterator[C
     matrix, generator = inputs.propagation, torch.Generator().manual_seed(0)
     left = nodes.to(matrix.device)
     while left.numel():
-        found = DisjointFields(left.numel()).choose(inputs, depth, generator, among=left)
+        found = DisjointFields(left.numel(), tell=lambda _: None).choose(inputs, depth, generator, among=left)
         chosen, owner = cast("tuple[Tensor, Tensor]", (found.chosen, found.owner))
         everything = torch.arange(matrix.shape[0], device=matrix.device)
         yield DisjointParts(inputs, chosen, chosen, everything, owner, cast("SymmetricMatrix", matrix))
