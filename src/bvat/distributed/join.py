@@ -49,7 +49,7 @@ def join(folder: Path, timeout: float = TIMEOUT) -> PartGraph:
     _give_memory_back()
     about = read_about(folder)
     rank, size = started_by_torchrun()
-    parts = int(about["parts"])
+    parts = about["parts"]
     if size != parts:
         raise SettingsError(
             f"{folder} has {parts} parts, and {size} processes were started: use torchrun --nproc-per-node "
@@ -59,11 +59,11 @@ def join(folder: Path, timeout: float = TIMEOUT) -> PartGraph:
     torch.set_num_threads(1)
     connect(rank, size, timeout)
     atexit.register(_leave)
-    world = Ranks(rank, size, int(about["nodes"]))
+    world = Ranks(rank, size, about["nodes"])
     enter(world)
     own: dict[str, Any] = {name: rest[name] for name in ("labels", "train", "val", "test")}
     named = {"class_names": tuple(about["classes"]), "notes": tuple(about["notes"])}
-    sizes = {"whole_nodes": int(about["nodes"]), "whole_edges": int(about["edges"])}
+    sizes = {"whole_nodes": about["nodes"], "whole_edges": about["edges"]}
     rest_of_graph = {name: about[name] for name in ("name", "validation", "repairs", "recipe")}
     place = {"fingerprint": about["graph"], "folder": str(folder)}
     return part_graph(world, part, features, {**own, **named, **sizes, **rest_of_graph, **place})
