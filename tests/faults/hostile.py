@@ -14,6 +14,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,12 +30,14 @@ from bvat.bench.rank_runs import cut_into
 from bvat.data import synthetic_graph
 from bvat.data.checksums import CHECKSUM, UNSEALED, read_sealed_json, seal, sha256, write_sealed_json
 from bvat.data.planetoid import read_planetoid
+from bvat.data.unpickle import unpickle
 from bvat.distributed.batches import open_batches
 from bvat.distributed.folder import check_parts, part_file, whole_graph
 from bvat.distributed.join import join
 from bvat.distributed.world import World, enter
 from bvat.errors import BvatError
 from bvat.inference.runs import open_run
+from bvat.models.table import MODELS
 from bvat.training.loop import train
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings, preset
@@ -44,7 +47,8 @@ MEMORY = 8 * 2**30
 """Address space of a process that tries mutations: what a few bytes claim must not be allocated."""
 ODD_NUMBERS = (-1, 0, 1, 7, 60, 2**15, 2**31 - 1, -(2**31), 2**62, -(2**63))
 ODD_VALUES: tuple[Any, ...] = (
-    None, True, -1, 0, 3, 10**6, 2**31, 2**63, 10**400, 0.5, 1e300, "", "x", "\x00", [], [1], ["a", "a"], {}, {"a": 1}, [[]],
+    None, True, -1, 0, 3, 10**6, 2**31, 2**63, 10**400, 0.5, 1e300, "", "x", "\x00",
+    [], [1], ["a", "a"], {}, {"a": 1}, [[]],
 )  # fmt: skip
 DTYPES = (torch.int8, torch.int32, torch.int64, torch.float32, torch.float64, torch.bool, torch.complex64)
 
@@ -93,7 +97,7 @@ def odd_text(rng: Random, text: str) -> str:
     """Return the text of a metadata entry with another value in it."""
     try:
         return json.dumps(odd_json(rng, json.loads(text)))
-    except ValueError:
+    except (ValueError, RecursionError):
         return rng.choice(["", "x", "-1", "1" * 50, text[:-1], "[" * 5000])
 
 
@@ -143,7 +147,11 @@ class Parts:
     def __init__(self, folder: Path) -> None:
         self.good, self.folder = folder / "good", folder / "parts"
         if not self.good.exists():
-            graph = tiny() if self.parts == 2 else tiny().with_features(bvat.graph.DenseMatrix(tiny().features.to_dense()))
+            graph = (
+                tiny()
+                if self.parts == 2
+                else tiny().with_features(bvat.graph.DenseMatrix(tiny().features.to_dense()))
+            )
             cut_into(graph, self.parts, self.good, "random")
 
     def mutate(self, rng: Random) -> None:
@@ -179,10 +187,8 @@ class OnePart(Parts):
     parts = 1
 
     def use(self) -> None:
-        try:
+        with suppress(BvatError):
             check_parts(self.folder)
-        except BvatError:
-            pass
         try:
             graph = join(self.folder)
             for method in ("gcn", "sbvat", "obvat"):
@@ -218,13 +224,12 @@ class Checkpoints:
 class Classifiers:
     """Files of ``NodeClassifier.save``."""
 
-    methods = ("gcn", "lp", "manireg", "semiemb")
-
     def __init__(self, folder: Path) -> None:
         self.path, self.graph, self.good = folder / "mine.safetensors", tiny(), []
-        for method in self.methods:
-            extra = {"epochs": 2, "hidden": 4} if method == "gcn" else {}
-            bvat.NodeClassifier(method=method, **extra).fit(self.graph).save(self.path)
+        kinds = [{"method": "gcn", "model": model, "epochs": 2, "hidden": 8} for model in MODELS]
+        kinds += [{"method": method} for method in ("lp", "manireg", "semiemb")]
+        for kind in kinds:
+            bvat.NodeClassifier(**kind).fit(self.graph).save(self.path)
             self.good.append(self.path.read_bytes())
 
     def mutate(self, rng: Random) -> None:
@@ -277,7 +282,7 @@ class Planetoid:
 
     def mutate(self, rng: Random) -> None:
         name = rng.choice(["allx", "tx", "x", "y", "ty", "ally"])
-        value = pickle.loads(self.good[f"ind.tiny.{name}"], encoding="latin-1")
+        value = unpickle(self.good[f"ind.tiny.{name}"], name)
         if sp.issparse(value):
             parts = {"data": value.data, "indices": value.indices, "indptr": value.indptr}
             for _ in range(rng.choice([1, 1, 2])):
@@ -309,13 +314,18 @@ KINDS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+def say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def main() -> None:
     kind, folder, first, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     torch.set_num_threads(1)
     target = KINDS[kind](folder)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for number in range(first, first + count):
-        print(number, end=" ", flush=True)
+        say(f"{number} ")
         try:
             target.mutate(Random(f"{kind} {number}"))
             target.use()
@@ -327,7 +337,7 @@ def main() -> None:
             last = traceback.extract_tb(error.__traceback__)
             place = [f"{Path(f.filename).name}:{f.lineno}" for f in last if "bvat" in f.filename][-2:]
             answer = f"RAW {type(error).__name__} {error!s:.80} at {' '.join(place)}".replace("\n", " ")
-        print(answer, flush=True)
+        say(f"{answer}\n")
 
 
 if __name__ == "__main__":
