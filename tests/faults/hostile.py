@@ -1,7 +1,7 @@
 """Binary files that somebody has changed and sealed again: checksums are right, what they hold is not.
 
-``python hostile.py KIND FOLDER FIRST COUNT`` tries mutations FIRST, FIRST + 1, ... in this process and prints
-how each ended, so that a process that is killed by a signal shows which mutation killed it.
+``python hostile.py KIND FOLDER FIRST LAST`` tries mutations FIRST to LAST - 1 in this process and prints how
+each ended, so that a process that is killed by a signal shows which mutation killed it.
 """
 
 from __future__ import annotations
@@ -320,11 +320,11 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    kind, folder, first, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    kind, folder, first, last = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     torch.set_num_threads(1)
     target = KINDS[kind](folder)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for number in range(first, first + count):
+    for number in range(first, last):
         say(f"{number} ")
         try:
             target.mutate(Random(f"{kind} {number}"))
