@@ -18,12 +18,13 @@ from bvat.baselines.manireg import laprls
 from bvat.baselines.table import BASELINES
 from bvat.baselines.walks import walks_per_node
 from bvat.cli.main import main
-from bvat.errors import GraphError, SettingsError
+from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.dense import DenseMatrix
 from bvat.graph.repair import normalize_rows
 from bvat.inference.estimator import NodeClassifier
 from bvat.inference.runs import open_run
+from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import train
 from bvat.training.settings import Settings, preset
 from bvat.tuning.variants import Variant
@@ -187,6 +188,18 @@ def test_a_classifier_is_saved_and_loaded(name: str, small: Graph, tmp_path: Pat
             loaded.predict(other)
     else:
         assert (loaded.predict(other) == loaded.predict(small)).all()
+
+
+@pytest.mark.parametrize("name", ["lp", "manireg", "semiemb", "planetoid-i"])
+def test_tensors_of_another_shape_or_type_are_refused(name: str, small: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    NodeClassifier(name).fit(small).save(path)
+    about, tensors = read_safetensors(path)
+    for key, tensor in tensors.items():
+        for changed in (tensor[:1], tensor[None], torch.cat([tensor, tensor]), tensor.to(torch.complex64)):
+            write_safetensors(path, {**tensors, key: changed}, about)
+            with pytest.raises((DataError, GraphError), match=r"do not fit the model|other nodes or edges"):
+                NodeClassifier.load(path).predict(small)
 
 
 def test_settings_refuse_what_makes_no_sense() -> None:

@@ -100,6 +100,15 @@ def _set(place: int, value: int):  # type: ignore[no-untyped-def]
         pytest.param(_changed(format=99), "has format 99", id="another format"),
         pytest.param(_changed(adjacency__col=_set(0, 10**6)), "is damaged", id="column out of range"),
         pytest.param(_changed(adjacency__crow=_set(1, 10**6)), "is damaged", id="row pointer out of range"),
+        pytest.param(
+            _changed(
+                adjacency__crow=lambda crow: np.append(_set(1, 10**6)(0 * crow[:-1]), crow[:1]),
+                adjacency__col=lambda col: col[:0],
+                adjacency__values=lambda values: values[:0],
+            ),
+            "is damaged",
+            id="row pointers that return to 0",
+        ),
         pytest.param(_changed(adjacency__values=_set(0, 7)), "not symmetric", id="not symmetric"),
         pytest.param(_changed(features__values=_set(0, np.nan)), "NaN", id="NaN"),
         pytest.param(_changed(labels=_set(0, 9)), "label 9", id="label out of range"),

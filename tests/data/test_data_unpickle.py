@@ -127,7 +127,17 @@ def _csr_with(**changes: Any) -> bytes:
         pytest.param(_csr_with(indices=np.array([0, 1, 2**30], dtype=np.int32)), id="column out of range"),
         pytest.param(_csr_with(indices=np.array([0, 1, -5], dtype=np.int32)), id="negative column"),
         pytest.param(_csr_with(indptr=np.array([0, 9, 2, 3], dtype=np.int32)), id="pointers not ascending"),
+        pytest.param(
+            _csr_with(
+                data=np.zeros(0),
+                indices=np.zeros(0, dtype=np.int32),
+                indptr=np.array([0, 2**30, 5, 0], dtype=np.int32),
+            ),
+            id="pointers that return to 0, which scipy accepts",
+        ),
         pytest.param(_csr_with(_shape=(3, 1)), id="shape too small"),
+        pytest.param(_csr_with(_shape=(3, 2**62)), id="shape too large"),
+        pytest.param(_csr_with(_shape=(3,)), id="shape of a vector"),
         pytest.param(pickle.dumps(np.array(["a"])), id="text array"),
         pytest.param(pickle.dumps(np.array([None])), id="object array"),
         pytest.param(pickle.dumps(np.zeros(2, dtype="i4,f8")), id="record array"),

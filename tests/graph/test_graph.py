@@ -134,7 +134,7 @@ BROKEN = {
     "row pointers too short": (SymmetricMatrix(A.crow[:-1], A.col, A.values, A.shape), "row pointers"),
     "entries without a row": (
         SymmetricMatrix(torch.zeros_like(A.crow), A.col, A.values, A.shape),
-        "entries without a place",
+        "number of entries does not match",
     ),
 }
 

@@ -106,6 +106,17 @@ BAD_RUNS = {
     "classes are a number": (with_about(classes=3), "is damaged (classes is not a list): train again"),
     "classes are numbers": (with_about(classes=[3]), "its class names are not a list of texts"),
     "features are a text": (with_about(features="x"), "(features is not a whole number): train again"),
+    "features beyond memory": (with_about(features=2**40), "is damaged (it names no classes, or no features"),
+    "features beyond numbers": (
+        with_about(features=10**40),
+        "is damaged (it names no classes, or no features",
+    ),
+    "no features": (with_about(features=0), "is damaged (it names no classes, or no features): train again"),
+    "no classes": (with_about(classes=[]), "is damaged (it names no classes, or no features): train again"),
+    "model beyond memory": (
+        with_settings(hidden=2**16, layers=1000),
+        "do not fit the model 'gcn' described beside them: train again",
+    ),
     "graph is null": (with_about(graph=None), "is damaged (graph is not a text): train again"),
     "wrong setting": (with_settings(hidden="x"), "has settings that are not valid (hidden must be of type"),
     "edited result": (edited("seed-0/result.json", "epoch", "Epoch"), "train this seed again"),

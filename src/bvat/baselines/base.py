@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -50,6 +50,9 @@ class Fit:
 class Frozen(nn.Module):
     """A model made of tensors that were fitted already; whole numbers are buffers."""
 
+    shapes: ClassVar[dict[str, str]] = {}
+    """The shape of each parameter: D features, C classes, B = 2 C, other letters for any size."""
+
     def __init__(self, **tensors: Tensor) -> None:
         super().__init__()
         for name, tensor in tensors.items():
@@ -58,6 +61,17 @@ class Frozen(nn.Module):
             else:
                 self.register_buffer(name, tensor)
 
+    def check(self, features: int, classes: int) -> None:
+        """Raise ValueError unless the parameters fit D features, C classes and each other."""
+        found, sizes = dict(self.named_parameters()), {"D": features, "C": classes, "B": 2 * classes}
+        for name, letters in self.shapes.items():
+            shape = found[name].shape if name in found else ()
+            known = zip(letters, shape, strict=False)
+            if len(shape) != len(letters) or any(sizes.setdefault(k, size) != size for k, size in known):
+                raise ValueError(f"{name} has shape {tuple(shape)}")
+        if {parameter.dtype for parameter in found.values()} not in ({torch.float32}, {torch.float64}):
+            raise ValueError("its parameters are not all float32 or all float64")
+
 
 class NodeTable(Frozen):
     """The probabilities of the nodes of one graph.
@@ -65,6 +79,7 @@ class NodeTable(Frozen):
     Shapes: log_p (N, C), graph int64 (4), what identifies the nodes and edges.
     """
 
+    shapes: ClassVar = {"log_p": "NC"}
     log_p: Tensor
     graph: Tensor
 
@@ -73,7 +88,8 @@ class NodeTable(Frozen):
 
     def forward(self, graph: Graph) -> Tensor:
         """Return log p (N, C); GraphError for any other graph."""
-        if not torch.equal(edge_digest(graph), self.graph.cpu()):
+        whole = self.graph.dtype == torch.int64 and self.log_p.shape[0] == graph.num_nodes
+        if not whole or not torch.equal(edge_digest(graph), self.graph.cpu()):
             raise GraphError(
                 f"{graph.name} has other nodes or edges than the graph of the run, and a transductive method "
                 "predicts only what it was fitted to: fit it to this graph with bvat train, or use manireg, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +26,7 @@ MOST_FEATURES = 20_000
 class Linear(Frozen):
     """Logits X W + b. Shapes: weight (D, C), bias (C)."""
 
+    shapes: ClassVar = {"weight": "DC", "bias": "C"}
     weight: Tensor
     bias: Tensor
 

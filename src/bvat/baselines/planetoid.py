@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -126,6 +127,17 @@ def context_embedding(graph: Graph, seed: int, *, label_walks: int, lr: float = 
 
 class Inductive(Frozen):
     """Planetoid-I, with the embedding ReLU(X V + c). Shapes: v (D, DIM), c (DIM), more as :func:`head`."""
+
+    shapes: ClassVar = {
+        "v": "DE",
+        "c": "E",
+        "we": "EC",
+        "be": "C",
+        "wx": "DC",
+        "bx": "C",
+        "wf": "BC",
+        "bf": "C",
+    }
 
     def __init__(self, *, v: Tensor, c: Tensor, we: Tensor, be: Tensor, wx: Tensor, bx: Tensor, wf: Tensor,
                  bf: Tensor) -> None:  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,8 @@ classes of NELL validate at 9.6 with those of Cora, and at 23 with a tenth of th
 
 class Embedding(Frozen):
     """Logits ReLU(X W1 + b1) W2 + b2. Shapes: weight1 (D, H), bias1 (H), weight2 (H, C), bias2 (C)."""
+
+    shapes: ClassVar = {"weight1": "DH", "bias1": "H", "weight2": "HC", "bias2": "C"}
 
     def __init__(self, *, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor) -> None:
         super().__init__(weight1=weight1, bias1=bias1, weight2=weight2, bias2=bias2)

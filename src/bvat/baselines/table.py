@@ -55,12 +55,14 @@ class Baseline:
         """
         return _load(self.home)(graph, variant or next(iter(self.variants), ""), seed, **shared)
 
-    def restore(self, weights: Mapping[str, Any]) -> Any:
-        """Return the fitted model with these tensors; RuntimeError if they are not its own."""
+    def restore(self, weights: Mapping[str, Any], features: int, classes: int) -> Any:
+        """Return the fitted model with these tensors; ValueError if they are not its own."""
         try:
-            return _load(self.model)(**weights)
+            model = _load(self.model)(**weights)
         except TypeError:
-            raise RuntimeError(f"the tensors are not those of {self.name}") from None
+            raise ValueError(f"the tensors are not those of {self.name}") from None
+        model.check(features, classes)
+        return model
 
 
 def _load(home: str) -> Callable[..., Any]:

@@ -31,8 +31,13 @@ def name_of_parts(dataset: str, method: str | None) -> str:
     return name if preset_key(name) else dataset
 
 
-def join_parts(dataset: str, settings: Settings | None, timeout: float, batch: int | None) -> Graph | None:
-    """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts."""
+def join_parts(
+    dataset: str, settings: Settings | None, timeout: float, batch: int | None, **same: Any
+) -> Graph | None:
+    """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts.
+
+    The settings and the options in ``same`` must be those of all ranks.
+    """
     if settings is None or not (Path(dataset) / "partition.json").is_file():
         if batch is not None:
             raise SettingsError("--batch-parts needs a folder of parts: write one with bvat partition")
@@ -51,7 +56,7 @@ def join_parts(dataset: str, settings: Settings | None, timeout: float, batch: i
         raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
     if settings.model == "random-propagation" and settings.batch_norm:
         raise SettingsError("batch_norm does not run over several ranks: leave it out")
-    return join(Path(dataset), timeout)
+    return join(Path(dataset), timeout, {**settings.as_dict(), **same})
 
 
 def resumes(asked: bool, out: Path | None) -> bool:

@@ -136,7 +136,8 @@ def train(
     chosen_device = choose_device(device)
     if log == "tensorboard":
         tensorboard_writer()  # a missing package is noticed before anything is trained
-    graph = join_parts(given, settings, rank_timeout, batch_parts)
+    same = {"seed": seed, "seeds": seeds, "resume": resume}
+    graph = join_parts(given, settings, rank_timeout, batch_parts, **same)
     if graph is None:
         graph = read_graph(dataset, text, train_per_class, val, split_seed)
     here, label = current(), f"{short_name(dataset)}-{method}"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from bvat.data.checksums import UNSEALED, seal, verify
@@ -19,7 +18,7 @@ from bvat.data.npz import read_npz
 from bvat.errors import DataError, GraphError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
+from bvat.graph.sparse import SparseMatrix, SymmetricMatrix, check_csr
 
 FORMAT = 1
 """Version of the file format and of the readers of raw files; increasing it invalidates the cache."""
@@ -175,14 +174,9 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
 def _read_csr(arrays: dict[str, Any], name: str, shape: tuple[int, int]) -> SparseMatrix:
     """Return a matrix after checking its row pointers and columns, which torch does not check."""
     crow, col, values = (arrays[f"{name}.{part}"] for part in ("crow", "col", "values"))
-    if crow.dtype.kind not in "iu" or col.dtype.kind not in "iu" or values.dtype.kind != "f":
-        raise ValueError("indices or values of a wrong type")
-    if max(shape) >= 2**31 or crow.ndim != 1 or crow.size != shape[0] + 1 or crow[0] or crow[-1] != col.size:
-        raise ValueError("row pointers that do not fit")
-    matrix = sp.csr_array((values, col, crow), shape=shape)
-    matrix.check_format(full_check=True)
-    if not matrix.has_canonical_format:
-        raise ValueError("columns are not ascending")
+    if values.dtype.kind != "f" or max(shape) >= 2**31:
+        raise ValueError("values of a wrong type, or too many of them")
+    check_csr(crow, col, values, shape, ordered=True)
     return SparseMatrix(
         torch.from_numpy(crow.astype(np.int32)),
         torch.from_numpy(col.astype(np.int32)),

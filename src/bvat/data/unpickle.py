@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bvat.errors import DataError
+from bvat.graph.sparse import check_csr
 
 _Done = dict[int, Any]
 """Objects built so far, by the id of their record, so that shared parts are built once."""
@@ -97,9 +98,14 @@ class _Csr(_Note):
         if not isinstance(self.state, dict) or not set(parts) <= self.state.keys():
             raise _Refused("a sparse matrix without contents")
         data, indices, indptr, shape = (_built(self.state[part], done) for part in parts)
-        matrix = sp.csr_matrix((data, indices, indptr), shape=shape)
-        matrix.check_format(full_check=True)  # an index out of range would read outside the arrays
-        return matrix
+        if not all(isinstance(part, np.ndarray) for part in (data, indices, indptr)):
+            raise _Refused("a sparse matrix without arrays")
+        if not isinstance(shape, tuple) or len(shape) != 2:
+            raise _Refused("a sparse matrix of unknown shape")
+        if not all(type(length) is int and 0 <= length < 2**31 for length in shape):
+            raise _Refused("a sparse matrix of impossible shape")
+        check_csr(indptr, indices, data, shape)
+        return sp.csr_matrix((data, indices, indptr), shape=shape)
 
 
 class _Dict(_Note):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.distributed.folder import SPLITS, read_about, read_part, read_tensors, stack
+from bvat.distributed.folder import read_about, read_part, read_parts, stack
 from bvat.distributed.order import symmetric
 from bvat.distributed.parts import Part
 from bvat.errors import SettingsError
@@ -91,18 +91,17 @@ def _make(content: dict[str, Any]) -> PartsGraph:
 
 def open_batches(folder: Path, size: int, seed: int = 0) -> PartsGraph:
     """Return the graph in a folder of parts for training on ``size`` parts at a time."""
-    about = read_about(folder)
-    if not 1 <= size <= about["parts"]:
-        raise SettingsError(f"--batch-parts must be 1 to {about['parts']}, the parts of {folder}, not {size}")
-    shares = [read_part(folder, number, about) for number in range(about["parts"])]  # memory-mapped
+    parts = read_about(folder)["parts"]
+    if not 1 <= size <= parts:
+        raise SettingsError(f"--batch-parts must be 1 to {parts}, the parts of {folder}, not {size}")
+    about, shares, splits = read_parts(folder)
     order = torch.cat([part.nodes for part, _, _ in shares])
     place = torch.argsort(order)
-    splits, _ = read_tensors(folder, SPLITS, about)
     for row, (_, _, rest) in zip(about["table"], shares, strict=True):
         row["train"] = rest["train"].numel()
     content: dict[str, Any] = {
         "labels": torch.cat([rest["labels"] for _, _, rest in shares]),
-        **{name: place[split] for name, split in splits.items()},
+        **{name: place[splits[name]] for name in ("train", "val", "test")},
         "class_names": tuple(about["classes"]),
         "node_names": None,
         **{name: about[name] for name in ("name", "validation", "repairs", "recipe")},

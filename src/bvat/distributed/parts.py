@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from torch import Tensor
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.sparse import SparseMatrix
+from bvat.graph.validation import check_matrix, check_numbers
 from bvat.kernels.compile import Compiled
 
 Cut = Literal["metis", "random", "order"]
@@ -38,6 +40,34 @@ class Part:
     send_counts: Tensor
     receive_counts: Tensor
     interior: int
+
+
+def check_part(part: Part, parts: int, nodes: int) -> None:
+    """Raise ValueError unless everything in a part is in range: what uses it does not check again.
+
+    Args:
+        part: what a file holds.
+        parts: number of parts.
+        nodes: N, number of nodes of the whole graph.
+    """
+    size, halo = part.nodes.numel(), part.halo.numel()
+    check_numbers("nodes", part.nodes, nodes)
+    check_numbers("halo", part.halo, nodes)
+    if torch.unique(torch.cat([part.nodes, part.halo])).numel() != size + halo:
+        raise ValueError("nodes and halo name a node twice")
+    check_matrix(SparseMatrix(part.crow, part.col, part.values, (size, size + halo)))
+    if part.values.numel() and not all(map(math.isfinite, torch.aminmax(part.values))):
+        raise ValueError("an entry of values is NaN or infinite")
+    if not 0 <= part.interior <= size or bool((part.col[: part.crow[part.interior]] >= size).any()):
+        raise ValueError("interior counts rows that have neighbours in other parts")
+    check_numbers("send", part.send, size)
+    for name, counts, total in (
+        ("send_counts", part.send_counts, part.send.numel()),
+        ("receive_counts", part.receive_counts, halo),
+    ):
+        check_numbers(name, counts, total + 1, size=parts)
+        if int(counts.sum()) != total:
+            raise ValueError(f"{name} do not sum to {total}")
 
 
 def assign(graph: Graph, parts: int, by: Cut = "metis", seed: int = 0) -> Tensor:

@@ -46,6 +46,37 @@ def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
         return result.addmm_(csr, dense, beta=0)
 
 
+def check_csr(crow: Any, col: Any, values: Any, shape: tuple[int, int], *, ordered: bool = False) -> None:
+    """Raise ValueError unless numpy arrays are the row pointers, columns and entries of a CSR matrix.
+
+    Neither torch nor scipy looks at all of it (scipy's own check accepts pointers that return to 0), and both
+    read and write outside the arrays of a matrix that is wrong.
+
+    Args:
+        crow: row pointers (rows + 1), whole numbers.
+        col: column indices (nnz), whole numbers.
+        values: entries (nnz).
+        shape: (rows, columns).
+        ordered: whether the columns of a row must be ascending.
+    """
+    rows, columns = shape
+    if any(array.ndim != 1 or array.dtype.kind not in "iu" for array in (crow, col)):
+        raise ValueError("indices must be one-dimensional integers")
+    if values.ndim != 1 or values.dtype.kind not in "biuf":
+        raise ValueError("entries must be one-dimensional numbers")
+    if crow.size != rows + 1 or crow[0] != 0 or (crow[1:] < crow[:-1]).any():
+        raise ValueError("the row pointers are not ascending from 0")
+    if not crow[-1] == col.size == values.size:
+        raise ValueError("the number of entries does not match the row pointers")
+    if col.size:
+        low, high = int(col.min()), int(col.max())
+        if low < 0 or high >= columns:
+            bad = low if low < 0 else high
+            raise ValueError(f"an entry points at column {bad}, outside 0 to {columns - 1}")
+    if ordered and not np.isin(np.flatnonzero(col[1:] <= col[:-1]) + 1, crow).all():
+        raise ValueError("the columns of a row are not ascending")
+
+
 class _Product(torch.autograd.Function):
     """``S @ H`` whose backward uses the stored transpose of S; no gradient reaches S."""
 

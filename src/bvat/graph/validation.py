@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
+from bvat.graph.sparse import SparseMatrix, SymmetricMatrix, check_csr
 
 UNKNOWN = -1
 """The label of a node whose class is not known."""
@@ -47,32 +47,51 @@ def validate(
     if x.shape[1] == 0:
         raise GraphError("there are no feature columns: give features, or one-hot features for the nodes")
     validate_columns(x.shape[1], x.nnz)
-    for what, matrix in (("edge", a), ("feature", x)):
-        if not isinstance(matrix, SparseMatrix):
-            continue
-        steps = torch.diff(matrix.crow)
-        if steps.numel() != matrix.shape[0] or int(matrix.crow[0]) or bool((steps < 0).any()):
-            raise GraphError(f"the row pointers of the {what} matrix are broken: build it with from_scipy")
-        if int(matrix.crow[-1]) != matrix.col.numel() or matrix.nnz != matrix.col.numel():
-            raise GraphError(f"the {what} matrix has entries without a place: build it with from_scipy")
-        if matrix.nnz:
-            low, high = int(matrix.col.min()), int(matrix.col.max())
-            if low < 0 or high >= matrix.shape[1]:
-                bad = high if high >= matrix.shape[1] else low
-                raise GraphError(
-                    f"an {what} entry points at column {bad}, but there are only 0 to {matrix.shape[1] - 1}: "
-                    "remove it or add what it points at"
-                )
     if x.dtype not in (torch.float32, torch.float64) or a.dtype != x.dtype:
         raise GraphError(
             f"the features are {_short(x.dtype)} and the edge weights {_short(a.dtype)}: use float32 or "
             "float64 for both"
         )
+    for what, matrix in (("edge", a), ("feature", x)):
+        if not isinstance(matrix, SparseMatrix):
+            continue
+        try:
+            check_matrix(matrix)
+        except ValueError as error:
+            raise GraphError(f"the {what} matrix is broken ({error}): build it with from_scipy") from None
     validate_features(x)
     _validate_adjacency(a)
     _validate_labels(y, len(names["class_names"]))
     _validate_names(names, n)
-    _validate_splits(y, splits)
+    validate_splits(y, splits)
+    if splits["train"].numel() == 0 and bool((y != UNKNOWN).any()):  # without any label: to be predicted
+        raise GraphError(
+            "no node is labelled for training: put at least one labelled node into the train split"
+        )
+
+
+def check_matrix(matrix: SparseMatrix, *, ordered: bool = False) -> None:
+    """Raise ValueError unless the tensors of a matrix fit each other and its shape; see :func:`check_csr`."""
+    crow, col, values = (part.detach().cpu() for part in matrix.tensors())
+    if crow.dtype != torch.int32 or col.dtype != torch.int32:
+        raise ValueError("its indices are not int32")
+    if values.dtype not in (torch.float32, torch.float64):
+        raise ValueError("its entries are not float32 or float64")
+    check_csr(crow.numpy(), col.numpy(), values.numpy(), matrix.shape, ordered=ordered)
+
+
+def check_numbers(what: str, numbers: Tensor, below: int, *, least: int = 0, size: int | None = None) -> None:
+    """Raise ValueError unless these are ``size`` whole numbers from ``least`` to ``below`` - 1, int64 (size).
+
+    Without ``size`` there may be any number of them.
+    """
+    if numbers.dtype != torch.int64 or numbers.dim() != 1 or size not in (None, numbers.numel()):
+        many = "" if size is None else f"{size} "
+        raise ValueError(f"{what} must be {many}whole numbers, not {tuple(numbers.shape)} {numbers.dtype}")
+    if numbers.numel():
+        low, high = (int(bound) for bound in torch.aminmax(numbers))
+        if low < least or high >= below:
+            raise ValueError(f"{what} has {low if low < least else high}, outside {least} to {below - 1}")
 
 
 def validate_columns(columns: int, entries: int, where: str = "") -> None:
@@ -124,8 +143,9 @@ def validate_features(x: FeatureMatrix) -> None:
     """Raise GraphError at the first feature that is not finite or is huge; x (N, D)."""
     if x.values.dim() != 2 and not isinstance(x, SparseMatrix):
         raise GraphError(f"there are features of shape {tuple(x.values.shape)}: one row a node is needed")
-    usable = x.values.abs() <= LARGEST
-    if not bool(usable.all()):
+    low, high = torch.aminmax(x.values) if x.values.numel() else (0.0, 0.0)
+    if not -LARGEST <= low <= high <= LARGEST:  # without a copy of the features
+        usable = x.values.abs() <= LARGEST
         row, column = x.position(torch.nonzero(~usable)[0])
         what = "NaN or infinite: fill it or drop it"
         if bool(torch.isfinite(x.values[~usable][0])):
@@ -143,7 +163,8 @@ def _validate_labels(y: Tensor, classes: int) -> None:
         )
 
 
-def _validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
+def validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
+    """Raise GraphError unless splits are disjoint lists of labelled nodes; labels y (N)."""
     n = y.numel()
     seen = torch.zeros(n, dtype=torch.bool, device=y.device)
     for split, nodes in splits.items():
@@ -165,7 +186,3 @@ def _validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
             raise GraphError(
                 f"node {int(unlabelled[0])} of the {split} split has no label: label it or take it out"
             )
-    if splits["train"].numel() == 0 and bool((y != UNKNOWN).any()):  # without any label: to be predicted
-        raise GraphError(
-            "no node is labelled for training: put at least one labelled node into the train split"
-        )

@@ -101,13 +101,15 @@ def build_classifier(
     where: str,
 ) -> Classifier:
     """Build the models and load their weights; DataError naming ``where`` if they cannot be used."""
+    if type(num_features) is not int or not 0 < num_features < 2**31 or not class_names:
+        raise DataError(f"{where} is damaged (it names no classes, or no features): train again")
     models: list[nn.Module] = []
     for state in weights:
         if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
             raise DataError(f"the weights in {where} are not finite numbers: train again with a lower lr")
         try:
             models.append(restore_model(settings, num_features, len(class_names), state))
-        except RuntimeError:
+        except ValueError:
             raise DataError(
                 f"the weights in {where} do not fit the model {settings.model!r} described beside them: "
                 "train again"

@@ -18,9 +18,23 @@ from bvat.distributed.world import current
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint
-from bvat.training.state import TrainState
+from bvat.training.state import TrainState, check_fits
+from bvat.training.trained import METRICS
 
 CHECKPOINT_FORMAT = "bvat checkpoint 5"
+_PARTS, _SEARCH = ("model", "optimizer", "regulariser", "average"), "regulariser."
+"""What has a state: attributes of the state of training; and the prefix of what a search keeps."""
+_UNFIT = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    OverflowError,
+    AttributeError,
+    RecursionError,
+)
+"""What the content of somebody else's file can raise."""
 
 
 class Checkpoint(Callback):
@@ -57,18 +71,26 @@ class Checkpoint(Callback):
 
     def save(self, state: TrainState) -> None:
         """Write everything that training needs to continue."""
-        tensors: dict[str, Tensor] = {"generator": state.generator.get_state()}
-        parts = {"model": state.model, "optimizer": state.optimizer, "regulariser": state.regulariser}
-        parts["average"] = state.average
+        about, tensors = self._content(state)
         own = current().own_file(self.path, state.epoch)
         if own is not None:  # what a search keeps has a row per node
-            parts["regulariser"] = None
-            kept = {} if state.regulariser is None else state.regulariser.state_dict()
+            kept = {name: tensors.pop(_SEARCH + name) for name in _part(tensors, _SEARCH)}
             write_safetensors(own, kept, {"epoch": str(state.epoch)}, new_folders=False)
             current().barrier()  # the checkpoint counts from when the leading rank has written it
-        for prefix, part in parts.items():
-            if part is not None:
-                tensors |= {f"{prefix}.{name}": tensor for name, tensor in part.state_dict().items()}
+        if current().leads:
+            write_safetensors(self.path, tensors, about, new_folders=False)
+        if own is not None:
+            current().barrier()
+            for old in own.parent.glob(own.name.replace(f"-epoch-{state.epoch}.", "-epoch-*.")):
+                if old != own:
+                    old.unlink(missing_ok=True)
+
+    def _content(self, state: TrainState) -> tuple[dict[str, str], dict[str, Tensor]]:
+        """Return the metadata and the tensors of a checkpoint."""
+        tensors: dict[str, Tensor] = {"generator": state.generator.get_state()}
+        for name in _PARTS:
+            if (part := getattr(state, name)) is not None:
+                tensors |= {f"{name}.{key}": tensor for key, tensor in part.state_dict().items()}
         for callback in self.callbacks:
             kept = {f"callback.{callback.name}/{k}": v for k, v in callback.state_dict().items()}
             if kept.keys() & tensors.keys():
@@ -87,16 +109,10 @@ class Checkpoint(Callback):
             "stop": json.dumps(state.stop),
             "events": json.dumps(state.events),
         }
-        if current().leads:
-            write_safetensors(self.path, tensors, about, new_folders=False)
-        if own is not None:
-            current().barrier()
-            for old in own.parent.glob(own.name.replace(f"-epoch-{state.epoch}.", "-epoch-*.")):
-                if old != own:
-                    old.unlink(missing_ok=True)
+        return about, tensors
 
     def load(self, state: TrainState) -> None:
-        """Restore ``state`` and the callbacks; refuse the checkpoint of a different run."""
+        """Restore ``state`` and the callbacks; a checkpoint of another run is refused and changes nothing."""
         try:
             about, tensors = read_safetensors(self.path)
         except (SafetensorError, OSError, ValueError) as error:
@@ -113,26 +129,52 @@ class Checkpoint(Callback):
                 raise TrainingError(
                     f"{self.path} belongs to a run with {other}: delete it, or use another folder"
                 )
+        before, kept = self._content(state)
+        kept = {name: tensor.detach().clone() for name, tensor in kept.items()}
+        try:
+            own = current().own_file(self.path, int(about["epoch"]))
+            if own is not None:
+                tensors |= {_SEARCH + name: tensor for name, tensor in _read_own(own).items()}
+            self._restore(state, about, tensors)
+        except _UNFIT as error:
+            self._restore(state, before, kept)
+            if isinstance(error, TrainingError):
+                raise
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise TrainingError(
+                f"{self.path} does not hold a state of this run ({why}): delete it and start this seed again"
+            ) from None
 
-        def part(prefix: str) -> dict[str, Tensor]:
-            found = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-            return {name[len(prefix) :]: tensor.to(state.graph.device) for name, tensor in found.items()}
-
-        state.generator.set_state(tensors["generator"])
-        state.model.load_state_dict(part("model."))
-        state.optimizer.load_state_dict(part("optimizer."))
-        if state.average is not None:
-            state.average.load_state_dict(part("average."))
-        own = current().own_file(self.path, int(about["epoch"]))
-        if state.regulariser is not None:
-            state.regulariser.load_state_dict(part("regulariser.") if own is None else _read_own(own))
-        for callback in self.callbacks:
-            if kept := part(f"callback.{callback.name}/"):
-                callback.load_state_dict(kept)
+    def _restore(self, state: TrainState, about: Mapping[str, str], tensors: Mapping[str, Tensor]) -> None:
+        """Take over what a checkpoint holds; one of ``_UNFIT`` if that is not a state of this run."""
+        tensors = {name: tensor.to(state.graph.device) for name, tensor in tensors.items()}
+        state.generator.set_state(tensors["generator"].cpu())
+        for name in _PARTS:
+            if (part := getattr(state, name)) is not None:
+                found = _part(tensors, f"{name}.")
+                if name != "regulariser":  # what a search keeps has the shape that it had last
+                    check_fits(found, part.state_dict())
+                part.load_state_dict(found)
         columns = json.loads(about["columns"])
         state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
         state.epoch, state.space, state.stop = int(about["epoch"]), about["space"], json.loads(about["stop"])
         state.events = json.loads(about["events"])
+        epochs = [row["epoch"] for row in state.metrics]
+        if len(epochs) != state.epoch or epochs != list(range(1, len(epochs) + 1)):
+            raise ValueError("its metrics are not those of its epochs")
+        if state.metrics and not state.metrics[0].keys() >= set(METRICS):
+            raise ValueError("it lacks a metric")
+        if type(state.stop) is not bool or not all(type(event) is str for event in state.events):
+            raise ValueError("its events are not texts")
+        for callback in self.callbacks:
+            if kept := _part(tensors, f"callback.{callback.name}/"):
+                callback.load_state_dict(kept)
+                callback.check_restored(state)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, without it."""
+    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _read_own(path: Path) -> dict[str, Tensor]:

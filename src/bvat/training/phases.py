@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from bvat.training.callbacks import BestEpoch, Callback
+from bvat.training.callbacks import BestEpoch, Callback, check_epochs
 from bvat.training.state import TrainState
 
 COLLAPSED = 0.95
@@ -111,6 +111,10 @@ class TwoPhases(Callback):
         pretrained, *epochs, self.lowest, self.strength = state["numbers"].tolist()
         self.pretrained = bool(pretrained)
         self.origin, self.began, self.started, self.progress = map(int, epochs)
+
+    def check_restored(self, state: TrainState) -> None:
+        """Raise ValueError unless all epochs are among those so far."""
+        check_epochs(state, self.origin, self.began, self.started, self.progress)
 
 
 class Ramp(Callback):

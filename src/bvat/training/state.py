@@ -174,15 +174,28 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     return state
 
 
+def check_fits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless tensors have the names, shapes and types of others."""
+    if found.keys() != expected.keys():
+        odd = sorted(found.keys() ^ expected.keys())[0]
+        raise ValueError(f"{odd} is missing or unexpected")
+    for name, tensor in found.items():
+        if (tensor.shape, tensor.dtype) != (expected[name].shape, expected[name].dtype):
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)} and type {tensor.dtype}")
+
+
 def restore_model(
     settings: Settings, num_features: int, num_classes: int, weights: Mapping[str, Tensor]
 ) -> nn.Module:
-    """Return a trained model in evaluation mode; RuntimeError if the weights do not fit the settings."""
+    """Return a trained model in evaluation mode; ValueError if the weights do not fit the settings."""
     if settings.method in BASELINES:
-        fitted: nn.Module = BASELINES[settings.method].restore(weights)
+        fitted: nn.Module = BASELINES[settings.method].restore(weights, num_features, num_classes)
         return fitted.eval()
+    wide = any(tensor.dtype == torch.float64 for tensor in weights.values())
+    with torch.device("meta"):  # shapes alone: settings of others may ask for more memory than there is
+        shapes = build_model(settings, num_features, num_classes).to(torch.float64 if wide else torch.float32)
+    check_fits(weights, shapes.state_dict())
     model = build_model(settings, num_features, num_classes)
-    if any(tensor.dtype == torch.float64 for tensor in weights.values()):
-        model = model.double()
+    model = model.double() if wide else model
     model.load_state_dict(weights)
     return model.eval()

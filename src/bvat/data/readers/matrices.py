@@ -15,6 +15,7 @@ from bvat.data.npz import ObjectArray, read_npz
 from bvat.data.readers.matrix_market import read_market
 from bvat.data.readers.table import LARGEST
 from bvat.errors import GraphError
+from bvat.graph.sparse import check_csr
 from bvat.graph.validation import validate_columns
 
 
@@ -53,17 +54,11 @@ def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
                 f"{path}: there is no array {prefix + part!r}: save the matrix in scipy's CSR format"
             )
     try:
-        rows, columns = _shape(parts["shape"])
+        shape = _shape(parts["shape"])
         pointers, indices = _whole(parts["indptr"]), _whole(parts["indices"])
         data = _reals(parts["data"])
-        # scipy's own check accepts pointers that return to 0, and later writes outside the arrays
-        if pointers.size != rows + 1 or pointers[0] != 0 or (np.diff(pointers) < 0).any():
-            raise ValueError("the row pointers are not ascending from 0")
-        if not pointers[-1] == indices.size == data.size:
-            raise ValueError("the number of entries does not match the row pointers")
-        if indices.size and not 0 <= indices.min() <= indices.max() < columns:
-            raise ValueError(f"a column index is outside 0 to {columns - 1}")
-        matrix = sp.csr_array((data, indices, pointers), shape=(rows, columns))
+        check_csr(pointers, indices, data, shape)
+        matrix = sp.csr_array((data, indices, pointers), shape=shape)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
         raise GraphError(f"{path}: {prefix or 'the matrix'} is invalid ({error}): save it again") from None
     return matrix

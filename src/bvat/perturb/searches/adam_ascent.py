@@ -153,5 +153,7 @@ class AdamAscent:
         return {name: tensor.clone() for name, tensor in self._moments.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore Adam's moments."""
+        """Restore Adam's moments; ValueError if these are something else."""
+        if state and (state.keys() != {"first", "second", "count"} or not float(state["count"]) >= 0):
+            raise ValueError("these are not the moments of a search")
         self._moments = {name: tensor.clone() for name, tensor in state.items()}
