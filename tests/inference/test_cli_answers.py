@@ -19,6 +19,7 @@ from bvat.audit.tables import AUDIT_COLUMNS
 from bvat.data import save_graph
 from bvat.inference import open_run
 from bvat.report.audit_page import less_fragile
+from bvat.training.provenance import versions
 
 Call = Callable[[list[str]], tuple[int, str, str]]
 
@@ -157,6 +158,7 @@ def test_audit_says_the_same_as_json(folder: Path, capsys: pytest.CaptureFixture
     )
     assert code == 0
     (about,) = json.loads(out)["runs"]
+    assert json.loads(out)["versions"] == versions()
     rows = read_csv(Path("a.csv"))
     assert about["nodes"] == len(rows) == 20
     smallest = sorted(float(row["smallest"]) for row in rows)

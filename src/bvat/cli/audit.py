@@ -58,6 +58,7 @@ def audit(
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, write_text
     from bvat.training.pool import thread_count
+    from bvat.training.provenance import versions
 
     check_epsilon(epsilon)
     check_writable(out, *([page] if page is not None else []))
@@ -84,7 +85,7 @@ def audit(
     summaries = [{"run": each.name, **part.summary()} for each, (_, part) in zip(runs, audits, strict=True)]
     if as_json:
         written = {"out": str(out), "page": None if page is None else str(page)}
-        typer.echo(json.dumps({**written, "runs": summaries}))
+        typer.echo(json.dumps({**written, "runs": summaries, "versions": versions()}))
     else:
         show(summaries)
         typer.echo(f"{out}" if page is None else f"{out}, {page}")
