@@ -36,8 +36,8 @@ def open_storage(storage: str) -> Any:
         raise
     except Exception as error:  # whatever a database or its driver raises
         raise SettingsError(
-            f"the storage {_shown(storage)!r} cannot be opened ({_reason(error, storage)}): use the "
-            "journal file of a search, or a URL such as sqlite:///study.db"
+            f"the storage {_shown(storage)!r} cannot be opened ({_reason(error, storage)}): check its URL "
+            "(such as sqlite:///study.db) and that its server runs, then run the same command again"
         ) from None
 
 
