@@ -59,7 +59,11 @@ def server() -> Iterator[Server]:
         control = as_server(ctl, "-D", data, "-l", str(folder / "log"), "-w")
         subprocess.run([*control, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL, timeout=120)
         stop = partial(
-            subprocess.run, [*control, "-m", "immediate", "stop"], capture_output=True, timeout=60, check=False
+            subprocess.run,
+            [*control, "-m", "immediate", "stop"],
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
         try:
             yield Server(f"postgresql+psycopg://bvat:not-for-you@127.0.0.1:{port}/postgres", stop)

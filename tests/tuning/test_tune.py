@@ -169,7 +169,7 @@ def test_a_storage_that_goes_away(
 
     with monkeypatch.context() as patched:
         patched.setattr(tuning.ProgressDisplay, "update", damage)
-        with pytest.raises(TrainingError, match="no longer answers .*run the same command again") as caught:
+        with pytest.raises(TrainingError, match=r"no longer answers .*run the same command again") as caught:
             tune(plan, small, tmp_path / "out", jobs=jobs, storage=storage)
     assert "\n" not in str(caught.value)
     kept.replace(database)

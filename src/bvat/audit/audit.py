@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,10 @@ REACH = 10.0
 """The longest perturbation tried, as a multiple of the typical length of the features."""
 
 
+MEASURED = ("nodes", "predicted", "confidence", "field_size", "lds", "smallest", "relative", "becomes")
+"""The tensors of an :class:`Audit`."""
+
+
 @dataclass(frozen=True)
 class Audit(Plottable):
     """What :func:`audit` found, one entry for each of n nodes.
@@ -45,6 +49,11 @@ class Audit(Plottable):
     smallest: Tensor
     relative: Tensor
     becomes: Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence[Audit]) -> Audit:
+        """Return the audits of several sets of nodes as one."""
+        return cls(parts[0].epsilon, *(torch.cat([getattr(p, name) for p in parts]) for name in MEASURED))
 
     def summary(self) -> dict[str, Any]:
         """Return quantiles over the nodes as plain numbers; None where a quantile is not finite."""
@@ -105,10 +114,20 @@ def audit(
         >>> found.lds.shape
         torch.Size([300])
     """
+    parts: list[Audit] = []
+    for part in audit_batches(model, graph, epsilon=epsilon, nodes=nodes):
+        parts.append(part)
+        if progress is not None:
+            progress(sum(each.nodes.numel() for each in parts))
+    return Audit.joined(parts)
+
+
+def audit_batches(
+    model: ProjectedModel, graph: Graph, *, epsilon: float = EPSILON, nodes: Tensor | None = None
+) -> Iterator[Audit]:
+    """Yield what :func:`audit` finds, batch by batch; begun again after a batch, it finds the same."""
     check_epsilon(epsilon)
     chosen = torch.arange(graph.num_nodes) if nodes is None else nodes
-    parts: list[tuple[Tensor, ...]] = []
-    done = 0
     for problem, fields, flip_search in _problems(model, graph, chosen):
         with torch.no_grad():
             lds = local_smoothness(problem, epsilon)
@@ -117,12 +136,17 @@ def audit(
         probability = torch.softmax(problem.clean_logits, 1).amax(1)
         norm = fields.sums(graph.features.row_squares().index_select(0, fields.nodes)).sqrt()
         relative = flip.length / norm  # infinite where there are no features at all
-        found = (predicted, probability, fields.sizes, lds, flip.length, relative, flip.becomes)
-        parts.append(tuple(part.cpu() for part in found))
-        done += fields.centres.numel()
-        if progress is not None:
-            progress(done)
-    return Audit(epsilon, chosen.cpu(), *(torch.cat(column) for column in zip(*parts, strict=True)))
+        found = (
+            fields.centres,
+            predicted,
+            probability,
+            fields.sizes,
+            lds,
+            flip.length,
+            relative,
+            flip.becomes,
+        )
+        yield Audit(epsilon, *(part.cpu() for part in found))
 
 
 def check_epsilon(epsilon: float) -> None:

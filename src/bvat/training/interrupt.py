@@ -50,7 +50,7 @@ def stop_like_ctrl_c() -> Iterator[list[int]]:
 
 
 def finish_epoch_first(state: TrainState) -> contextlib.AbstractContextManager[None]:
-    """Turn the first Ctrl-C inside the block into ``state.interrupted``; at its end, raise KeyboardInterrupt."""
+    """Turn the first Ctrl-C in the block into ``state.interrupted``; at its end, raise KeyboardInterrupt."""
 
     def note() -> None:
         state.interrupted = True

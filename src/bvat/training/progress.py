@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Mapping
 from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
@@ -11,11 +12,15 @@ from bvat.kernels.compile import when_compiling
 
 Key = TypeVar("Key", bound=Hashable)
 
+LINE_EVERY = 60.0
+"""Seconds between the lines that a file gets instead of a bar."""
+
 
 class ProgressDisplay(Generic[Key]):
     """One bar for all tasks together with the time left and, if asked for, one per running task.
 
     While kernels are compiled, which happens in the first run on a machine, the text before the bar says so.
+    Where no bar can be drawn, because standard error is a file, a line says once a minute how much is done.
 
     Args:
         title: text before the bar.
@@ -54,7 +59,8 @@ class ProgressDisplay(Generic[Key]):
             for key, label in (labels or {}).items()
         }
         self._whole = self._rich.add_task(title, total=sum(sizes.values()) or 1)
-        self._title, self._open = title, ExitStack()
+        self._title, self._open, self._unit = title, ExitStack(), unit
+        self._said = time.monotonic()
         self._compiling: list[str] = []
         self._compiled = 0
 
@@ -78,6 +84,11 @@ class ProgressDisplay(Generic[Key]):
         if key in self._bars:
             self._rich.update(self._bars[key], completed=done, visible=0 < done < self._sizes[key])
         self._rich.update(self._whole, completed=sum(self._done.values()))
+        if not self._rich.console.is_terminal and time.monotonic() - self._said >= LINE_EVERY:
+            self._said = time.monotonic()
+            all_done, size = sum(self._done.values()), sum(self._sizes.values())
+            share = f"{all_done:,.0f} of {size:,.0f} {self._unit}" if self._unit else f"{all_done / size:.0%}"
+            self._rich.console.print(f"{self._title}: {share}", markup=False, highlight=False, soft_wrap=True)
 
     def set_title(self, title: str) -> None:
         """Change the text before the bar."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from bvat.data.checksums import CHECKSUM, UNSEALED, seal, verify
+from bvat.data.checksums import CHECKSUM, seal_line, verify
 from bvat.errors import SettingsError, TrainingError
 
 try:
@@ -62,7 +62,7 @@ _URL = re.compile(r"(\w[\w+]*://)(?:([^:/?@]+)(?::([^:/?@]*))?@)?([\w.-]*(?::\d+
 
 
 def _shown(storage: str) -> str:
-    """Return the name of a storage without the password; only the scheme where a password could be anywhere."""
+    """Return the name of a storage without a password; if that could be anywhere, only the scheme."""
     url = _URL.fullmatch(storage)
     if url is None:
         return f"{storage.partition('://')[0]}://***"
@@ -133,7 +133,7 @@ class JournalFile:
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append entries, after closing a line that a killed process has left incomplete."""
-        text = b"".join(map(_line, logs))
+        text = b"".join(map(seal_line, logs))
         with self.path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.seek(0, os.SEEK_END):
@@ -152,10 +152,6 @@ class JournalFile:
         entry: dict[str, Any] = json.loads(line)
         del entry[CHECKSUM]
         return entry
-
-
-def _line(entry: dict[str, Any]) -> bytes:
-    return seal(json.dumps({**entry, CHECKSUM: UNSEALED}, separators=(",", ":")).encode() + b"\n")
 
 
 def finished(study: optuna.Study) -> list[Any]:
