@@ -166,7 +166,9 @@ def _measure(
     parts: list[Audit] = []
     done = 0
     try:
-        with ProgressDisplay(f"audit of {name}", {0: total}, Console(stderr=True), unit="nodes") as display:
+        with ProgressDisplay(
+            f"audit of {name}", {0: total}, Console(stderr=True), unit="nodes", lines=True
+        ) as display:
             for part in batches:
                 if growing is not None and parts:
                     append(growing, table(part).partition("\n")[2])  # without the names of the columns
