@@ -197,7 +197,7 @@ def test_an_interrupted_audit_continues(
         assert code == 130
         done = sum(batches)
         assert 0 < done < 120
-        assert f"note: {done} of 120 nodes of run-gcn are done and in a.csv" in err
+        assert f"note: {done} of 120 nodes of run-gcn are kept in a.csv" in err
         assert err.endswith("run the same command again to continue after the finished nodes\n")
         assert Path("a.csv").read_text() == "".join(whole.splitlines(keepends=True)[: done + 1])
         assert len(batches) == 2 * attempt + 2

@@ -87,8 +87,9 @@ def audit(
         found: list[Audit] = []
         for each, model in zip(runs, models, strict=True):
             batches = kept.audit(len(found), model.models[0], graph, epsilon=epsilon, nodes=chosen)
-            growing = None if found or kept.path is None else out  # the table is that of the first run
-            found.append(_measure(each.name, batches, chosen.numel(), growing, table))
+            found.append(
+                _measure(each.name, batches, chosen.numel(), None if found else out, table, kept.path)
+            )
         write_text(out, table(found[0]))
         if page is not None:
             from bvat.report.audit_page import AuditedRun, audit_page
@@ -153,9 +154,14 @@ def _kept(
 
 
 def _measure(
-    name: str, batches: Iterator[Audit], total: int, growing: Path | None, table: Callable[[Audit], str]
+    name: str,
+    batches: Iterator[Audit],
+    total: int,
+    out: Path | None,
+    table: Callable[[Audit], str],
+    kept: Path | None,
 ) -> Audit:
-    """Return all batches as one, with a progress bar; the table ``growing`` gets their rows as they come."""
+    """Return all batches as one, with a progress bar; where they are kept, ``out`` gets rows as they come."""
     from rich.console import Console
 
     from bvat.audit.audit import Audit
@@ -170,16 +176,16 @@ def _measure(
             f"audit of {name}", {0: total}, Console(stderr=True), unit="nodes", lines=True
         ) as display:
             for part in batches:
-                if growing is not None and parts:
-                    append(growing, table(part).partition("\n")[2])  # without the names of the columns
-                elif growing is not None:
-                    write_text(growing, table(part))
+                if out and kept and parts:
+                    append(out, table(part).partition("\n")[2])  # without the names of the columns
+                elif out and kept:
+                    write_text(out, table(part))
                 parts.append(part)
                 done += part.nodes.numel()
                 display.update(0, done)
     except KeyboardInterrupt:
-        kept = "" if growing is None else f" and in {growing}"
-        typer.echo(printable(f"note: {done:,} of {total:,} nodes of {name} are done{kept}"), err=True)
+        where = f"kept in {out or kept}" if kept else "lost, because --out is not a regular file"
+        typer.echo(printable(f"note: {done:,} of {total:,} nodes of {name} are {where}"), err=True)
         raise
     return Audit.joined(parts)
 
