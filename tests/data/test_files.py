@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import math
 import os
@@ -21,6 +22,18 @@ def test_missing_cells_are_empty_and_text_is_quoted(tmp_path: Path) -> None:
     assert text == 'x,y,z\n1,,\n0.5,"a ""b"", c",inf\n'
     write_csv(tmp_path / "new" / "table.csv", ("x", "y", "z"), rows)
     assert (tmp_path / "new" / "table.csv").read_text("utf-8") == text
+
+
+@pytest.mark.parametrize("mark", ["\r", "\n", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_no_line_separator_breaks_a_row(mark: str, tmp_path: Path) -> None:
+    rows = [[f"a{mark}=1+1", "x"], ["b", f"{mark}y"], [mark, "z"]]
+    write_csv(tmp_path / "table.csv", ("id", "class"), rows)
+    with (tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [["id", "class"], *rows]
+    arrow = pytest.importorskip("pyarrow.csv")
+    options = arrow.ParseOptions(newlines_in_values=True)
+    found = arrow.read_csv(tmp_path / "table.csv", parse_options=options).to_pydict()
+    assert found == {"id": [row[0] for row in rows], "class": [row[1] for row in rows]}
 
 
 def test_links_are_followed_and_the_mode_is_kept(tmp_path: Path) -> None:

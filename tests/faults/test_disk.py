@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -257,3 +258,22 @@ def test_the_output_cannot_be_written(start: Forker, whole: Path, tmp_path: Path
         tally[-1].count(code == 2 and is_sentence(command.error), traceback="Traceback" in command.error)
     command = start.start(["train", "no-such-graph"], tmp_path, stderr=Path("/dev/full"))
     tally[-1].count(command.wait() == 2)
+
+
+def test_nobody_reads_the_output(whole: Path, small_graph: str, tmp_path: Path, tally: list[Tally]) -> None:
+    tally.append(Tally("disk", "standard output that nobody reads", "nothing said, exit code 141"))
+    train = ["train", small_graph, "--method", "gcn", "--epochs", "3", "--jobs", "1", "--out", "trained"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    for arguments in (
+        ["--version"],
+        ["train", "--help"],
+        ["runs", "list", str(whole)],
+        ["predict", str(whole / "run"), "--out", "/dev/stdout"],
+        [*train, "--json"],
+    ):
+        command = [sys.executable, "-m", "bvat", *arguments]
+        ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+        tally[-1].count(ended.returncode == 141 and not ended.stderr.strip(), traceback=b"Tr" in ended.stderr)
+    os.close(writer)
+    assert (tmp_path / "trained" / "result.json").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import time
@@ -105,6 +106,23 @@ def test_train_is_told_to_stop(
             same = code == 0 and content_of(out) == expected
             traceback = "Traceback" in command.error + err
             count.count(stopped and same and bool(checkpoints), lost=not same, traceback=traceback)
+
+
+def test_ctrl_c_while_workers_start(
+    start: Forker, small_graph: str, tmp_path: Path, tally: list[Tally]
+) -> None:
+    """A terminal sends SIGINT to all processes: only the parent says something."""
+    rng = random.Random(19)
+    tally.append(Tally("signals", "bvat train, SIGINT to workers that start", "one sentence of the parent"))
+    for attempt in range(times(20, 4)):
+        command = start.start(["train", small_graph, *RUN, "--out", f"{attempt}", "--jobs", "2"], tmp_path)
+        wait_for_workers(command)
+        for worker in command.workers():  # before the parent ends them
+            os.kill(worker, signal.SIGINT)
+        time.sleep(rng.uniform(0, 0.5))
+        command.send(signal.SIGINT, "group")
+        survived = command.wait() in (0, 130) and (command.code == 0 or is_sentence(command.error))
+        tally[-1].count(survived, traceback="Traceback" in command.error)
 
 
 def disturbed(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.perturb.divergence import KL
 from bvat.perturb.methods import METHODS
 from bvat.training.loop import train
 from bvat.training.settings import Settings, has_preset, preset
+from bvat.tuning.variants import settings_of
 
 DATASETS = ("cora", "citeseer", "pubmed", "nell")
 
@@ -93,3 +97,60 @@ def test_clip_and_epsilon_reach_the_optimiser(graph: Graph) -> None:
         for options in ({}, {"clip": 1e-7}, {"adam_epsilon": 1.0})
     )
     assert all(loss != plain for loss in changed)
+
+
+def refused(method: str, **overrides: Any) -> str:
+    with pytest.raises(SettingsError, match="has no effect") as caught:
+        preset("", method, **overrides)
+    return str(caught.value)
+
+
+def test_a_setting_without_effect_is_refused() -> None:
+    assert refused("lp", hidden=999) == (
+        "hidden has no effect with lp, which trains no network: leave it out"
+    )
+    assert refused("lp", epochs=5).startswith("epochs has no effect with lp")
+    assert refused("vat", heads=4) == "heads has no effect with gcn: leave it out, it belongs to gat"
+    assert refused("vat", model="sgc", hidden=8).startswith("hidden has no effect with sgc")
+    assert refused("gcn", epsilon=0.1) == (
+        "epsilon has no effect with gcn: leave it out, it belongs to random, vat, sbvat, obvat with search "
+        "fast"
+    )
+    assert refused("vat", temperature=0.4).endswith("it belongs to grand")
+    assert refused("semiemb", variant="").startswith("variant has no effect with semiemb")
+    assert refused("obvat", search="adam", epsilon=0.1).startswith("epsilon has no effect with obvat")
+    assert refused("obvat", search="fast", gamma=0.1).endswith("it belongs to obvat with search adam")
+    assert preset("", "vat", samples=3, temperature=0.4).temperature == 0.4
+    assert preset("", "lp", variant="harmonic").variant == "harmonic"
+    assert preset("", "vat", model="gat", heads=4, clip=1.0).heads == 4
+
+
+def test_of_several_methods_one_must_read_a_setting() -> None:
+    found = settings_of(["gcn", "vat", "lp"], {"epsilon": 0.4, "epochs": 7})
+    assert [(s.epsilon, s.epochs) for s in found.values()] == [(Settings().epsilon, 7), (0.4, 7), (0.03, 1)]
+    with pytest.raises(SettingsError, match=r"count has no effect with gcn, vat: .* belongs to sbvat"):
+        settings_of(["gcn", "vat"], {"count": 4})
+    with pytest.raises(SettingsError, match="there is no setting 'nothing'"):
+        settings_of(["gcn", "lp"], {"nothing": 4})
+
+
+@pytest.mark.parametrize("search", ["adam", "fast"])
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.build])
+def test_the_table_names_what_a_method_reads(method: str, search: str) -> None:
+    """What its builder takes of the settings and of the options that all regularisers share."""
+    settings, taken = preset("", method, **({"search": search} if method == "obvat" else {})), set()
+
+    class Recorder:
+        def __getattr__(self, name: str) -> Any:
+            taken.add(name)
+            return getattr(settings, name)
+
+    class Options(UserDict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            taken.add({"dropout": "masks"}.get(name, name))
+            return super().__getitem__(name)
+
+    options = {"space": "auto", "dropout": "fresh", "divergence": KL(), "confidence": 0.0, "generator": None}
+    row = METHODS[method]
+    row.builder()(Recorder(), Options(options))
+    assert taken - {"generator"} == row.reads(settings) - {"beta"}  # beta is the weight of all of them

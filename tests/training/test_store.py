@@ -21,7 +21,7 @@ from bvat.graph import Graph
 from bvat.training.loop import METRICS, train
 from bvat.training.results import summary_of
 from bvat.training.run_folder import RunFolder
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings, preset, preset_among
 from bvat.training.statistics import summarize
 from bvat.training.store import Measurement, RunSpec, RunStore, SeedTrainer, train_seeds
 
@@ -115,7 +115,7 @@ COUNT = Measurement("count", _count_weights, dict)
 def spec(
     seed: int = 0, measurement: Measurement | None = None, method: str = "gcn", **settings: Any
 ) -> RunSpec:
-    return RunSpec("small", preset("small", method, **{"epochs": 3, **settings}), seed, measurement)
+    return RunSpec("small", preset_among("small", method, **{"epochs": 3, **settings}), seed, measurement)
 
 
 def store_of(path: Path, graph: Graph) -> RunStore:

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,8 +33,13 @@ def as_server(*command: str) -> list[str]:
     return ["runuser", "-u", "postgres", "--", *command] if os.geteuid() == 0 else list(command)
 
 
+class Server(NamedTuple):
+    url: str
+    stop: Callable[[], object]
+
+
 @pytest.fixture
-def server() -> Iterator[str]:
+def server() -> Iterator[Server]:
     initdb, ctl = find("initdb"), find("pg_ctl")
     if initdb is None or ctl is None:
         pytest.skip("no PostgreSQL server is installed")
@@ -51,14 +58,39 @@ def server() -> Iterator[str]:
         options = f"-p {port} -h 127.0.0.1 -k {name} -F"
         control = as_server(ctl, "-D", data, "-l", str(folder / "log"), "-w")
         subprocess.run([*control, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL, timeout=120)
+        stop = partial(
+            subprocess.run,
+            [*control, "-m", "immediate", "stop"],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
         try:
-            yield f"postgresql+psycopg://bvat@127.0.0.1:{port}/postgres"
+            yield Server(f"postgresql+psycopg://bvat:not-for-you@127.0.0.1:{port}/postgres", stop)
         finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], stdout=subprocess.DEVNULL, timeout=60)
+            stop()
 
 
 @pytest.mark.slow
-def test_no_trial_is_lost_or_done_twice_when_a_worker_is_killed(server, tmp_path) -> None:
+def test_a_server_that_is_stopped_is_one_sentence(server: Server, tmp_path: Path) -> None:
+    graph = tmp_path / "graph.npz"
+    save_graph(synthetic_graph(nodes=60, edges=150, features=30, train_per_class=4), graph)
+    command = [sys.executable, "-m", "bvat", "tune", str(graph), "--method", "vat", "--trials", "50"]
+    command += ["--jobs", "2", "--storage", server.url, "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list((tmp_path / "out").rglob("seed-*")):
+        time.sleep(0.05)
+    server.stop()
+    said = process.communicate(timeout=300)[1].strip()
+    assert process.returncode == 2
+    assert said.startswith("bvat: the storage 'postgresql+psycopg://bvat:***@127.0.0.1:")
+    assert "run the same command again" in said
+    assert "\n" not in said
+    assert "not-for-you" not in said
+
+
+@pytest.mark.slow
+def test_no_trial_is_lost_or_done_twice_when_a_worker_is_killed(server: Server, tmp_path: Path) -> None:
     from optuna.trial import TrialState
 
     graph = tmp_path / "graph.npz"
@@ -78,11 +110,11 @@ def test_no_trial_is_lost_or_done_twice_when_a_worker_is_killed(server, tmp_path
             str(trials),
         ]
         command += ["--seeds", "1", "--finalists", "1", "--check-seeds", "1", "--epochs", "60", "--jobs", "1"]
-        command += ["--storage", server, "--out", str(tmp_path / f"machine-{number}")]
+        command += ["--storage", server.url, "--out", str(tmp_path / f"machine-{number}")]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     first, second = worker(1), worker(2)
-    storage = optuna.storages.RDBStorage(server)
+    storage = optuna.storages.RDBStorage(server.url)
     running: list[object] = []
     for _ in range(1200):
         names = optuna.study.get_all_study_names(storage)

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from bvat.cli.main import main
-from bvat.errors import SettingsError
+from bvat.errors import SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
 from bvat.training.settings import Settings, preset
@@ -133,6 +133,48 @@ def test_a_storage_that_cannot_be_used(
         tune(small_plan(), small, Path("out"), jobs=1, storage=storage)
     assert "\n" not in str(caught.value)
     assert Path("diary.txt").read_text() == "Dear diary\n"
+
+
+@pytest.mark.parametrize(
+    ("storage", "shown"),
+    [
+        ("postgresql+psycopg://me:s{cr}%65t@127.0.0.1:1/db", "postgresql+psycopg://me:***@127.0.0.1:1/db"),
+        ("postgresql+psycopg://me:s{cr}%65t@127.0.0.1:port/db", "postgresql+psycopg://***"),
+        ("postgresql+psycopg://me:p@s{cr}%65t@127.0.0.1:1/db", "postgresql+psycopg://***"),
+        ("postgresql+psycopg://127.0.0.1:1/db?password=p@s{cr}%65t&user=me", "postgresql+psycopg://***"),
+        ("nothing://me:s{cr}%65t@host", "nothing://me:***@host"),
+        ("mysql://me:s{cr}%65t", "mysql://***"),
+    ],
+)
+def test_no_message_shows_a_password(storage: str, shown: str, small: Graph, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be opened") as caught:
+        tune(small_plan(), small, tmp_path, jobs=1, storage=storage)
+    said = str(caught.value)
+    assert f"the storage {shown!r} cannot" in said
+    assert not [part for part in ("s{", "cr", "%65", "cret") if part in said]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_storage_that_goes_away(
+    jobs: int, small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged file stands for a server that was stopped; ``test_postgres`` has a server."""
+    database, kept = tmp_path / "study.db", tmp_path / "kept.db"
+    plan, storage = small_plan(), f"sqlite:///{database}"
+
+    def damage(*_: Any) -> None:
+        if not kept.exists():
+            database.replace(kept)
+            database.write_bytes(b"no longer a database" * 1000)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tuning.ProgressDisplay, "update", damage)
+        with pytest.raises(TrainingError, match=r"no longer answers .*run the same command again") as caught:
+            tune(plan, small, tmp_path / "out", jobs=jobs, storage=storage)
+    assert "\n" not in str(caught.value)
+    kept.replace(database)
+    result = tune(plan, small, tmp_path / "out", jobs=1, storage=storage)
+    assert [trial["state"] for trial in result["trials"]].count("complete") >= 1
 
 
 def test_an_interrupted_trial_is_put_back(small: Graph, tmp_path: Path, monkeypatch: Any) -> None:

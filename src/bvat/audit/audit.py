@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,10 @@ REACH = 10.0
 """The longest perturbation tried, as a multiple of the typical length of the features."""
 
 
+MEASURED = ("nodes", "predicted", "confidence", "field_size", "lds", "smallest", "relative", "becomes")
+"""The tensors of an :class:`Audit`."""
+
+
 @dataclass(frozen=True)
 class Audit(Plottable):
     """What :func:`audit` found, one entry for each of n nodes.
@@ -48,6 +52,17 @@ class Audit(Plottable):
     smallest: Tensor
     relative: Tensor
     becomes: Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence[Audit]) -> Audit:
+        """Return the audits of several sets of nodes as one."""
+        return cls(parts[0].epsilon, *(torch.cat([getattr(p, name) for p in parts]) for name in MEASURED))
+
+    def of(self, nodes: Tensor) -> Audit:
+        """Return the entries of some of the nodes, int64, in their order."""
+        order = self.nodes.argsort()
+        rows = order[torch.searchsorted(self.nodes[order], nodes)]
+        return Audit(self.epsilon, *(getattr(self, name)[rows] for name in MEASURED))
 
     def summary(self) -> dict[str, Any]:
         """Return quantiles over the nodes as plain numbers; None where a quantile is not finite."""
@@ -112,12 +127,31 @@ def audit(
         >>> found.lds.shape
         torch.Size([300])
     """
+    parts: list[Audit] = []
+    for part in audit_batches(model, graph, epsilon=epsilon, nodes=nodes, **arguments):
+        parts.append(part)
+        if progress is not None:
+            progress(sum(each.nodes.numel() for each in parts))
+    found = Audit.joined(parts)
+    return found.of(found.nodes.sort().values if nodes is None else nodes.cpu())
+
+
+def audit_batches(
+    model: ProjectedModel | nn.Module,
+    graph: Any,
+    *,
+    epsilon: float = EPSILON,
+    nodes: Tensor | None = None,
+    **arguments: Any,
+) -> Iterator[Audit]:
+    """Yield what :func:`audit` finds, batch by batch; begun again after a batch, it finds the same.
+
+    The nodes come in the given order, except those of modules.
+    """
     check_epsilon(epsilon)
     model, inputs = adapt(model, graph, arguments)
     chosen = torch.arange(inputs.features.shape[0]) if nodes is None else nodes
     squares = inputs.features.row_squares()
-    parts: list[tuple[Tensor, ...]] = []
-    done = 0
     for problem, fields, flip_search in _problems(model, inputs, chosen):
         with torch.no_grad():
             lds = local_smoothness(problem, epsilon)
@@ -136,15 +170,7 @@ def audit(
             relative,
             flip.becomes,
         )
-        parts.append(tuple(part.cpu() for part in found))
-        done += fields.centres.numel()
-        if progress is not None:
-            progress(done)
-    centres, *columns = (torch.cat(column) for column in zip(*parts, strict=True))
-    place = torch.empty_like(squares, dtype=torch.int64, device="cpu")
-    place[centres] = torch.arange(centres.numel())
-    order = place[chosen.cpu()]
-    return Audit(epsilon, chosen.cpu(), *(column[order] for column in columns))
+        yield Audit(epsilon, *(part.cpu() for part in found))
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -55,6 +55,8 @@ def _options(
 
 STOPPED = 130
 """The exit code after Ctrl-C; after another signal it is 128 plus its number."""
+UNREAD = 141
+"""The exit code when nobody reads the output any more, as after SIGPIPE."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -72,9 +74,11 @@ def main(arguments: list[str] | None = None) -> None:
             _fail(str(error))
         except (KeyboardInterrupt, typer.Abort):
             code = STOPPED
-        except BrokenPipeError:
+        except (BrokenPipeError, SystemExit) as error:  # typer and rich turn a broken pipe into exit code 1
+            if not isinstance(error.__context__ if isinstance(error, SystemExit) else error, BrokenPipeError):
+                raise
             _give_up_output()
-            sys.exit(141)
+            sys.exit(UNREAD)
         except OSError as error:
             _fail(explain(error))
     if code == STOPPED:  # typer also turns Ctrl-C into this code
@@ -89,6 +93,7 @@ def _how_to_continue(arguments: list[str]) -> str:
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     return {
         "train": "; finished work is kept, and --resume continues from there",
+        "audit": "; run the same command again to continue after the finished nodes",
         "tune": "; run the same command again to continue after the finished trials",
         "reproduce": "; run the same command again to continue after the finished runs",
         "compare": "; run the same command again to continue after the finished runs",

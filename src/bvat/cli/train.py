@@ -121,7 +121,7 @@ def train(
     from bvat.training.settings import preset, preset_key, short_name
     from bvat.training.store import SeedTrainer, train_seeds
     from bvat.tuning.auto import candidates_for, parse_budget
-    from bvat.tuning.variants import AUTO, Variant
+    from bvat.tuning.variants import AUTO, settings_of
 
     given, dataset = dataset, name_of_parts(dataset, method)
     resume = resumes(resume, out)
@@ -131,8 +131,7 @@ def train(
     seconds = parse_budget(budget)
     settings = None if method == AUTO else preset(preset_key(dataset), method, **overrides)
     if settings is None:  # wrong values are refused before the graph is read
-        for name in candidates_for(overrides):
-            Variant.parse(name).settings(**overrides)
+        settings_of(candidates_for(overrides), overrides)
     chosen_device = choose_device(device)
     if log == "tensorboard":
         tensorboard_writer()  # a missing package is noticed before anything is trained

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
-import io
 import json
 import math
 import os
@@ -15,10 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 _PREFIX, _SUFFIX = ".bvat-", ".part"
 """Names of temporary files: short, so that they fit wherever the name of the file itself does."""
+_SEPARATORS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""What some program or other takes for the end of a line."""
 
 
 def write_atomic(path: Path, content: bytes | str, *, new_folders: bool = True) -> None:
@@ -50,6 +52,17 @@ def write_atomic(path: Path, content: bytes | str, *, new_folders: bool = True) 
             _replace(Path(os.path.realpath(path)), data, known)
     except OSError as error:
         error.filename = str(path)  # not the temporary file, and not nothing
+        raise
+
+
+def append(path: Path, content: bytes | str) -> None:
+    """Add to the end of a file, or create it. A killed process may leave the addition incomplete."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        with path.open("ab") as file:
+            file.write(data)
+    except OSError as error:
+        error.filename = str(path)
         raise
 
 
@@ -121,12 +134,13 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]]) 
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a table as CSV; cells that are None or NaN are empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    """Return a table as CSV; cells that are None or NaN are empty, and no cell breaks a row."""
+    lines: list[str] = []
+    # csv quotes the cells with a character of the terminator, and with "\n" alone not those with a bare "\r"
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator=_SEPARATORS)
     writer.writerow(header)
     writer.writerows([_cell(value) for value in row] for row in rows)
-    return text.getvalue()
+    return "".join(f"{line.removesuffix(_SEPARATORS)}\n" for line in lines)
 
 
 def _cell(value: Any) -> Any:

@@ -60,6 +60,8 @@ def write_text(path: Path, text: str) -> None:
     """Write a file atomically: if writing fails, the previous content stays."""
     try:
         write_atomic(path, text)
+    except BrokenPipeError:  # to standard output, which nobody reads any more
+        raise
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
 

@@ -12,7 +12,7 @@ from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.paper.published import datasets as paper_datasets
 from bvat.perturb.methods import METHODS
-from bvat.training.settings import Settings, has_model_preset, preset, preset_key, short_name
+from bvat.training.settings import Settings, has_model_preset, preset_among, preset_key, short_name
 from bvat.tuning.variants import Variant
 
 PLAIN_MODELS = ("monet", "gat", "gpnn")
@@ -90,7 +90,7 @@ class Request:
     def settings(self, dataset: str, method: str, **rest: Any) -> Settings:
         """Return the preset of a data set and a row, with the overrides and ``rest`` on top."""
         row = Variant.parse(method)
-        return preset(preset_key(dataset), row.method, **{"model": row.model, **self.overrides, **rest})
+        return preset_among(preset_key(dataset), row.method, model=row.model, **{**self.overrides, **rest})
 
 
 def in_order(rows: Iterable[str]) -> list[str]:

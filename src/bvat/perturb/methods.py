@@ -19,6 +19,8 @@ _BETA: Span = {"low": 0.4, "high": 4.0, "step": 0.2}
 _EPSILON: Span = {"low": 0.001, "high": 0.05, "log": True}
 _MASKS: Span = {"choices": ["fresh", "pair", "reuse"]}
 _ONE_PASS: Span = {"choices": ["fresh", "reuse"]}  # with one perturbed pass "pair" is "fresh"
+_SHARED = ("beta", "space", "masks", "divergence", "confidence")
+"""What every :class:`bvat.perturb.Regulariser` reads."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Method:
             (space, dropout, divergence, generator, confidence); returns the regulariser. Empty for none.
         colour: its place in the palette of charts.
         effort: time of an epoch in units of a GCN's, roughly; for the estimate of the remaining time only.
+        arguments: the settings that it reads, beside those of the model and of training in general.
+        when: further ones that it reads only where a setting has some value.
         space: what ``bvat tune`` searches: a span per setting; ``when`` holds spans that apply only where a
             setting has some value. Values on a logarithmic scale are rounded to two digits.
     """
@@ -43,7 +47,14 @@ class Method:
     build: str = ""
     colour: int = 3
     effort: float = 1.0
+    arguments: tuple[str, ...] = ()
+    when: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     space: Mapping[str, Any] = field(default_factory=dict)
+
+    def reads(self, settings: Any) -> set[str]:
+        """Return the names of the settings that it reads if they have these values."""
+        parts = (values.get(getattr(settings, name), ()) for name, values in self.when.items())
+        return set(self.arguments).union(*parts)
 
     @property
     def short(self) -> str:
@@ -66,6 +77,7 @@ _ROWS = [
         "GCN + consistency",
         "all nodes, R = 0: two dropout passes must agree (an ablation that the paper does not have)",
         build="bvat.perturb.build:consistency",
+        arguments=_SHARED,
         colour=4,
         effort=2.0,
         space={"alpha": _ALPHA, "beta": _BETA, "masks": _ONE_PASS},
@@ -75,6 +87,7 @@ _ROWS = [
         "GCN + random",
         "all nodes, a Gaussian direction of length epsilon",
         build="bvat.perturb.build:random",
+        arguments=(*_SHARED, "epsilon"),
         colour=5,
         effort=2.2,
         space={
@@ -89,6 +102,7 @@ _ROWS = [
         "GCN + VAT",
         "all nodes, power iteration",
         build="bvat.perturb.build:vat",
+        arguments=(*_SHARED, "epsilon", "steps", "xi"),
         colour=0,
         effort=2.7,
         space={"alpha": _ALPHA, "beta": _BETA, "epsilon": _EPSILON, "masks": _MASKS},
@@ -98,6 +112,7 @@ _ROWS = [
         "GCN + S-BVAT",
         "nodes with disjoint receptive fields, power iteration in each field",
         build="bvat.perturb.build:sbvat",
+        arguments=(*_SHARED, "epsilon", "steps", "xi", "count", "norm"),
         colour=1,
         effort=2.0,
         space={"alpha": _ALPHA, "beta": _BETA, "epsilon": _EPSILON, "masks": _MASKS},
@@ -107,6 +122,13 @@ _ROWS = [
         "GCN + O-BVAT",
         "all nodes, Adam on one matrix for all (--search adam) or a few full steps (--search fast)",
         build="bvat.perturb.build:obvat",
+        arguments=(*_SHARED, "search", "steps"),
+        when={
+            "search": {
+                "adam": ("step_size", "gamma", "start", "reduction", "keep_moments", "second_moment"),
+                "fast": ("epsilon",),
+            }
+        },
         colour=2,
         effort=6.0,
         space={
@@ -131,6 +153,7 @@ _ROWS = [
         "GCN + FLAG",
         "all nodes, signed steps up the supervised loss, averaged over the steps (Kong et al., 2020)",
         build="bvat.perturb.flag:build",
+        arguments=("beta", "space", "masks", "steps", "step_size"),
         colour=6,
         effort=3.5,
         space={
@@ -143,6 +166,7 @@ _ROWS = [
         "grand",
         "GCN + GRAND",
         "all nodes, R = 0: several dropout passes must agree with their sharpened mean (Feng et al., 2020)",
+        arguments=("samples", "agreement", "temperature", "masks", "divergence", "confidence"),
         colour=7,
         effort=4.0,
         space={

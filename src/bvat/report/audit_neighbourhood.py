@@ -74,9 +74,6 @@ def neighbourhood(
         style = {"cx": f"{each.x:.1f}", "cy": f"{each.y:.1f}", "r": f"{radius:.1f}", "fill": colour(kind)}
         outline = "var(--ink)" if each.node in train else "var(--page)"
         parts.append(tag("circle", tag("title", hint), **style, stroke=outline, stroke_width=1.3))
-        if each.node == node:
-            parts.append(tag("circle", cx=style["cx"], cy=style["cy"], r=f"{radius + 4:.1f}", fill="none",
-                             stroke="var(--ink)"))  # fmt: skip
     if left_out:
         parts.append(tag("text", f"{left_out} more not drawn", x=SIZE - 4, y=SIZE - 4, text_anchor="end"))
     name = node_id(graph, node)

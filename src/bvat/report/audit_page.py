@@ -22,11 +22,12 @@ SHOWN = 12
 
 _RIGHT_AND_WRONG = (
     "The median smallest change of correct and of incorrect predictions, over the nodes whose label is known "
-    "and was not used for training. If incorrect predictions are more fragile, a small number in the table "
-    "is a reason to check a prediction."
+    "and was not used for training; a node for which none was found counts as larger than all others. If "
+    "incorrect predictions are more fragile, a small number in the table is a reason to check a prediction."
 )
 _FRAGILE = (
-    "The nodes that change class under the smallest changes, with their neighbours one and two hops away. "
+    "The nodes that change class under the smallest changes, each in the middle of its picture, with its "
+    "neighbours one and two hops away. "
     "Hover over a node for its name and class."
 )
 _SEARCHED = (
@@ -69,13 +70,13 @@ def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
         "median smallest change of class": _plain(found["median_smallest"]),
         "relative to the surrounding features": _percent(found["median_relative"]),
         f"median LDS at ε = {epsilon}": _plain(found["median_lds"]),
-        "nodes audited": f"{found['nodes']:,}",
+        "no change of class found": _not_found(found),
     }
     parts = [lead, tiles(numbers)]
     if len(runs) > 1:
         parts.append(section("Comparison", *_comparison(graph, runs), name="comparison"))
     parts.append(section("Distribution", _distributions(runs), name="distribution"))
-    if any(part is not None for part in _right_and_wrong(graph, first)):
+    if any(part.numel() for part in _right_and_wrong(graph, first)):
         parts.append(_right_wrong_section(graph, runs))
     parts.append(section("The most fragile nodes", *_fragile(graph, first), name="fragile"))
     parts.append(section("How this was measured", *_method(epsilon, command), name="method"))
@@ -118,6 +119,7 @@ def _comparison(graph: Graph, runs: Sequence[AuditedRun]) -> list[Markup]:
         ["median smallest change", *(_plain(s["median_smallest"]) for s in summaries)],
         ["relative to the surrounding features", *(_percent(s["median_relative"]) for s in summaries)],
         ["smallest change of the most fragile tenth", *(_plain(s["tenth_smallest"]) for s in summaries)],
+        ["no change of class found", *map(_not_found, summaries)],
     ]
     a, b = (run.audit.smallest for run in runs)
     share = f"{100 * float((a > b).double().mean()):.0f} %"
@@ -139,19 +141,19 @@ def _distributions(runs: Sequence[AuditedRun]) -> Markup:
     return tag("div", *charts, cls="charts")
 
 
-def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[float | None]:
-    """Return the median smallest change of correct and incorrect predictions, without the training nodes."""
+def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[Tensor]:
+    """Return the smallest changes of correct and of incorrect predictions, without the training nodes."""
     labels = run.classifier.labels(graph).cpu()
     trained = torch.zeros(graph.num_nodes, dtype=torch.bool)
     trained[graph.train.cpu()] = True
     nodes = run.audit.nodes
     known = (labels[nodes] != UNKNOWN) & ~trained[nodes]
     right = run.audit.predicted == labels[nodes]
-    return [_median(run.audit.smallest[known & which]) for which in (right, ~right)]
+    return [run.audit.smallest[known & which] for which in (right, ~right)]
 
 
 def _right_wrong_section(graph: Graph, runs: Sequence[AuditedRun]) -> Markup:
-    rows = [[run.name, *(_plain(part) for part in _right_and_wrong(graph, run))] for run in runs]
+    rows = [[run.name, *map(_median, _right_and_wrong(graph, run))] for run in runs]
     return section(
         "Correct and incorrect predictions",
         tag("p", _RIGHT_AND_WRONG),
@@ -199,8 +201,17 @@ def _accuracy(graph: Graph, run: AuditedRun) -> str:
     return f"{100 * float(right[graph.test.cpu()].double().mean()):.1f} %"
 
 
-def _median(values: Tensor) -> float | None:
-    return float(values.double().median()) if values.numel() else None
+def _median(smallest: Tensor) -> str:
+    """Return the median of some nodes, and for how many of them no change was found."""
+    if not smallest.numel():
+        return "-"
+    median = float(smallest.double().median())
+    none = f"none found for {int((~smallest.isfinite()).sum()):,} of {smallest.numel():,} nodes"
+    return f"{_plain(median)} ({none})" if math.isfinite(median) else none
+
+
+def _not_found(summary: dict[str, Any]) -> str:
+    return f"{summary['not_found']:,} of {summary['nodes']:,} nodes"
 
 
 def _plain(value: float | None) -> str:

@@ -49,9 +49,18 @@ def stop_like_ctrl_c() -> Iterator[list[int]]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def finish_epoch_first(state: TrainState) -> contextlib.AbstractContextManager[None]:
+    """Turn the first Ctrl-C in the block into ``state.interrupted``; at its end, raise KeyboardInterrupt."""
+
+    def note() -> None:
+        state.interrupted = True
+
+    return postpone_interrupts(note)
+
+
 @contextlib.contextmanager
-def finish_epoch_first(state: TrainState) -> Iterator[None]:
-    """Turn the first Ctrl-C inside the block into ``state.interrupted``; at its end, raise KeyboardInterrupt.
+def postpone_interrupts(note: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Let the first Ctrl-C inside the block call ``note``; at its end, raise KeyboardInterrupt.
 
     A second Ctrl-C raises at once. SIGTERM and SIGHUP are treated in the same way where the process handles
     them, as the command line and the workers of :mod:`bvat.training.pool` do. Outside the main thread, where
@@ -64,7 +73,7 @@ def finish_epoch_first(state: TrainState) -> Iterator[None]:
         if received and number == signal.SIGINT:
             before[number](number, frame)
         received.append(number)
-        state.interrupted = True
+        note()
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, *STOP_SIGNALS):

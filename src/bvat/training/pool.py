@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ import torch.multiprocessing as mp
 
 from bvat.errors import BvatError, TrainingError, explain
 from bvat.kernels.compile import tell, when_compiling
-from bvat.training.interrupt import STOP_SIGNALS
+from bvat.training.interrupt import STOP_SIGNALS, postpone_interrupts
 
 Task = TypeVar("Task")
 
@@ -156,14 +157,20 @@ def _sheltered() -> Iterator[None]:
     """Keep signals of the terminal away from processes started in the block.
 
     They inherit blocked signals, so that Ctrl-C does not end them before they have said how to handle it.
+    Other threads of this process still receive them: it finishes starting processes first, because one that
+    is started by half complains.
     """
     mask = getattr(signal, "pthread_sigmask", None)
-    old = mask(signal.SIG_BLOCK, {signal.SIGINT, *STOP_SIGNALS} - {signal.SIGTERM}) if mask else None
-    try:
+    if mask is None:  # not a POSIX system
         yield
+        return
+    resource_tracker.ensure_running()  # if started later, with the first process, it would unblock SIGINT
+    old = mask(signal.SIG_BLOCK, {signal.SIGINT, *STOP_SIGNALS} - {signal.SIGTERM})
+    try:
+        with postpone_interrupts():
+            yield
     finally:
-        if mask:
-            mask(signal.SIG_SETMASK, old)
+        mask(signal.SIG_SETMASK, old)
 
 
 @contextlib.contextmanager
@@ -190,9 +197,9 @@ def _worker(function: Any, threads: int, parent: Any) -> None:
     try:
         with when_compiling(lambda name: _say(parent, "compiling", 0, name)):
             _work(function, threads, parent)
+        _end(0)
     except KeyboardInterrupt:
         _end(_INTERRUPTED)
-    _end(0)
 
 
 def _end(code: int) -> None:

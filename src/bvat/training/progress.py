@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Mapping
 from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
@@ -10,6 +11,9 @@ from bvat.errors import printable
 from bvat.kernels.compile import when_compiling
 
 Key = TypeVar("Key", bound=Hashable)
+
+LINE_EVERY = 60.0
+"""Seconds."""
 
 
 class ProgressDisplay(Generic[Key]):
@@ -23,6 +27,7 @@ class ProgressDisplay(Generic[Key]):
         console: a rich console; None shows nothing.
         labels: text before the bar of each task; None for no such bars.
         unit: name of the unit, which is then counted; otherwise the display shows percent.
+        lines: whether a file, which no bar can be drawn in, gets a line once a minute.
     """
 
     def __init__(
@@ -33,6 +38,7 @@ class ProgressDisplay(Generic[Key]):
         *,
         labels: Mapping[Key, str] | None = None,
         unit: str = "",
+        lines: bool = False,
     ) -> None:
         from rich import progress
         from rich.console import Console
@@ -48,13 +54,14 @@ class ProgressDisplay(Generic[Key]):
             speed_estimate_period=600,  # tasks differ in speed: average over a long time
         )
         title = printable(title)
+        self._lines, self._said = lines and not self._rich.console.is_terminal, time.monotonic()
         self._sizes, self._done = dict(sizes), dict.fromkeys(sizes, 0.0)
         self._bars = {
             key: self._rich.add_task(label, total=sizes[key], visible=False)
             for key, label in (labels or {}).items()
         }
         self._whole = self._rich.add_task(title, total=sum(sizes.values()) or 1)
-        self._title, self._open = title, ExitStack()
+        self._title, self._open, self._unit = title, ExitStack(), unit
         self._compiling: list[str] = []
         self._compiled = 0
 
@@ -78,6 +85,11 @@ class ProgressDisplay(Generic[Key]):
         if key in self._bars:
             self._rich.update(self._bars[key], completed=done, visible=0 < done < self._sizes[key])
         self._rich.update(self._whole, completed=sum(self._done.values()))
+        if self._lines and time.monotonic() - self._said >= LINE_EVERY:
+            self._said = time.monotonic()
+            all_done, size = sum(self._done.values()), sum(self._sizes.values())
+            share = f"{all_done:,.0f} of {size:,.0f} {self._unit}" if self._unit else f"{all_done / size:.0%}"
+            self._rich.console.print(f"{self._title}: {share}", markup=False, highlight=False, soft_wrap=True)
 
     def set_title(self, title: str) -> None:
         """Change the text before the bar."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
@@ -19,6 +19,7 @@ from typing import Any
 from bvat.baselines.table import ALL_METHODS, BASELINES
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
+from bvat.perturb.methods import METHODS
 
 LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
 """Larger numbers are beyond float32."""
@@ -179,6 +180,15 @@ class Settings:
                 f"{self.epochs}"
             )
 
+    def read(self) -> set[str]:
+        """Return the names of the settings that have an effect on this method and model."""
+        if self.method in BASELINES:
+            return {"method", "model", *(["variant"] if BASELINES[self.method].variants else [])}
+        common = {f.name for f in fields(self)} - set(_owners())
+        own = METHODS[self.method].reads(self) | set(MODELS[self.model].arguments)
+        # with several passes, any method does what grand does
+        return common | own | (METHODS["grand"].reads(self) if self.samples > 1 else set())
+
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""
         return asdict(self)
@@ -256,7 +266,35 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     The data sets of the paper have presets of their own, searched on their validation labels and meant to
     reproduce the paper. Every other graph, also ``""``, gets defaults that do not depend on its name:
     features scaled to unit length, a plain phase that the regularised one has to beat, and early stopping.
+
+    Raises:
+        SettingsError: an override is wrong, or is read by neither the method nor the model.
     """
+    settings = _merged(dataset, method, overrides)
+    for name in overrides:
+        if name not in settings.read():
+            raise SettingsError(_no_effect(name, settings))
+    return settings
+
+
+def preset_among(dataset: str, method: str, **overrides: Any) -> Settings:
+    """Return the same for one of several methods: overrides that only others read are left out."""
+    known = METHODS.get(method)
+    switches = {"model", "samples", *(known.when if known else ())}  # what is read depends on them
+    read = _merged(dataset, method, {k: v for k, v in overrides.items() if k in switches}).read()
+    every = {f.name for f in fields(Settings)}
+    return preset(dataset, method, **{k: v for k, v in overrides.items() if k in read or k not in every})
+
+
+def check_read(overrides: Mapping[str, Any], methods: Iterable[Settings]) -> None:
+    """Raise SettingsError if one of the overrides is read by none of the methods."""
+    among = list(methods)
+    for name in overrides:
+        if among and not any(name in settings.read() for settings in among):
+            raise SettingsError(_no_effect(name, *among))
+
+
+def _merged(dataset: str, method: str, overrides: Mapping[str, Any]) -> Settings:
     if method not in ALL_METHODS:
         raise SettingsError(f"there is no method {method!r}: use one of {', '.join(ALL_METHODS)}")
     model = overrides.get("model", "gcn")
@@ -271,6 +309,37 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
         plain = not merged.get("alpha") and not merged.get("beta")  # one phase, of all these epochs
         merged["pretrain"] = 0 if plain else min(merged["pretrain"], max(0, overrides["epochs"] * 3 // 4))
     return Settings(**merged)
+
+
+@cache
+def _owners() -> dict[str, list[str]]:
+    """Return who reads each setting that not every network reads."""
+    owners: dict[str, list[str]] = {}
+    for model in MODELS.values():
+        for name in model.arguments:
+            owners.setdefault(name, []).append(model.name)
+    for method in METHODS.values():
+        for name in method.arguments:
+            owners.setdefault(name, []).append(method.name)
+        for switch, values in method.when.items():
+            for value, names in values.items():
+                for name in names:
+                    owners.setdefault(name, []).append(f"{method.name} with {switch} {value}")
+    for baseline in BASELINES.values():
+        if baseline.variants:
+            owners.setdefault("variant", []).append(baseline.name)
+    return owners
+
+
+def _no_effect(name: str, *among: Settings) -> str:
+    """Return that a setting is read by none of these, and by whom it is."""
+    methods = ", ".join(dict.fromkeys(settings.method for settings in among))
+    models = ", ".join(dict.fromkeys(settings.model for settings in among))
+    owners = _owners().get(name)
+    if owners is None or (all(settings.method in BASELINES for settings in among) and name != "variant"):
+        return f"{name} has no effect with {methods}, which trains no network: leave it out"
+    whose = models if owners[0] in MODELS and name in MODELS[owners[0]].arguments else methods
+    return f"{name} has no effect with {whose}: leave it out, it belongs to {', '.join(owners)}"
 
 
 def _layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from bvat.training.statistics import sample
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.blind import blind
 from bvat.tuning.storage import require_optuna
-from bvat.tuning.variants import CANDIDATES, Variant
+from bvat.tuning.variants import CANDIDATES, Variant, settings_of
 
 REPETITIONS = 3
 """Seeds per candidate that is not given up."""
@@ -123,16 +123,16 @@ def choose(
             f"{graph.name} has too few labels to choose a method by validation: label more nodes, or use "
             "--method gcn"
         )
-    settings_of = {name: Variant.parse(name).settings(**overrides) for name in candidates}
+    settings_by = settings_of(candidates, overrides)
     with TemporaryDirectory() as temporary:
         store = RunStore.open(work or Path(temporary), {str(k): part for k, part in enumerate(graphs)})
         repeated = [(str(k), 0 if cross_validated else k) for k in range(len(graphs))]
-        tried = _compare(store, settings_of, repeated, budget, jobs, console)
+        tried = _compare(store, settings_by, repeated, budget, jobs, console)
     winner = _best(tried)
     for entry in tried:
         entry["outcome"] = _outcome(entry, winner)
     variant = Variant.parse(winner["name"])
-    settings = settings_of[winner["name"]]
+    settings = settings_by[winner["name"]]
     report = {
         "validation": (
             f"{len(graphs)}-fold cross-validation over the {len(graph.train) + len(graph.val)} labelled nodes"

@@ -25,7 +25,7 @@ from bvat.training.settings import short_name
 from bvat.training.shared_tasks import run_shared_tasks
 from bvat.training.statistics import sample
 from bvat.training.store import RunSpec, RunStore
-from bvat.tuning.variants import AUTO, CANDIDATES, Variant
+from bvat.tuning.variants import AUTO, CANDIDATES, Variant, settings_of
 
 COMPARE_FORMAT = 1
 BASE = "gcn"
@@ -67,8 +67,7 @@ class ComparisonPlan:
             raise SettingsError(f"{self.against} must be among the methods: all others are compared with it")
         if not self.graphs or min(self.labels, default=0) < 1 or self.splits < 1 or self.val < 1:
             raise SettingsError("a comparison needs graphs, and labels, splits and val of at least 1")
-        for name in self.trained():
-            Variant.parse(name).settings(**self.overrides)
+        settings_of(self.trained(), self.overrides)  # wrong values are refused before anything is trained
 
     def trained(self) -> tuple[str, ...]:
         """Return the variants that are trained: those asked for, and what ``auto`` chooses among."""
@@ -114,7 +113,7 @@ class _CellRunner:
         """Train what is missing, and write the file of the cell."""
         names = self.plan.trained()
         whole, fingerprint = _graph(cell.graph)
-        settings = {name: Variant.parse(name).settings(**self.plan.overrides) for name in names}
+        settings = settings_of(names, self.plan.overrides)
         about = {name: chosen.identity() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
@@ -200,7 +199,7 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
             here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
             if here:
                 rows.append(_row(short_name(graph), labels, here, variants, plan.against))
-    settings = {name: Variant.parse(name).settings(**plan.overrides).as_dict() for name in plan.trained()}
+    settings = {name: s.as_dict() for name, s in settings_of(plan.trained(), plan.overrides).items()}
     result = {
         "format": COMPARE_FORMAT,
         "variants": {name: _title(name) for name in variants},

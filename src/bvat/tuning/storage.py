@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from bvat.data.checksums import CHECKSUM, UNSEALED, seal, verify
-from bvat.errors import SettingsError
+from bvat.data.checksums import CHECKSUM, seal_line, verify
+from bvat.errors import SettingsError, TrainingError
 
 try:
     import fcntl
@@ -27,16 +30,53 @@ def open_storage(storage: str) -> Any:
 
     try:
         if "://" in storage:
-            return optuna.storages.get_storage(storage)
+            return optuna.storages.get_storage(storage.replace("{", "{{").replace("}", "}}"))  # a template
         return optuna.storages.JournalStorage(_journal(Path(storage)))
     except (SettingsError, OSError):
         raise
     except Exception as error:  # whatever a database or its driver raises
-        said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         raise SettingsError(
-            f"the storage {storage!r} cannot be opened ({type(error).__name__}: {said}): use the journal "
-            "file of a search, or a URL such as sqlite:///study.db"
+            f"the storage {_shown(storage)!r} cannot be opened ({_reason(error, storage)}): check its URL "
+            "(such as sqlite:///study.db) and that its server runs, then run the same command again"
         ) from None
+
+
+@contextmanager
+def answering(storage: str) -> Iterator[None]:
+    """Let a database that stops answering inside the block be one sentence."""
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        cause = error.__cause__ or error  # what Optuna says itself is about the length of data
+        raise TrainingError(
+            f"the storage {_shown(storage)!r} no longer answers ({_reason(cause, storage)}): finished trials "
+            "are kept, run the same command again to continue"
+        ) from None
+
+
+_URL = re.compile(r"(\w[\w+]*://)(?:([^:/?@]+)(?::([^:/?@]*))?@)?([\w.-]*(?::\d+)?(?:/[^?@]*)?)")
+"""A URL in which it is certain what the password is: scheme, user, password, and place."""
+
+
+def _shown(storage: str) -> str:
+    """Return the name of a storage without a password; if that could be anywhere, only the scheme."""
+    url = _URL.fullmatch(storage)
+    if url is None:
+        return f"{storage.partition('://')[0]}://***"
+    user = f"{url[2]}:***@" if url[3] else f"{url[2]}@" if url[2] else ""
+    return f"{url[1]}{user}{url[4]}"
+
+
+def _reason(error: BaseException, storage: str) -> str:
+    """Return what kind of error it is, and its first line unless a password could be in there."""
+    said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+    url = _URL.fullmatch(storage)
+    secret = url[3] if url is not None else ""
+    silent = not said or url is None or (secret and (secret in said or unquote(secret) in said))
+    return type(error).__name__ if silent else f"{type(error).__name__}: {said}"
 
 
 _START = b'{"op_code":'
@@ -93,7 +133,7 @@ class JournalFile:
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append entries, after closing a line that a killed process has left incomplete."""
-        text = b"".join(map(_line, logs))
+        text = b"".join(map(seal_line, logs))
         with self.path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.seek(0, os.SEEK_END):
@@ -112,10 +152,6 @@ class JournalFile:
         entry: dict[str, Any] = json.loads(line)
         del entry[CHECKSUM]
         return entry
-
-
-def _line(entry: dict[str, Any]) -> bytes:
-    return seal(json.dumps({**entry, CHECKSUM: UNSEALED}, separators=(",", ":")).encode() + b"\n")
 
 
 def finished(study: optuna.Study) -> list[Any]:
@@ -198,4 +234,4 @@ def require_optuna(command: str = "bvat tune") -> None:
         import optuna
     except ImportError:
         raise SettingsError(f"{command} needs Optuna: pip install optuna") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -32,6 +32,7 @@ from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.blind import blind
 from bvat.tuning.space import STARTS, parameters, search_space, suggest, tuned_settings
 from bvat.tuning.storage import (
+    answering,
     claim_draw,
     finished,
     open_storage,
@@ -112,11 +113,15 @@ class _TrialRunner:
     plan: TuningPlan
     store: RunStore
     study: str
-    storage: str
+    storage: str = dataclasses.field(repr=False)  # it may hold a password
 
     def run(self, number: int, report: ReportProgress) -> None:
         """Run one trial, unless other processes have finished the search and none was put back."""
         require_optuna()
+        with answering(self.storage):
+            self._run(report)
+
+    def _run(self, report: ReportProgress) -> None:
         import optuna
 
         plan = self.plan
@@ -184,20 +189,20 @@ def tune(
     require_optuna()
     if not graph.val.numel():
         raise SettingsError(f"{plan.dataset} has no validation nodes: add some, a search needs them")
-    with share(out) as alone:
-        return _search(plan, graph, out, jobs, storage, console, alone=alone)
+    place = storage or str(out / "work" / f"{plan.name}.journal")
+    with share(out) as alone, answering(place):
+        return _search(plan, graph, out, jobs, place, console, alone=alone and storage is None)
 
 
 def _search(
-    plan: TuningPlan, graph: Graph, out: Path, jobs: int, storage: str | None, console: Any, *, alone: bool
+    plan: TuningPlan, graph: Graph, out: Path, jobs: int, storage: str, console: Any, *, alone: bool
 ) -> dict[str, Any]:
+    """Search; ``alone`` says that no other process uses the storage."""
     import optuna
 
     store = RunStore.open(out / "work", {plan.dataset: blind(graph)})
-    place = storage or str(out / "work" / f"{plan.name}.journal")
     study_name = plan.study_name(store.fingerprints[plan.dataset])
-    opened = open_storage(place)
-    alone = alone and storage is None
+    opened = open_storage(storage)
     try:
         study = optuna.create_study(study_name=study_name, storage=opened, direction="maximize")
         created = True
@@ -220,7 +225,7 @@ def _search(
             ready = done + display.finished
             display.set_title(f"trial {ready} of {plan.trials}: {plan.method} on {plan.dataset}")
 
-        run_tasks(_TrialRunner(plan, store, study_name, place).run, tasks, jobs, advance)
+        run_tasks(_TrialRunner(plan, store, study_name, storage).run, tasks, jobs, advance)
     result = _result(plan, graph, store, finished(study), jobs, console)
     write_sealed_json(out / f"{plan.name}.json", result)
     return result

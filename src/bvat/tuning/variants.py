@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from bvat.baselines.table import ALL_METHODS, BASELINES
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings, check_read, preset_among
 
 AUTO = "auto"
 """The automatic choice among the candidates."""
@@ -70,5 +71,12 @@ class Variant:
         return (METHODS[self.method].colour + 3) % 8
 
     def settings(self, **overrides: Any) -> Settings:
-        """Return the defaults for any graph."""
-        return preset("", self.method, **{"model": self.model, **overrides})
+        """Return the defaults for any graph, with those of the overrides that it reads on top."""
+        return preset_among("", self.method, **{"model": self.model, **overrides})
+
+
+def settings_of(names: Iterable[str], overrides: Mapping[str, Any]) -> dict[str, Settings]:
+    """Return the settings of several variants; SettingsError if none of them reads one of the overrides."""
+    found = {name: Variant.parse(name).settings(**overrides) for name in names}
+    check_read(overrides, found.values())
+    return found
