@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from bvat.data import save_graph
-from bvat.errors import SettingsError
+from bvat.data.checksums import check_files
+from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 from bvat.training.claim import claim, share
 from bvat.training.run_folder import AUTO_FILE, RunFolder, choose_folder
@@ -132,7 +133,8 @@ def test_a_lock_counts_only_on_what_is_still_there(tmp_path: Path, monkeypatch: 
         with pytest.raises(BlockingIOError):  # it is the new folder that is locked
             lock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(again)
-    assert removed and not folder.exists()
+    assert removed
+    assert not folder.exists()
 
 
 def test_a_folder_that_stays_empty_is_removed(tmp_path: Path) -> None:
@@ -173,6 +175,22 @@ def test_a_run_continues_from_wherever_it_was_killed_at_the_start(graph: Graph, 
     with pytest.raises(SettingsError, match="already holds a run: use --resume"):
         chosen.start(graph, SETTINGS, resume=False)
     chosen.start(graph, SETTINGS, resume=True)
+
+
+@pytest.mark.parametrize("name", ["graph.npz", "split.npz"])
+def test_a_run_is_not_continued_with_damaged_files(graph: Graph, tmp_path: Path, name: str) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.start(graph, SETTINGS, resume=False)
+    path = folder.path / name
+    good = path.read_bytes()
+    for place in range(0, len(good), len(good) // 20):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(DataError, match=rf"{name} is damaged .*: delete it, and --resume"):
+            folder.start(graph, SETTINGS, resume=True)
+    path.unlink()
+    folder.start(graph, SETTINGS, resume=True)
+    assert path.read_bytes() == good
+    assert all(file.ok for file in check_files(folder.path))
 
 
 def test_a_run_is_not_continued_with_another_graph_or_version(graph: Graph, tmp_path: Path) -> None:
