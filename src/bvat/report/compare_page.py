@@ -122,7 +122,7 @@ def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> 
     ]
     return section(
         heading(labels),
-        table(header, accuracy, cls="results"),
+        table(header, accuracy, cls="results tight"),
         tag("h3", f"{unit}s".capitalize()),
         table(heads, details),
         name=f"labels-{labels}",
@@ -135,7 +135,9 @@ def _cell(entry: dict[str, Any], *, plain: bool) -> Markup:
         return tag("td", *parts, tag("small", f"± {entry['std']:.1f}"), cls="n")
     gain = entry["gain"]
     word = "above" if gain["low"] > 0 else "below" if gain["high"] < 0 else "within"
-    parts.append(tag("small", f"{signed(gain['mean'])} [{signed(gain['low'])}, {signed(gain['high'])}]"))
+    # one below the other, so that eight graphs fit on a laptop
+    parts.append(tag("small", signed(gain["mean"])))
+    parts.append(tag("small", f"[{signed(gain['low'])}, {signed(gain['high'])}]"))
     return tag("td", *parts, cls=f"n {word}")
 
 
