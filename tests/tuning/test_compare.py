@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,11 @@ def test_a_split_that_is_not_used_is_mentioned(
     options = [*SHORT, "--labels", "3", "--splits", "1", "--val", "40", "--out", str(tmp_path / "out")]
     sentence = "the split of one is not used, random ones are drawn instead: --splits given uses"
     assert run_command(graphs[0], str(tmp_path / "drawn.npz"), *options) == 0
-    assert f"note: {sentence}" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert f"note: {sentence}" in said.err
+    assert "±" not in said.out  # of a single split nothing is known about others
+    assert "**" not in (tmp_path / "out" / "compare.md").read_text()
+    assert not re.search(r'class="n (above|below)"', (tmp_path / "out" / "report.html").read_text())
     assert sentence in json.loads((tmp_path / "out" / "compare.json").read_text())["split_note"]
     assert sentence in (tmp_path / "out" / "report.html").read_text()
     assert sentence in (tmp_path / "out" / "compare.md").read_text()
@@ -191,7 +196,7 @@ def test_command(graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "3 labels per class" in capsys.readouterr().out
     page = (tmp_path / "out" / "report.html").read_text()
     assert "GCN + consistency" in page
-    assert "<li" not in page  # no list of findings before or after the tables, which say it all
+    assert "<li>" not in page  # no list of findings before or after the tables, which say it all
     assert (tmp_path / "out" / "gains.svg").read_text().startswith("<svg")
     assert "| GCN + consistency |" in (tmp_path / "out" / "compare.md").read_text()
     with pytest.raises(SystemExit) as ended:

@@ -172,4 +172,5 @@ def cell_text(entry: dict[str, Any], *, plain: bool) -> str:
     if plain:
         return f"{entry['mean']:.1f}"
     gain = entry["gain"]
-    return f"{entry['mean']:.1f} ({gain['mean']:+.1f} ± {(gain['high'] - gain['low']) / 2:.1f})"
+    half = f" ± {(gain['high'] - gain['low']) / 2:.1f}" if gain["n"] > 1 else ""
+    return f"{entry['mean']:.1f} ({gain['mean']:+.1f}{half})"

@@ -10,6 +10,7 @@ from bvat.data.files import write_atomic
 from bvat.errors import DataError
 from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone
 from bvat.report.html import Markup, page, provenance, section, settings_table, table, tag
+from bvat.training.statistics import clear_sign
 
 COMPARE_PAGE = "report.html"
 
@@ -132,12 +133,14 @@ def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> 
 def _cell(entry: dict[str, Any], *, plain: bool) -> Markup:
     parts: list[Any] = [tag("b", f"{entry['mean']:.1f}")]
     if plain:
-        return tag("td", *parts, tag("small", f"± {entry['std']:.1f}"), cls="n")
+        spread = [tag("small", f"± {entry['std']:.1f}")] if entry["n"] > 1 else []
+        return tag("td", *parts, *spread, cls="n")
     gain = entry["gain"]
-    word = "above" if gain["low"] > 0 else "below" if gain["high"] < 0 else "within"
+    word = ("within", "above", "below")[clear_sign(gain)]
     # one below the other, so that eight graphs fit on a laptop
     parts.append(tag("small", signed(gain["mean"])))
-    parts.append(tag("small", f"[{signed(gain['low'])}, {signed(gain['high'])}]"))
+    if gain["n"] > 1:
+        parts.append(tag("small", f"[{signed(gain['low'])}, {signed(gain['high'])}]"))
     return tag("td", *parts, cls=f"n {word}")
 
 
@@ -213,5 +216,7 @@ def compare_markdown(result: dict[str, Any]) -> str:
 
 
 def _gain(gain: dict[str, float]) -> str:
-    text = f"{signed(gain['mean'])} ± {(gain['high'] - gain['low']) / 2:.1f}"
-    return f"**{text}**" if gain["low"] > 0 or gain["high"] < 0 else text
+    text = signed(gain["mean"])
+    if gain["n"] > 1:
+        text += f" ± {(gain['high'] - gain['low']) / 2:.1f}"
+    return f"**{text}**" if clear_sign(gain) else text

@@ -24,7 +24,7 @@ from bvat.training.progress import ProgressDisplay
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, versions
 from bvat.training.settings import short_name
 from bvat.training.shared_tasks import run_shared_tasks
-from bvat.training.statistics import sample
+from bvat.training.statistics import clear_sign, sample
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.variants import AUTO, CANDIDATES, Variant
 
@@ -319,8 +319,8 @@ def _overall(rows: Sequence[dict[str, Any]], variants: Sequence[str]) -> dict[st
             summary[name] = {
                 **sample(gains).as_dict(),
                 "worst_split": min(row["variants"][name]["worst"] for row in rows),
-                "better": sum(row["variants"][name]["gain"]["low"] > 0 for row in rows),
-                "worse": sum(row["variants"][name]["gain"]["high"] < 0 for row in rows),
+                "better": sum(clear_sign(row["variants"][name]["gain"]) > 0 for row in rows),
+                "worse": sum(clear_sign(row["variants"][name]["gain"]) < 0 for row in rows),
                 "graphs": len(rows),
             }
     return summary
