@@ -116,7 +116,6 @@ def replace_by_a_fifo(path: Path) -> None:
         (lambda run: flip_a_bit(run / "seed-1" / "weights.safetensors"), "weights.safetensors does not have"),
         (lambda run: flip_a_bit(run / "seed-1" / "metrics.csv"), "metrics.csv does not have the checksum"),
         (lambda run: (run / "seed-1" / "weights.safetensors").unlink(), "weights.safetensors"),
-        (lambda run: (run / "seed-1" / "result.json").unlink(), "result.json"),
         (lambda run: replace_by_a_fifo(run / "seed-1" / "result.json"), "not a regular file"),
         (lambda run: replace_by_a_fifo(run / "seed-1" / "metrics.csv"), "not a regular file"),
         (copy_of_seed_0, "result.json: it belongs to seed 0, the folder is a copy"),
@@ -146,6 +145,18 @@ def test_damaged_seeds_are_named(
         assert "--resume" in fault
         assert "2 of 3" in out
     assert table("compare", str(plain), vat, capsys=capsys)["differences"][0]["seeds"] == [2]
+
+
+def test_a_seed_without_a_result_is_unfinished(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs / "plain", tmp_path / "plain")
+    (tmp_path / "plain" / "seed-1" / "result.json").unlink()
+    (row,) = table("list", str(tmp_path), capsys=capsys)["runs"]
+    assert (row["seeds"], row["damaged"], row["unfinished"]) == ([0, 2], [], 1)
+    assert "2 (+1)" in bvat(["runs", "list", str(tmp_path)], capsys)[1]
+    shown = bvat(["runs", "show", str(tmp_path / "plain")], capsys)[1]
+    assert "all 2 (+1)" in shown
 
 
 def test_copies_of_a_seed_are_not_models_of_their_own(

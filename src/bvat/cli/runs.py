@@ -25,7 +25,8 @@ def list_runs(
 ) -> None:
     """List the runs in a folder and its subfolders, with their accuracies.
 
-    A seed whose files are damaged is named and left out: "2 of 3" seeds.
+    A seed whose files are damaged is named and left out: "2 of 3" seeds. A seed
+    that is not finished is counted apart: "2 (+1)".
 
     Examples:
 
@@ -47,7 +48,7 @@ def list_runs(
             (
                 _short(row["dataset"], 16),
                 _short(_name(row), 18),
-                _seeds(row) + (f" (+{row['unfinished']})" if row["unfinished"] else ""),
+                _seeds(row),
                 "-" if row["val"]["mean"] is None else f"{row['val']['mean']:.1f}",
                 spread(row["test"], 1),
                 _day(row["finished"]),
@@ -169,9 +170,10 @@ def _day(seconds: float | None) -> str:
 
 
 def _seeds(row: dict[str, Any]) -> str:
-    """Return how many seeds a mean is of, and of how many if some are damaged."""
+    """Return how many seeds a mean is of, of how many if some are damaged, and how many are unfinished."""
     intact, damaged = len(row["seeds"]), len(row["damaged"])
-    return f"{intact} of {intact + damaged}" if damaged else str(intact)
+    text = f"{intact} of {intact + damaged}" if damaged else str(intact)
+    return text + (f" (+{row['unfinished']})" if row["unfinished"] else "")
 
 
 def _short(value: Any, length: int) -> str:

@@ -54,7 +54,7 @@ class RunRecord:
             "method": self.settings.get("method"),
             "seeds": sorted(result["seed"] for result in self.results),
             "damaged": sorted(self.damaged),
-            "unfinished": len(list(self.path.glob("seed-*/checkpoint.safetensors"))),
+            "unfinished": len(RunFolder(self.path).started()) - len(self.results) - len(self.damaged),
             **{name: summarize(list(self.values(name).values())) for name in MEASURES},
             "finished": newest,
             "version": self.about.get("version"),

@@ -150,13 +150,12 @@ class RunFolder:
 
     def seeds(self) -> tuple[int, ...]:
         """Return the finished seeds in ascending order, also those whose files are damaged."""
-        found = {}
-        for path in self.path.glob("seed-*"):
-            if name := re.fullmatch("seed-(0|[1-9][0-9]*)", path.name):  # not seed-00, a copy
-                # weights are written before the result, and a checkpoint is kept until then
-                lost = (path / WEIGHTS).exists() and not self.checkpoint(int(name[1])).exists()
-                found[int(name[1])] = lost or (path / "result.json").exists()
-        return tuple(sorted(seed for seed, finished in found.items() if finished))
+        return tuple(seed for seed in self.started() if (self.seed_path(seed) / "result.json").exists())
+
+    def started(self) -> tuple[int, ...]:
+        """Return the seeds that have a folder in ascending order; ``seed-00`` is none."""
+        names = [re.fullmatch("seed-(0|[1-9][0-9]*)", path.name) for path in self.path.glob("seed-*/")]
+        return tuple(sorted(int(name[1]) for name in names if name))
 
     def result(self, seed: int, key: str = "") -> dict[str, Any] | None:
         """Return the result of a finished seed, else None.
