@@ -122,6 +122,8 @@ def compare(
         typer.echo(json.dumps(result))
     else:
         show(result, page)
+    if result["split_note"]:
+        typer.echo(printable(f"note: {result['split_note']}"), err=True)
 
 
 def numbers(text: str) -> list[int]:

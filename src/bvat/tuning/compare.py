@@ -195,7 +195,8 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
         for labels in plan.labels:
             Cell(source, labels, plan.first_split).of(graph, plan.val)
         split += [short_name(source)] if has_split(graph) else []
-    if console is not None and (note := split_note(plan, split)):
+    # who watches learns it before hours are spent; in a log it is beside the results
+    if console is not None and console.is_terminal and (note := split_note(plan, split)):
         console.print(printable(f"note: {note}"), soft_wrap=True, markup=False, highlight=False)
     cells, size = plan.cells(), len(plan.trained())
     with (
