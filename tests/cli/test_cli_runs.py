@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from bvat.inference.run_list import compare_runs, read_run
 from bvat.training.results import summary_of
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
-from bvat.training.store import SeedTrainer, train_seeds
+from bvat.training.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from cli_helpers import bvat
 
 VAT = "[bold]vat\x1b[31m"
@@ -81,14 +83,130 @@ def test_damaged_and_unfinished_runs_are_listed(
         (tmp_path / name).mkdir()
         (tmp_path / name / "settings.json").write_text(content)
     found = table("list", str(tmp_path), capsys=capsys)
-    assert [(Path(r["run"]).name, r["seeds"], r["unfinished"]) for r in found["runs"]] == [
-        ("unfinished", [], 1)
+    assert [(Path(r["run"]).name, r["seeds"], r["unfinished"], r["damaged"]) for r in found["runs"]] == [
+        ("unfinished", [], 1, [2])
     ]
     assert found["runs"][0]["test"]["mean"] is None
-    assert len(found["faults"]) == 2
+    assert len(found["faults"]) == 3
     code, _, err = bvat(["runs", "list", str(tmp_path)], capsys)
     assert code == 0
-    assert err.count("note: ") == 2
+    assert err.count("note: ") == 3
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def copy_of_seed_0(run: Path) -> None:
+    shutil.rmtree(run / "seed-1")
+    shutil.copytree(run / "seed-0", run / "seed-1")
+
+
+def replace_by_a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda run: flip_a_bit(run / "seed-1" / "result.json"), "result.json: "),
+        (lambda run: flip_a_bit(run / "seed-1" / "weights.safetensors"), "weights.safetensors does not have"),
+        (lambda run: flip_a_bit(run / "seed-1" / "metrics.csv"), "metrics.csv does not have the checksum"),
+        (lambda run: (run / "seed-1" / "weights.safetensors").unlink(), "weights.safetensors"),
+        (lambda run: replace_by_a_fifo(run / "seed-1" / "result.json"), "not a regular file"),
+        (lambda run: replace_by_a_fifo(run / "seed-1" / "metrics.csv"), "not a regular file"),
+        (copy_of_seed_0, "result.json: it belongs to seed 0, the folder is a copy"),
+    ],
+)
+def test_damaged_seeds_are_named(
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[Path], None],
+    reason: str,
+) -> None:
+    plain, vat = tmp_path / "plain", str(runs / "deep" / VAT)
+    shutil.copytree(runs / "plain", plain)
+    before = read_run(plain).values("test")
+    damage(plain)
+    (row,) = table("list", str(tmp_path), capsys=capsys)["runs"]
+    assert (row["seeds"], row["damaged"]) == ([0, 2], [1])
+    assert row["test"]["values"] == [before[0], before[2]]
+    for arguments in (["list", str(tmp_path)], ["show", str(plain)], ["compare", str(plain), vat]):
+        (fault,) = table(*arguments, capsys=capsys)["faults"]
+        code, out, err = bvat(["runs", *arguments], capsys)
+        assert code == 0
+        assert err.splitlines()[0] == f"note: {fault}"
+        assert f"{plain / 'seed-1'} is damaged and not counted" in fault
+        assert reason in fault
+        assert "--resume" in fault
+        assert "2 of 3" in out
+    assert table("compare", str(plain), vat, capsys=capsys)["differences"][0]["seeds"] == [2]
+
+
+def test_a_seed_without_a_result_is_unfinished(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs / "plain", tmp_path / "plain")
+    (tmp_path / "plain" / "seed-1" / "result.json").unlink()
+    (row,) = table("list", str(tmp_path), capsys=capsys)["runs"]
+    assert (row["seeds"], row["damaged"], row["unfinished"]) == ([0, 2], [], 1)
+    assert "2 (+1)" in bvat(["runs", "list", str(tmp_path)], capsys)[1]
+    shown = bvat(["runs", "show", str(tmp_path / "plain")], capsys)[1]
+    assert "all 2 (+1)" in shown
+
+
+def test_copies_of_a_seed_are_not_models_of_their_own(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, out = tmp_path / "plain", tmp_path / "out.csv"
+    shutil.copytree(runs / "plain", plain)
+    shutil.copytree(plain / "seed-0", plain / "seed-00")
+    assert table("show", str(plain), capsys=capsys)["seeds"] == [0, 1, 2]
+    code, said, _ = bvat(["predict", str(plain), "--out", str(out)], capsys)
+    assert (code, "the mean of 3 models" in said) == (0, True)
+    copy_of_seed_0(plain)
+    for command in (["predict", "--out", str(out)], ["export", "--out", str(tmp_path / "m.safetensors")]):
+        code, _, err = bvat([command[0], str(plain), *command[1:]], capsys)
+        assert code == 2
+        assert "it belongs to seed 0, the folder is a copy" in err
+        assert "seed-1" in err
+    code, said, _ = bvat(["predict", str(plain), "--seed", "0", "--out", str(out)], capsys)
+    assert (code, "one model" in said) == (0, True)
+
+
+def test_lines_are_not_broken(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    long = Path("runs") / ("a-long-name-of-an-experiment-" * 3) / "plain"
+    shutil.copytree(runs / "plain", long)
+    shutil.copytree(runs / "plain", "runs/a-usual-name-2")
+    for arguments in (["list"], ["compare", str(long), "runs/a-usual-name-2"]):
+        code, out, _ = bvat(["runs", *arguments], capsys)
+        assert code == 0
+        lines = out.splitlines()
+        assert len([line for line in lines if line.endswith(f" {long}")]) == 1
+        (usual,) = [line for line in lines if line.endswith(" runs/a-usual-name-2")]
+        assert len(usual) <= 80
+
+
+def test_internal_runs_are_listed_only_if_asked_for(
+    small: Graph, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs / "plain", tmp_path / "plain")
+    store = RunStore.open(tmp_path / "compared" / "work", {"small": small})
+    store.run(RunSpec("small", Settings(method="gcn", epochs=3), 0))
+    found = table("list", str(tmp_path), capsys=capsys)
+    assert ([Path(row["run"]).name for row in found["runs"]], found["internal"]) == (["plain"], 1)
+    _, out, _ = bvat(["runs", "list", str(tmp_path)], capsys)
+    assert "1 runs in" in out
+    assert "--all" in out
+    assert len(table("list", str(tmp_path), "--all", capsys=capsys)["runs"]) == 2
 
 
 def test_show(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

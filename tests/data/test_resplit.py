@@ -22,6 +22,10 @@ def test_resplit_draws_what_is_asked_for() -> None:
     assert not torch.equal(drawn.train, resplit(graph, 5, 40, 0).train)
     with pytest.raises(GraphError, match="too few labels for 50 training nodes per class"):
         resplit(graph, 50, 10, 0)
+    for val in (180, 500):
+        with pytest.raises(GraphError, match="leave none of the 200 labels of synthetic for testing"):
+            resplit(graph, 5, val, 0)
+    assert len(resplit(graph, 5, 179, 0).test) == 1
 
 
 def test_folds_use_every_label_once_for_validation() -> None:

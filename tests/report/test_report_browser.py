@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 from page_checks import made_up_results
 
+from bvat.report.compare_page import write_compare_files
 from bvat.report.html import page
 from bvat.report.paper_page import paper_page
 
+RESULTS = Path(__file__).parents[2] / "results"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next((path for name in NAMES if (path := shutil.which(name))), None)
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -33,6 +36,21 @@ def test_the_console_is_really_watched(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(broken, "utf-8")
     complaints = browse(tmp_path / "page.html", tmp_path / "profile", "--dump-dom")[1]
     assert any("seen" in line for line in complaints)
+
+
+@pytest.mark.slow
+def test_a_comparison_of_eight_graphs_fits_a_laptop(tmp_path: Path) -> None:
+    (tmp_path / "compare.json").write_bytes((RESULTS / "compare" / "compare.json").read_bytes())
+    path = write_compare_files(tmp_path)
+    measure = "document.title = [...document.querySelectorAll('.results')].map("
+    measure += "t => t.offsetWidth - t.parentElement.clientWidth)"
+    path.write_text(path.read_text("utf-8").replace("</main>", f"</main><script>{measure}</script>"), "utf-8")
+    dom, _ = browse(path, tmp_path / "profile", "--window-size=1200,2000", "--dump-dom")
+    found = re.search("<title>(.*)</title>", dom)
+    assert found is not None
+    beyond = [int(number) for number in found[1].split(",")]
+    assert len(beyond) == 2
+    assert max(beyond) <= 0, "the table is cut off"
 
 
 @pytest.mark.slow

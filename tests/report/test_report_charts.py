@@ -35,6 +35,15 @@ def test_ticks_are_round_and_cover(low: float, high: float) -> None:
     assert len(steps) == 1
 
 
+@pytest.mark.parametrize("cover", [True, False])
+@pytest.mark.parametrize("value", [0.0, 20.0, 100 / 3, 1000 / 11, -5.0, 1e-9, 1e300])
+def test_an_axis_of_values_that_tie_has_a_width(value: float, cover: bool) -> None:
+    for dust in (0.0, 7e-15, 3e-14, 1e-13):  # what rounding leaves of the spread of equal means
+        axis = fitted_axis("", [value, value + dust], cover=cover)
+        assert axis.low < axis.high
+        assert -1e-9 <= axis.at(value) <= 1 + 1e-9
+
+
 def test_a_chart_leaves_out_what_is_not_finite() -> None:
     line = Line("a", [0, 1, 2], [1.0, math.nan, 3.0], [0.1, 0.1, math.inf], marks=True)
     chart = line_chart([line], "x", "y").figure()

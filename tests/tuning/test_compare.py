@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 
 from bvat.cli.main import main
 from bvat.data import save_graph, synthetic_graph
+from bvat.data.checksums import write_sealed_json
 from bvat.errors import BvatError, SettingsError
+from bvat.training.loop import train
 from bvat.tuning.compare import ComparisonPlan, collect, compare, read_cell
-from bvat.tuning.variants import CANDIDATES
+from bvat.tuning.variants import CANDIDATES, Variant
 
 QUICK = {"epochs": 12, "hidden": 16}
 
@@ -73,6 +77,111 @@ def test_bad_plans(graphs: list[str], tmp_path: Path) -> None:
         collect(ComparisonPlan(tuple(graphs)), tmp_path)
 
 
+def run_command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", *arguments])
+    return int(ended.value.code or 0)
+
+
+SHORT = ("--methods", "gcn,consistency", "--epochs", "4", "--jobs", "1")
+
+
+def test_given_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is trained on a given split are the nodes of that split, with several seeds."""
+    graph = synthetic_graph(200, 600, features=40, classes=3, train_per_class=4, val=37, test=101)
+    save_graph(graph, tmp_path / "mine.npz")
+    source, out = str(tmp_path / "mine.npz"), tmp_path / "out"
+    command = [source, *SHORT, "--splits", "given", "--seeds", "3", "--out", str(out)]
+    assert run_command(*command) == 0
+    said = capsys.readouterr()
+    assert "given splits: test accuracy" in said.out
+    assert "not used" not in said.err
+    result = json.loads((out / "compare.json").read_text())
+    about = result["graphs"]["mine"]
+    assert (result["split"], about["train"], about["val"], about["test"]) == ("given", 12, 37, 101)
+    (row,) = result["rows"]
+    assert row["splits"] == [0, 1, 2]
+    settings = Variant.parse("gcn").settings(epochs=4)
+    tests = [train(graph, settings, seed).selected["test"] for seed in range(3)]
+    assert row["variants"]["gcn"]["values"] == tests
+    page = (out / "report.html").read_text()
+    assert "3 seeds on the split that each graph has" in page
+    assert "random splits" not in page
+    assert "--splits given --seeds 3" in result["command"]
+    assert run_command(*command, "--report-only") == 0
+    for wrong in (["--labels", "5"], ["--val", "20"], ["--first-split", "0"]):
+        assert run_command(*command, *wrong) == 2
+        assert f"{wrong[0]} has no effect on given splits" in capsys.readouterr().err
+    untested = dataclasses.replace(graph, test=graph.test[:0])
+    save_graph(untested, tmp_path / "untested.npz")
+    assert run_command(str(tmp_path / "untested.npz"), *SHORT, "--splits", "given") == 2
+    assert "has no test nodes with labels in its split" in capsys.readouterr().err
+
+
+def test_a_split_that_is_not_used_is_mentioned(
+    graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = dataclasses.replace(
+        synthetic_graph(250, 700, features=40, classes=3), validation="drawn: 5 per class"
+    )
+    save_graph(drawn, tmp_path / "drawn.npz")
+    options = [*SHORT, "--labels", "3", "--splits", "1", "--val", "40", "--out", str(tmp_path / "out")]
+    sentence = "the split of one is not used, random ones are drawn instead: --splits given uses"
+    assert run_command(graphs[0], str(tmp_path / "drawn.npz"), *options) == 0
+    said = capsys.readouterr()
+    assert f"note: {sentence}" in said.err
+    assert "±" not in said.out  # of a single split nothing is known about others
+    assert "**" not in (tmp_path / "out" / "compare.md").read_text()
+    assert not re.search(r'class="n (above|below)"', (tmp_path / "out" / "report.html").read_text())
+    assert sentence in json.loads((tmp_path / "out" / "compare.json").read_text())["split_note"]
+    assert sentence in (tmp_path / "out" / "report.html").read_text()
+    assert sentence in (tmp_path / "out" / "compare.md").read_text()
+    for wrong in (["--seeds", "3"], ["--splits", "many"], ["--splits", "0"], ["--splits", "1e3"]):
+        assert run_command(graphs[0], *options, *wrong) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_splits_without_test_nodes_are_refused_before_training(
+    graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run_command(graphs[0], *SHORT, "--labels", "3,6", "--splits", "2", "--out", str(out)) == 2
+    assert "leave none of the 250 labels" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_methods_that_tie(graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Equal means have no spread but what rounding leaves, and charts of them have an axis all the same."""
+    out = tmp_path / "out"
+    options = [*SHORT, "--labels", "3,6", "--splits", "3", "--val", "40", "--out", str(out)]
+    assert run_command(*graphs, *options) == 0
+    for path in (out / "work" / "cells").iterdir():
+        cell = read_cell(path)
+        assert cell is not None
+        for result in cell["results"].values():
+            result["test"] = 100 * 177 / 187
+        write_sealed_json(path, cell)
+    assert run_command(*graphs, *options, "--report-only") == 0
+    assert "94.7" in (out / "report.html").read_text()
+    capsys.readouterr()
+
+
+def test_results_are_kept_if_the_page_fails(
+    graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError("float division by zero")
+
+    monkeypatch.setattr("bvat.report.compare_page.compare_page", broken)
+    options = [*SHORT, "--labels", "3", "--splits", "1", "--val", "40", "--out", str(tmp_path / "out")]
+    assert run_command(graphs[0], *options) == 0
+    said = capsys.readouterr()
+    assert "note: the page was not written (ZeroDivisionError: float division by zero)" in said.err
+    assert "3 labels per class" in said.out
+    assert "page:" not in said.out
+    assert first_row(tmp_path)["graph"] == "one"
+
+
 def first_row(folder: Path) -> dict[str, Any]:
     row: dict[str, Any] = json.loads((folder / "out" / "compare.json").read_text())["rows"][0]
     return row
@@ -87,6 +196,7 @@ def test_command(graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "3 labels per class" in capsys.readouterr().out
     page = (tmp_path / "out" / "report.html").read_text()
     assert "GCN + consistency" in page
+    assert "<li>" not in page  # no list of findings before or after the tables, which say it all
     assert (tmp_path / "out" / "gains.svg").read_text().startswith("<svg")
     assert "| GCN + consistency |" in (tmp_path / "out" / "compare.md").read_text()
     with pytest.raises(SystemExit) as ended:

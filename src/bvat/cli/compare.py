@@ -6,13 +6,14 @@ import json
 import os
 import re
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.options import COUNT, MAX_NODES, NODES, PROCESSES, SEED, between, comma_separated
-from bvat.errors import printable
+from bvat.cli.options import COUNT, MAX_COUNT, MAX_NODES, NODES, PROCESSES, SEED, between, comma_separated
+from bvat.errors import SettingsError, printable
 
 
 def compare(
@@ -24,10 +25,21 @@ def compare(
             "(default: gcn, consistency, random, vat, sbvat, obvat, appnp, appnp/vat, auto)"
         ),
     ] = None,
-    labels: Annotated[str, typer.Option(help="training nodes per class, separated by commas")] = "5,20",
-    splits: Annotated[int, typer.Option(help="random splits per graph", **COUNT)] = 10,
-    val: Annotated[int, typer.Option(help="validation nodes per split", **NODES)] = 500,
-    first_split: Annotated[int, typer.Option(help="seed of the first split", **SEED)] = 0,
+    labels: Annotated[
+        str | None, typer.Option(help="training nodes per class, separated by commas (default: 5,20)")
+    ] = None,
+    splits: Annotated[
+        str, typer.Option(help="random splits per graph, or given for the split that each graph has")
+    ] = "10",
+    seeds: Annotated[
+        int | None, typer.Option(help="training seeds on given splits (default: 10)", **COUNT)
+    ] = None,
+    val: Annotated[
+        int | None, typer.Option(help="validation nodes per random split (default: 500)", **NODES)
+    ] = None,
+    first_split: Annotated[
+        int | None, typer.Option(help="seed of the first random split (default: 0)", **SEED)
+    ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(help="epochs at most (default: 300)", callback=between(4, MAX_NODES), metavar="N"),
@@ -45,11 +57,12 @@ def compare(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
 ) -> None:
-    """Compare methods on random splits of your graphs, with paired differences to a plain GCN or another one.
+    """Compare methods on splits of your graphs, with paired differences to a plain GCN or another one.
 
-    Every method is trained on the same splits. The table shows the mean test
-    accuracy, the mean difference to the GCN with its 95 % interval, and on how
-    many splits it won and lost. Run the same command again to continue a
+    Every method is trained on the same random splits, or with --splits given on
+    the split that each graph has, with several seeds. The table shows the mean
+    test accuracy, the mean difference to the GCN with its 95 % interval, and on
+    how many splits it won and lost. Run the same command again to continue a
     comparison that was stopped.
 
     Examples:
@@ -57,11 +70,14 @@ def compare(
       bvat compare my-graph/ --methods gcn,vat,appnp --labels 2,5,20 --splits 10
 
       bvat compare cora citeseer a.npz b.npz --out results/compare
+
+      bvat compare my-graph/ --splits given --seeds 10
     """
     from rich.console import Console
 
+    from bvat.cli.pages import keep_results
     from bvat.report.compare_page import write_compare_files
-    from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan, collect
+    from bvat.tuning.compare import DEFAULT_VARIANTS, GIVEN, ComparisonPlan, collect
     from bvat.tuning.compare import compare as run_comparison
     from bvat.tuning.variants import AUTO, Variant
 
@@ -70,14 +86,27 @@ def compare(
     if against not in chosen:
         chosen = [against, *chosen]
     parts = ["bvat", "compare", *[graph if "/" not in graph else Path(graph).name for graph in graphs]]
-    parts += ["--methods", ",".join(chosen), "--labels", labels, "--splits", str(splits), "--val", str(val)]
-    parts += ["--first-split", str(first_split)] + (["--epochs", str(epochs)] if epochs else [])
+    given = splits == GIVEN
+    no_use = {"--labels": labels, "--val": val, "--first-split": first_split} if given else {"--seeds": seeds}
+    for option, value in no_use.items():
+        if value is not None:
+            kind = "given" if given else "random"
+            raise SettingsError(f"{option} has no effect on {kind} splits: leave it out, or change --splits")
+    labels, val, first_split, seeds = labels or "5,20", val or 500, first_split or 0, seeds or 10
+    count = seeds if given else split_count(splits)
+    parts += ["--methods", ",".join(chosen), "--splits", splits]
+    parts += (
+        ["--seeds", str(seeds)]
+        if given
+        else ["--labels", labels, "--val", str(val), "--first-split", str(first_split)]
+    )
+    parts += ["--epochs", str(epochs)] if epochs else []
     parts += ["--against", against] if against != "gcn" else []
     plan = ComparisonPlan(
         graphs=tuple(graphs),
         variants=tuple(chosen),
-        labels=tuple(numbers(labels)),
-        splits=splits,
+        labels=(GIVEN,) if given else tuple(numbers(labels)),
+        splits=count,
         val=val,
         first_split=first_split,
         overrides={} if epochs is None else {"epochs": epochs},
@@ -86,27 +115,38 @@ def compare(
     )
     run = collect if report_only else run_comparison
     result = run(plan, out, jobs or os.cpu_count() or 1, Console(stderr=True))
-    page = write_compare_files(out)
+    page = None
+    with nullcontext() if report_only else keep_results():
+        page = write_compare_files(out)
     if as_json:
         typer.echo(json.dumps(result))
     else:
         show(result, page)
+    if result["split_note"]:
+        typer.echo(printable(f"note: {result['split_note']}"), err=True)
 
 
 def numbers(text: str) -> list[int]:
     """Read whole numbers separated by commas."""
-    from bvat.errors import SettingsError
-
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
         raise SettingsError(f"--labels takes whole numbers separated by commas, such as 2,5,20, not {text!r}")
     return list(dict.fromkeys(int(part) for part in parts))
 
 
-def show(result: dict[str, Any], page: Path) -> None:
+def split_count(text: str) -> int:
+    """Read the number of random splits."""
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_COUNT:
+        raise SettingsError(f"--splits takes a whole number from 1 to {MAX_COUNT:,}, or given, not {text!r}")
+    return int(text)
+
+
+def show(result: dict[str, Any], page: Path | None) -> None:
     """Print a table per number of labels."""
     from rich.console import Console
     from rich.table import Table
+
+    from bvat.report.compare_page import heading
 
     console = Console(markup=False)
     for labels in result["labels"]:
@@ -114,7 +154,7 @@ def show(result: dict[str, Any], page: Path) -> None:
         if not rows:
             continue
         base = result["variants"][result["base"]]["title"]
-        title = f"{labels} labels per class: test accuracy (%), and points against {base}"
+        title = f"{heading(labels)}: test accuracy (%), and points against {base}"
         table = Table(title=title, title_justify="left")
         table.add_column("")
         for row in rows:
@@ -125,7 +165,8 @@ def show(result: dict[str, Any], page: Path) -> None:
             whole = result["overall"][str(labels)][name]
             table.add_row(about["title"], *cells, "" if name == result["base"] else f"{whole['mean']:+.1f}")
         console.print(table)
-    console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
+    if page is not None:
+        console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
 
 
 def cell_text(entry: dict[str, Any], *, plain: bool) -> str:
@@ -133,4 +174,5 @@ def cell_text(entry: dict[str, Any], *, plain: bool) -> str:
     if plain:
         return f"{entry['mean']:.1f}"
     gain = entry["gain"]
-    return f"{entry['mean']:.1f} ({gain['mean']:+.1f} ± {(gain['high'] - gain['low']) / 2:.1f})"
+    half = f" ± {(gain['high'] - gain['low']) / 2:.1f}" if gain["n"] > 1 else ""
+    return f"{entry['mean']:.1f} ({gain['mean']:+.1f}{half})"

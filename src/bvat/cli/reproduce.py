@@ -58,6 +58,7 @@ def reproduce(
     """
     from rich.console import Console
 
+    from bvat.cli.pages import keep_results
     from bvat.paper.request import Request, parse_seeds
     from bvat.paper.targets import TARGETS
     from bvat.paper.targets import reproduce as run_reproduction
@@ -74,11 +75,14 @@ def reproduce(
     )
     names = list(TARGETS) if what == "all" else [what]
     found = run_reproduction(names, request, out, jobs or os.cpu_count() or 1, Console(stderr=True), add=add)
-    write_paper_files(out)
+    page = None
+    with keep_results():
+        write_paper_files(out)
+        page = out / PAGE
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        show(found, out / PAGE)
+        show(found, page)
 
 
 def command_line(
@@ -97,7 +101,7 @@ def command_line(
     return shlex.join([*parts, "--out", out.name if out.is_absolute() else str(out)])
 
 
-def show(found: dict[str, dict[str, Any]], page: Path) -> None:
+def show(found: dict[str, dict[str, Any]], page: Path | None) -> None:
     """Print Table 2 and the claims."""
     from rich.console import Console
     from rich.table import Table
@@ -117,7 +121,8 @@ def show(found: dict[str, dict[str, Any]], page: Path) -> None:
     for result in found.values():
         for claim in result["claims"]:
             console.print(marks[claim["holds"]] + claim["text"], highlight=False, markup=False)
-    console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
+    if page is not None:
+        console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
 
 
 def cell_text(cell: dict[str, Any] | None) -> str:

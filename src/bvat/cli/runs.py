@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +18,15 @@ app = typer.Typer(help="List, show and compare run folders.", no_args_is_help=Tr
 @app.command("list")
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="folder that holds run folders")] = Path("runs"),
+    internal: Annotated[
+        bool, typer.Option("--all", help="list the runs inside bvat compare, reproduce and tune too")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the runs in a folder and its subfolders, with their accuracies.
+
+    A seed whose files are damaged is named and left out: "2 of 3" seeds. A seed
+    that is not finished is counted apart: "2 (+1)".
 
     Examples:
 
@@ -29,31 +36,30 @@ def list_runs(
     """
     from bvat.inference.run_list import find_runs
 
-    found, faults = find_runs(folder)
-    rows = [run.summary() for run in found]
+    found = find_runs(folder, internal=internal)
+    rows = [run.summary() for run in found.runs]
     if as_json:
-        typer.echo(json.dumps({"runs": rows, "faults": faults}))
+        typer.echo(json.dumps({"runs": rows, "faults": found.faults, "internal": found.internal}))
         return
-    for fault in faults:
-        typer.echo(printable(f"note: {fault}"), err=True)
-    header = ("run", "data set", "model", "seeds", "val (%)", "test (%)", "F1 (%)", "finished")
+    _notes(found.faults)
     _print(
-        header,
+        ("data set", "model", "seeds", "val (%)", "test (%)", "finished", "run"),
         [
             (
-                row["run"],
-                row["dataset"],
-                _name(row),
-                f"{len(row['seeds'])}" + (f" (+{row['unfinished']})" if row["unfinished"] else ""),
+                _short(row["dataset"], 16),
+                _short(_name(row), 18),
+                _seeds(row),
                 "-" if row["val"]["mean"] is None else f"{row['val']['mean']:.1f}",
-                *(spread(row[name], 1) for name in ("test", "macro_f1")),
+                spread(row["test"], 1),
                 _day(row["finished"]),
+                row["run"],
             )
             for row in rows
         ],
         f"{len(rows)} runs in {folder}",
-        right=5,
     )
+    if found.internal:
+        typer.echo(f"{found.internal} runs inside bvat compare, reproduce or tune: list them with --all")
 
 
 @app.command("show")
@@ -72,8 +78,10 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     changed = {name: value for name, value in found.settings.items() if value != defaults.get(name)}
     summary = found.summary()
     if as_json:
-        typer.echo(json.dumps({**summary, "settings": found.settings, "results": list(found.results)}))
+        about = {"settings": found.settings, "faults": list(found.damaged.values())}
+        typer.echo(json.dumps({**summary, **about, "results": list(found.results)}))
         return
+    _notes(found.damaged.values())
     rows = [
         (
             result["seed"],
@@ -83,9 +91,9 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
         )
         for result in found.results
     ]
-    rows.append(("all", *(spread(summary[name]) for name in MEASURES), "", ""))
+    rows.append((f"all {_seeds(summary)}", *(spread(summary[name]) for name in MEASURES), "", ""))
     title = f"{_name(summary)} on {summary['dataset']}, bvat {summary['version']}"
-    _print(("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows, title, right=0)
+    _print(("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows, title)
     described = ", ".join(f"{name} {value}" for name, value in changed.items())
     typer.echo(printable(f"settings that differ from bvat.Settings(): {described or 'none'}"))
 
@@ -108,18 +116,21 @@ def compare_runs(
 
     if len(runs) < 2:
         raise SettingsError("a comparison needs at least two run folders: name another one")
-    found = run_list.compare_runs([run_list.read_run(path) for path in runs])
+    records = [run_list.read_run(path) for path in runs]
+    found = run_list.compare_runs(records)
+    faults = [fault for record in records for fault in record.damaged.values()]
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps({**found, "faults": faults}))
         return
+    _notes(faults)
     names = tuple(run_list.MEASURES)
     base = found["base"]
-    rows = [(base["run"], len(base["seeds"]), *(spread(base[name]) for name in names))]
+    rows = [(_seeds(base), *(spread(base[name]) for name in names), base["run"])]
     rows += [
-        (row["run"], len(row["seeds"]), *(_difference(row[name]) for name in names))
+        (len(row["seeds"]), *(_difference(row[name]) for name in names), row["run"])
         for row in found["differences"]
     ]
-    _print(("run", "seeds", *run_list.MEASURES.values()), rows, f"differences to {base['run']}, in points", 4)
+    _print(("seeds", *run_list.MEASURES.values(), "run"), rows, f"differences to {base['run']}, in points")
     for name, values in found["settings"].items():
         typer.echo(printable(f"{name}: {', '.join(str(value) for value in values)}"))
     if all(len(row["seeds"]) < 2 for row in found["differences"]):
@@ -158,18 +169,31 @@ def _day(seconds: float | None) -> str:
     return "-" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d")
 
 
-def _print(header: tuple[str, ...], rows: list[tuple[Any, ...]], title: str, right: int) -> None:
-    """Print a table whose last ``right`` columns hold numbers."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _seeds(row: dict[str, Any]) -> str:
+    """Return how many seeds a mean is of, of how many if some are damaged, and how many are unfinished."""
+    intact, damaged = len(row["seeds"]), len(row["damaged"])
+    text = f"{intact} of {intact + damaged}" if damaged else str(intact)
+    return text + (f" (+{row['unfinished']})" if row["unfinished"] else "")
 
-    style: dict[str, Any] = {"box": SIMPLE, "pad_edge": False, "padding": (0, 1, 0, 0)}
-    table = Table(title=Text(printable(title)), title_justify="left", **style)
-    for number, name in enumerate(header):
-        left = number < len(header) - right
-        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
-    for row in rows:
-        table.add_row(*(Text("-" if cell is None else printable(str(cell))) for cell in row))
-    Console().print(table)
+
+def _short(value: Any, length: int) -> str:
+    """Return a text of at most some length, without its middle if it is longer."""
+    text, half = printable(str(value)), (length - 1) // 2
+    return text if len(text) <= length else f"{text[: length - 1 - half]}…{text[-half:]}"
+
+
+def _notes(faults: Iterable[str]) -> None:
+    for fault in faults:
+        typer.echo(printable(f"note: {fault}"), err=True)
+
+
+def _print(header: tuple[str, ...], rows: list[tuple[Any, ...]], title: str) -> None:
+    """Print a table whose last column, such as a path, may be long: lines are never broken."""
+    from rich.cells import cell_len
+
+    lines = [header, *(tuple("-" if cell is None else printable(str(cell)) for cell in row) for row in rows)]
+    widths = [max(cell_len(line[k]) for line in lines) for k in range(len(header) - 1)]
+    typer.echo(printable(title))
+    for line in lines:
+        padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=False)]
+        typer.echo("  ".join([*padded, line[-1]]).rstrip())

@@ -199,15 +199,15 @@ def write_page(
     options: dict[str, Any],
 ) -> None:
     """Write the page of a run; an error here must not lose the trained model."""
-    try:
+    from bvat.cli.pages import keep_results
+
+    with keep_results():
         from bvat.cli.ranks import whole
         from bvat.report.run_page import train_command, write_run_page
 
         command = train_command(dataset, method, seeds, options)
         with whole(graph) as complete:
             write_run_page(folder, complete, settings, seeds, summary, command)
-    except Exception as error:
-        typer.echo(printable(f"note: the page was not written ({type(error).__name__}: {error})"), err=True)
 
 
 def choose_method(

@@ -19,7 +19,7 @@ from typing import Any
 
 from safetensors import SafetensorError, deserialize
 
-from bvat.data.files import write_atomic
+from bvat.data.files import read_regular, write_atomic
 
 CHECKSUM = "checksum"
 """The name of the entry in JSON files and in the metadata of safetensors files."""
@@ -81,8 +81,9 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
     Raises:
         OSError: the file cannot be read.
         ValueError: it is damaged, or does not contain a JSON object.
+        DataError: it is not a regular file.
     """
-    content = path.read_bytes()
+    content = read_regular(path)
     correct = verify(content)
     try:
         parsed = json.loads(content)

@@ -1,4 +1,4 @@
-"""Write files atomically: completely or not at all."""
+"""Write files atomically, completely or not at all, and read regular files only."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from bvat.errors import DataError
+
 _PREFIX, _SUFFIX = ".bvat-", ".part"
 """Names of temporary files: short, so that they fit wherever the name of the file itself does."""
 _SEPARATORS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """What some program or other takes for the end of a line."""
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file; DataError if it is a folder, or a FIFO or device, which may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DataError(f"{path} is not a regular file: remove it")
+    return path.read_bytes()
 
 
 def write_atomic(path: Path, content: bytes | str, *, new_folders: bool = True) -> None:

@@ -24,6 +24,13 @@ def resplit(graph: Graph, train_per_class: int, val: int, seed: int) -> Graph:
         )
     options = ReadOptions(None, train_per_class, val, seed)
     drawn = stratified_split(graph.labels.cpu().numpy(), graph.class_names, options)
+    if not drawn.test.size:  # for all seeds: how many nodes each part has does not depend on them
+        half = drawn.val.size // 2
+        raise GraphError(
+            f"{train_per_class} training nodes per class and {val} validation nodes leave none of the "
+            f"{drawn.train.size + drawn.val.size} labels of {graph.name} for testing: use fewer"
+            + (f", for example {half} for validation" if half else "")
+        )
     return dataclasses.replace(
         graph,
         train=torch.from_numpy(drawn.train),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ MEASURES = {"val": "validation accuracy", "test": "test accuracy", "macro_f1": "
 class RunRecord:
     """A run folder as its files describe it.
 
-    ``about`` is its ``settings.json`` and ``results`` are the results of the finished seeds.
+    ``about`` is its ``settings.json``, ``results`` are the results of the finished seeds, and ``damaged`` has
+    a sentence for each seed that is left out because its files are not intact.
     """
 
     path: Path
     about: dict[str, Any]
     results: tuple[dict[str, Any], ...]
+    damaged: dict[int, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -51,7 +53,8 @@ class RunRecord:
             "model": self.settings.get("model"),
             "method": self.settings.get("method"),
             "seeds": sorted(result["seed"] for result in self.results),
-            "unfinished": len(list(self.path.glob("seed-*/checkpoint.safetensors"))),
+            "damaged": sorted(self.damaged),
+            "unfinished": len(RunFolder(self.path).started()) - len(self.results) - len(self.damaged),
             **{name: summarize(list(self.values(name).values())) for name in MEASURES},
             "finished": newest,
             "version": self.about.get("version"),
@@ -73,27 +76,50 @@ def read_run(path: str | Path) -> RunRecord:
     if not folder.exists:
         raise DataError(f"{folder.path} is not a run folder: give a folder that bvat train wrote")
     about = folder.read("settings.json")
-    if not isinstance(about, dict):
-        raise DataError(f"{folder.path / 'settings.json'} does not describe a run: train again")
-    results = [found for seed in folder.seeds() if (found := folder.result(seed)) is not None]
-    return RunRecord(folder.path, about, tuple(results))
+    results, damaged = [], {}
+    for seed in folder.seeds():
+        try:
+            results.append(folder.checked_result(seed))
+        except DataError as error:
+            damaged[seed] = str(error)
+    return RunRecord(folder.path, about, tuple(results), damaged)
 
 
-def find_runs(root: str | Path) -> tuple[list[RunRecord], list[str]]:
-    """Return the runs in a folder and its subfolders, and a sentence for each that cannot be read."""
+@dataclass(frozen=True)
+class FoundRuns:
+    """The runs in a folder, sentences about what cannot be read, and how many runs are not listed."""
+
+    runs: list[RunRecord] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    internal: int = 0
+
+
+def find_runs(root: str | Path, *, internal: bool = False) -> FoundRuns:
+    """Return the runs in a folder and its subfolders.
+
+    Args:
+        root: the folder.
+        internal: whether to list the runs of ``bvat compare``, ``reproduce`` and ``tune`` too.
+    """
     top = Path(root)
     if not top.is_dir():
         raise DataError(f"there is no folder {top}: give the folder that holds your runs")
-    found, faults = [], []
+    runs: list[RunRecord] = []
+    faults: list[str] = []
+    hidden = 0
     for name, folders, files in os.walk(top):
         folders.sort()
         if "settings.json" in files:
             folders.clear()  # a run has no runs inside
             try:
-                found.append(read_run(name))
+                if not internal and RunFolder(Path(name)).read("settings.json").get("keep") == "result":
+                    hidden += 1
+                    continue
+                runs.append(read_run(name))
+                faults += runs[-1].damaged.values()
             except BvatError as error:
                 faults.append(str(error))
-    return found, faults
+    return FoundRuns(runs, faults, hidden)
 
 
 def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:

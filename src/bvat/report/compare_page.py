@@ -9,7 +9,8 @@ from bvat.data.checksums import read_sealed_json
 from bvat.data.files import write_atomic
 from bvat.errors import DataError
 from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone
-from bvat.report.html import Markup, claim_list, page, provenance, section, settings_table, table, tag
+from bvat.report.html import Markup, page, provenance, section, settings_table, table, tag
+from bvat.training.statistics import clear_sign
 
 COMPARE_PAGE = "report.html"
 
@@ -21,14 +22,15 @@ def write_compare_files(folder: Path) -> Path:
         result = read_sealed_json(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): run bvat compare again") from None
+    title = f"Gain over {_base(result, 'a')}, paired over {'seeds' if _given(result) else 'random splits'}"
     files = {
         COMPARE_PAGE: compare_page(result),
         "compare.md": compare_markdown(result),
-        "accuracy.svg": standalone("Test accuracy against labels per class", accuracy_charts(result)),
-        "gains.svg": standalone(
-            f"Gain over {_base(result, 'a')}, paired over random splits", gain_charts(result)
-        ),
+        "gains.svg": standalone(title, gain_charts(result)),
     }
+    if not _given(result):
+        drawings = accuracy_charts(result)
+        files["accuracy.svg"] = standalone("Test accuracy against labels per class", drawings)
     for name, content in files.items():
         write_atomic(folder / name, content)
     return folder / COMPARE_PAGE
@@ -40,25 +42,39 @@ def _base(result: dict[str, Any], article: str = "the") -> str:
     return f"{article} plain GCN" if result["base"] == "gcn" else title
 
 
+def _given(result: dict[str, Any]) -> bool:
+    """Return whether the splits that the graphs have were used."""
+    return bool(result.get("split") == "given")
+
+
+def heading(labels: int | str) -> str:
+    """Return the title of the rows with one number of labels, or with the given splits."""
+    return "given splits" if labels == "given" else f"{labels} labels per class"
+
+
 def compare_page(result: dict[str, Any]) -> str:
     """Return the whole page."""
-    graphs, splits = len(result["graphs"]), split_counts(result)
-    intro = (
-        f"{graphs} graph{'s' if graphs > 1 else ''}, {splits} random splits each, {result['val']} "
-        f"validation nodes per split. All methods see the same splits; differences to {_base(result)} are "
-        "paired, with 95 % intervals (Student's t). Settings are the defaults for any graph; nothing was "
-        "chosen by test labels."
+    graphs = len(result["graphs"])
+    intro = f"{graphs} graph{'s' if graphs > 1 else ''}, {split_counts(result)}"
+    if not _given(result):
+        intro += f" each, {result['val']} validation nodes per split"
+    intro += (
+        f". All methods see the same {'seeds' if _given(result) else 'splits'}; differences to "
+        f"{_base(result)} are paired, with 95 % intervals (Student's t). Settings are the defaults for any "
+        "graph; nothing was chosen by test labels."
     )
-    parts: list[Any] = [tag("p", intro), claim_list(findings(result))]
+    note = result.get("split_note")
+    parts: list[Any] = [tag("p", intro), *([tag("p", f"Note: {note}.")] if note else [])]
     for labels in result["labels"]:
         rows = [row for row in result["rows"] if row["labels"] == labels]
         if rows:
             parts.append(_tables(result, labels, rows))
-    charts = [drawing.figure() for drawing in accuracy_charts(result)]
-    parts.append(section("Accuracy against labels per class", tag("div", *charts, cls="charts")))
+    if not _given(result):
+        charts = [drawing.figure() for drawing in accuracy_charts(result)]
+        parts.append(section("Accuracy against labels per class", tag("div", *charts, cls="charts")))
     charts = [drawing.figure() for drawing in gain_charts(result)]
     parts.append(section(f"Gain over {_base(result, 'a')}", tag("div", *charts, cls="charts")))
-    counts = ("nodes", "edges", "features", "classes")
+    counts = ("nodes", "edges", "features", "classes", *(("train", "val", "test") if _given(result) else ()))
     facts = [[name, *[f"{about[key]:,}" for key in counts]] for name, about in result["graphs"].items()]
     parts.append(section("Graphs", table(["graph", *counts], facts)))
     how = tag("details", tag("summary", "Settings"), settings_table(result["settings"]))
@@ -73,9 +89,10 @@ def compare_page(result: dict[str, Any]) -> str:
 
 
 def split_counts(result: dict[str, Any]) -> str:
-    """Return how many splits the rows have: a number, or from the fewest to the most."""
+    """Return how many splits or seeds the rows have: a number, or from the fewest to the most."""
     counts = sorted({len(row["splits"]) for row in result["rows"]})
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{number} seeds on the split that each graph has" if _given(result) else f"{number} random splits"
 
 
 def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> Markup:
@@ -101,18 +118,19 @@ def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> 
                 ]
             )
     header = ["", *[row["graph"] for row in rows], "mean gain"]
+    unit = "seed" if _given(result) else "split"
     heads = [
         "",
-        "splits won",
-        "splits lost",
-        "worst split",
+        f"{unit}s won",
+        f"{unit}s lost",
+        f"worst {unit}",
         "graphs clearly better / worse",
         "seconds per run",
     ]
     return section(
-        f"{labels} labels per class",
-        table(header, accuracy, cls="results"),
-        tag("h3", "Splits"),
+        heading(labels),
+        table(header, accuracy, cls="results tight"),
+        tag("h3", f"{unit}s".capitalize()),
         table(heads, details),
         name=f"labels-{labels}",
     )
@@ -121,10 +139,14 @@ def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> 
 def _cell(entry: dict[str, Any], *, plain: bool) -> Markup:
     parts: list[Any] = [tag("b", f"{entry['mean']:.1f}")]
     if plain:
-        return tag("td", *parts, tag("small", f"± {entry['std']:.1f}"), cls="n")
+        spread = [tag("small", f"± {entry['std']:.1f}")] if entry["n"] > 1 else []
+        return tag("td", *parts, *spread, cls="n")
     gain = entry["gain"]
-    word = "above" if gain["low"] > 0 else "below" if gain["high"] < 0 else "within"
-    parts.append(tag("small", f"{signed(gain['mean'])} [{signed(gain['low'])}, {signed(gain['high'])}]"))
+    word = ("within", "above", "below")[clear_sign(gain)]
+    # one below the other, so that eight graphs fit on a laptop
+    parts.append(tag("small", signed(gain["mean"])))
+    if gain["n"] > 1:
+        parts.append(tag("small", f"[{signed(gain['low'])}, {signed(gain['high'])}]"))
     return tag("td", *parts, cls=f"n {word}")
 
 
@@ -132,28 +154,6 @@ def signed(value: float) -> str:
     """Return a difference with its sign, one decimal."""
     shown = f"{value:+.1f}"
     return shown.replace("-", "−") if float(shown) else "0.0"
-
-
-def findings(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Say in words, made from the numbers, which methods help, where, and by how much."""
-    found = []
-    for labels in result["labels"]:
-        rows = [row for row in result["rows"] if row["labels"] == labels]
-        for name, about in result["variants"].items():
-            if name == result["base"] or not rows:
-                continue
-            whole = result["overall"][str(labels)][name]
-            better = [row["graph"] for row in rows if row["variants"][name]["gain"]["low"] > 0]
-            worse = [row["graph"] for row in rows if row["variants"][name]["gain"]["high"] < 0]
-            text = f"{labels} labels per class, {about['title']}: {signed(whole['mean'])} points against "
-            text += "the GCN" if result["base"] == "gcn" else _base(result)
-            text += f" on average over {whole['graphs']} graphs; clearly better on "
-            text += f"{', '.join(better) if better else 'none'}, clearly worse on "
-            text += (
-                f"{', '.join(worse) if worse else 'none'}; worst single split {signed(whole['worst_split'])}."
-            )
-            found.append({"holds": None if not better and not worse else not worse, "text": text})
-    return found
 
 
 def accuracy_charts(result: dict[str, Any]) -> list[Drawing]:
@@ -188,7 +188,7 @@ def gain_charts(result: dict[str, Any]) -> list[Drawing]:
         rows = [row for row in result["rows"] if row["labels"] == labels]
         groups = {row["graph"]: {n: row["variants"][n]["gain"]["mean"] for n in names} for row in rows}
         if groups:
-            title = f"{labels} labels per class"
+            title = heading(labels)
             width = max(440, 110 * len(groups))
             drawings.append(bar_chart(groups, axis, title=title, looks=looks, reference=0.0, width=width))
     return drawings
@@ -202,7 +202,7 @@ def compare_markdown(result: dict[str, Any]) -> str:
         if not rows:
             continue
         head = " | ".join(row["graph"] for row in rows)
-        lines += [f"| {labels} labels per class | {head} | mean |", "|---|" + "---:|" * (len(rows) + 1)]
+        lines += [f"| {heading(labels)} | {head} | mean |", "|---|" + "---:|" * (len(rows) + 1)]
         for name, about in result["variants"].items():
             entries = [row["variants"][name] for row in rows]
             if name == result["base"]:
@@ -214,13 +214,15 @@ def compare_markdown(result: dict[str, Any]) -> str:
         lines.append("")
     said = (
         f"First row: mean test accuracy of {_base(result)} (%). Others: mean difference to it in points, "
-        f"paired over {split_counts(result)} random splits, ± half the width of its 95 % interval; bold "
+        f"paired over {split_counts(result)}, ± half the width of its 95 % interval; bold "
         "where the interval excludes zero."
     )
-    told = [f"- {entry['text']}" for entry in findings(result)]
-    return "\n".join([*lines, said, "", *told]) + "\n"
+    note = result.get("split_note")
+    return "\n".join([*lines, said, *(["", f"Note: {note}."] if note else [])]) + "\n"
 
 
 def _gain(gain: dict[str, float]) -> str:
-    text = f"{signed(gain['mean'])} ± {(gain['high'] - gain['low']) / 2:.1f}"
-    return f"**{text}**" if gain["low"] > 0 or gain["high"] < 0 else text
+    text = signed(gain["mean"])
+    if gain["n"] > 1:
+        text += f" ± {(gain['high'] - gain['low']) / 2:.1f}"
+    return f"**{text}**" if clear_sign(gain) else text

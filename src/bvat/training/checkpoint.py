@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from bvat.data.checksums import CHECKSUM, DAMAGED, UNSEALED, seal, verify
-from bvat.data.files import write_atomic
+from bvat.data.files import read_regular, write_atomic
 from bvat.distributed.world import current
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
@@ -225,8 +225,9 @@ def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     Raises:
         OSError: the file cannot be read.
         ValueError, SafetensorError: it is damaged. A file without a checksum is not known to be intact.
+        DataError: it is not a regular file.
     """
-    content = path.read_bytes()
+    content = read_regular(path)
     correct = verify(content)
     if correct is False:
         raise ValueError(DAMAGED)

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from bvat._version import __version__
 from bvat.data.checksums import read_sealed_json, sha256, write_sealed_json
-from bvat.data.files import csv_text, write_atomic, write_csv
+from bvat.data.files import csv_text, read_regular, write_atomic, write_csv
 from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes, load_graph
 from bvat.distributed.folder import whole_graph
@@ -81,8 +81,14 @@ class RunFolder:
             raise SettingsError(f"{self.path} exists but is not a run folder: use another --out")
 
     def start(self, graph: Graph, settings: Settings, *, resume: bool) -> None:
-        """Write settings, split and graph; with ``resume``, check that they are those of the folder."""
+        """Write settings, split and graph; with ``resume``, check that they are those of the folder.
+
+        Raises:
+            SettingsError: the folder holds another run.
+            DataError: its split or graph is damaged.
+        """
         self.check_new(resume=resume)
+        before: dict[str, Any] = {}
         if self.exists:
             before, now = self.read("settings.json"), _describe(graph, settings)
             if before.get("version") != __version__:
@@ -107,11 +113,23 @@ class RunFolder:
         files = {"split.npz": splits.getvalue()}
         if graph.name not in names() or graph.recipe:  # with a recipe, "cora" is a user's own folder
             files[GRAPH_FILE] = graph_to_bytes(graph)
-        if not self.exists:
-            self.write_settings(graph, settings, files={name: sha256(data) for name, data in files.items()})
-        for name, data in files.items():
-            if not (self.path / name).exists():  # also if the process was killed before it wrote them
-                write_atomic(self.path / name, data)
+        recorded = before.get("files")
+        recorded = recorded if isinstance(recorded, dict) else {}
+        digests = {name: sha256(data) for name, data in files.items()}
+        there = {name for name in files if (self.path / name).exists()}
+        for name in there & recorded.keys():
+            if sha256(read_regular(self.path / name)) != recorded[name]:
+                raise DataError(
+                    f"{self.path / name} is damaged (its checksum is not the one in settings.json): delete "
+                    "it, and --resume writes it again"
+                )
+        if not before:
+            self.write_settings(graph, settings, files=digests)
+        elif missing := {name: digest for name, digest in digests.items() if name not in there}:
+            # other versions of numpy and zlib may write other bytes for the same graph
+            self.write("settings.json", {**before, "files": {**recorded, **missing}})
+        for name in files.keys() - there:  # also if the process was killed before it wrote them
+            write_atomic(self.path / name, files[name])
 
     def write_settings(self, graph: Graph, settings: Settings, **more: Any) -> None:
         """Write ``settings.json``, which makes this a run folder."""
@@ -131,9 +149,13 @@ class RunFolder:
             ) from error
 
     def seeds(self) -> tuple[int, ...]:
-        """Return the finished seeds in ascending order."""
-        folders = [path.parent.name for path in self.path.glob("seed-*/result.json")]
-        return tuple(sorted(int(m[1]) for name in folders if (m := re.fullmatch(r"seed-(\d+)", name))))
+        """Return the finished seeds in ascending order, also those whose files are damaged."""
+        return tuple(seed for seed in self.started() if (self.seed_path(seed) / "result.json").exists())
+
+    def started(self) -> tuple[int, ...]:
+        """Return the seeds that have a folder in ascending order; ``seed-00`` is none."""
+        names = [re.fullmatch("seed-(0|[1-9][0-9]*)", path.name) for path in self.path.glob("seed-*/")]
+        return tuple(sorted(int(name[1]) for name in names if name))
 
     def result(self, seed: int, key: str = "") -> dict[str, Any] | None:
         """Return the result of a finished seed, else None.
@@ -142,19 +164,44 @@ class RunFolder:
         are damaged, counts as missing.
         """
         try:
-            stored = read_sealed_json(self.seed_path(seed) / "result.json")
-            if not is_result(stored, seed) or (key and stored.get("key") != key):
-                return None
-            for name in stored.get("files", {}):
-                self._checked(seed, name, stored)
-            return stored
+            stored = self._intact(seed)
         except (OSError, ValueError):
             return None
+        return None if key and stored.get("key") != key else stored
+
+    def checked_result(self, seed: int) -> dict[str, Any]:
+        """Return the result of a finished seed; DataError if its files are damaged or of another seed."""
+        try:
+            return self._intact(seed)
+        except (OSError, ValueError, DataError) as error:
+            raise DataError(
+                f"{self.seed_path(seed)} is damaged and not counted ({error}): train this seed again with "
+                "--resume, or delete the folder"
+            ) from None
+
+    def _intact(self, seed: int) -> dict[str, Any]:
+        """Return the result of a seed after checking all its files; OSError or ValueError if one is wrong."""
+        stored = self._stored(seed)
+        for name in stored.get("files", {}):
+            self._checked(seed, name, stored)
+        return stored
+
+    def _stored(self, seed: int) -> dict[str, Any]:
+        """Return the content of ``result.json`` of a seed; ValueError if it is damaged or of another seed."""
+        try:
+            stored = read_sealed_json(self.seed_path(seed) / "result.json")
+        except ValueError as error:
+            raise ValueError(f"result.json: {error}") from None
+        if stored.get("seed") != seed:
+            raise ValueError(f"result.json: it belongs to seed {stored.get('seed')}, the folder is a copy")
+        if not is_result(stored, seed):
+            raise ValueError("result.json: it is not the result of a run")
+        return stored
 
     def weights(self, seed: int) -> dict[str, Tensor]:
         """Return the weights of a finished seed; DataError if they cannot be read or are damaged."""
         try:
-            return load(self._checked(seed, WEIGHTS, read_sealed_json(self.seed_path(seed) / "result.json")))
+            return load(self._checked(seed, WEIGHTS, self._stored(seed)))
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise DataError(
                 f"the weights of seed {seed} in {self.path} cannot be read ({error}): delete "
@@ -164,8 +211,7 @@ class RunFolder:
     def curves(self, seed: int) -> list[list[str]]:
         """Return the rows of the metrics of a finished seed; DataError if they are damaged."""
         try:
-            result = read_sealed_json(self.seed_path(seed) / "result.json")
-            text = self._checked(seed, CURVES, result).decode("utf-8")
+            text = self._checked(seed, CURVES, self._stored(seed)).decode("utf-8")
             return list(csv.reader(io.StringIO(text, newline="")))
         except (OSError, ValueError, csv.Error) as error:
             raise DataError(
@@ -175,7 +221,7 @@ class RunFolder:
 
     def _checked(self, seed: int, name: str, result: dict[str, Any]) -> bytes:
         """Return the content of a file of a seed; ValueError if it is not the one its result belongs to."""
-        content = (self.seed_path(seed) / name).read_bytes()
+        content = read_regular(self.seed_path(seed) / name)
         files = result.get("files", {})  # missing in run folders of older versions
         if not isinstance(files, dict) or (files and sha256(content) != files.get(name)):
             raise ValueError(f"{name} does not have the checksum in result.json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,6 +44,17 @@ def sample(values: Sequence[float], confidence: float = 0.95) -> Sample:
     n, (mean, std) = len(values), mean_and_std(values)
     half = float(t.ppf((1 + confidence) / 2, n - 1)) * std / math.sqrt(n) if n > 1 else 0.0
     return Sample(n, mean, std, mean - half, mean + half)
+
+
+def clear_sign(difference: Mapping[str, Any]) -> int:
+    """Return 1 or -1 if the interval of a difference is above or below zero, else 0.
+
+    Args:
+        difference: a :class:`Sample` as a dict; that of a single value has no interval.
+    """
+    if difference["n"] < 2:
+        return 0
+    return int(difference["low"] > 0) - int(difference["high"] < 0)
 
 
 FEW_NODES = 1000

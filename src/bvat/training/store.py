@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.distributed.world import current
+from bvat.errors import TrainingError
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
 from bvat.training.baseline import SHARED
@@ -137,8 +138,14 @@ def train_seeds(
         progress(seed, trainer.settings.epochs)
     advice = "run again with --resume and fewer --jobs"
     run_tasks(trainer.run, waiting, jobs, progress, threads=threads, advice=advice)
-    found = (trainer.folder.result(seed) for seed in seeds)
-    return current().agree(lambda: [result for result in found if result is not None])
+    results = current().agree(lambda: {seed: trainer.folder.result(seed) for seed in seeds})
+    lost = [str(seed) for seed, result in results.items() if result is None]
+    if lost:
+        raise TrainingError(
+            f"the results of seed {', '.join(lost)} in {trainer.folder.path} were removed or damaged after "
+            "training: run again with --resume"
+        )
+    return [result for result in results.values() if result is not None]
 
 
 @dataclass(frozen=True)

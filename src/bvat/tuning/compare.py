@@ -1,7 +1,8 @@
-"""``bvat compare``: methods side by side on random splits of any graphs, with paired differences.
+"""``bvat compare``: methods side by side on splits of any graphs, with paired differences.
 
-A cell is one random split of one graph with some number of labels per class. Every variant is trained on the
-same cells, so that differences are paired: what a split makes easy or hard, it makes so for all.
+A cell is one random split of one graph with some number of labels per class, or the split that the graph has
+and one seed. Every variant is trained on the same cells, so that differences are paired: what a split makes
+easy or hard, it makes so for all.
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from typing import Any
 from bvat.data import load
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.resplit import resplit
-from bvat.errors import BvatError, DataError, SettingsError
-from bvat.graph import Graph
+from bvat.errors import BvatError, DataError, GraphError, SettingsError, printable
+from bvat.graph import UNKNOWN, Graph
 from bvat.training.claim import share
 from bvat.training.pool import ReportProgress
 from bvat.training.progress import ProgressDisplay
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, sources, versions
 from bvat.training.settings import short_name
 from bvat.training.shared_tasks import run_shared_tasks
-from bvat.training.statistics import sample
+from bvat.training.statistics import clear_sign, sample
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.variants import AUTO, CANDIDATES, Variant, settings_of
 
 COMPARE_FORMAT = 1
 BASE = "gcn"
 """What all others are compared with."""
+GIVEN = "given"
+"""In place of a number of labels per class: the split that a graph has."""
 DEFAULT_VARIANTS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "appnp", "appnp/vat", AUTO)
 
 
@@ -40,9 +43,10 @@ class ComparisonPlan:
     Args:
         graphs: names or paths.
         variants: see :class:`Variant`; ``auto`` is the choice by validation accuracy among its candidates.
-        labels: numbers of training nodes per class.
-        splits: number of random splits; split k has seed ``first_split + k``.
-        val: validation nodes per split.
+        labels: numbers of training nodes per class; ``(GIVEN,)`` for the splits that the graphs have.
+        splits: number of random splits, split k has seed ``first_split + k``; number of training seeds if the
+            splits are given.
+        val: validation nodes per random split.
         first_split: seed of the first split.
         overrides: settings that replace the defaults of every variant.
         against: the variant that all others are compared with.
@@ -51,7 +55,7 @@ class ComparisonPlan:
 
     graphs: tuple[str, ...]
     variants: tuple[str, ...] = DEFAULT_VARIANTS
-    labels: tuple[int, ...] = (5, 20)
+    labels: tuple[int | str, ...] = (5, 20)
     splits: int = 10
     val: int = 500
     first_split: int = 0
@@ -65,9 +69,15 @@ class ComparisonPlan:
             raise SettingsError("two graphs have the same name: rename one of the files")
         if self.against not in self.variants:
             raise SettingsError(f"{self.against} must be among the methods: all others are compared with it")
-        if not self.graphs or min(self.labels, default=0) < 1 or self.splits < 1 or self.val < 1:
+        counts = [self.splits, self.val, *(() if self.given else self.labels)]
+        if not self.graphs or not self.labels or any(not isinstance(n, int) or n < 1 for n in counts):
             raise SettingsError("a comparison needs graphs, and labels, splits and val of at least 1")
         settings_of(self.trained(), self.overrides)  # wrong values are refused before anything is trained
+
+    @property
+    def given(self) -> bool:
+        """Whether the splits that the graphs have are used."""
+        return self.labels == (GIVEN,)
 
     def trained(self) -> tuple[str, ...]:
         """Return the variants that are trained: those asked for, and what ``auto`` chooses among."""
@@ -86,16 +96,33 @@ class ComparisonPlan:
 
 @dataclass(frozen=True)
 class Cell:
-    """One random split of one graph."""
+    """One random split of one graph, or the split that it has and one seed."""
 
     graph: str
-    labels: int
+    labels: int | str
     split: int
 
     @property
     def name(self) -> str:
         """Its name in messages and files."""
         return f"{short_name(self.graph)}-{self.labels}-{self.split}"
+
+    @property
+    def seed(self) -> int:
+        """The seed of training."""
+        return self.split if self.labels == GIVEN else 0
+
+    def of(self, graph: Graph, val: int) -> Graph:
+        """Return the graph with the split of this cell; GraphError if a part of it has no labels."""
+        if isinstance(self.labels, int):
+            return resplit(graph, self.labels, val, self.split)
+        for name, part in (("training", graph.train), ("validation", graph.val), ("test", graph.test)):
+            if not bool((graph.labels[part] != UNKNOWN).any()):
+                raise GraphError(
+                    f"{graph.name} has no {name} nodes with labels in its split: add some, or draw random "
+                    "splits with --splits 10"
+                )
+        return graph
 
 
 @dataclass(frozen=True)
@@ -118,15 +145,16 @@ class _CellRunner:
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
         if (found := read_cell(path)) is None or found["key"] != key:
-            graph = resplit(whole, cell.labels, self.plan.val, cell.split)
+            graph = cell.of(whole, self.plan.val)
             store = RunStore.open(self.folder, {cell.name: graph})
             results = {}
             for number, name in enumerate(names):
-                spec = RunSpec(cell.name, settings[name], 0)
+                spec = RunSpec(cell.name, settings[name], cell.seed)
                 results[name] = _kept(
                     store.run(spec, lambda done, n=number, s=spec: report(n + done / s.settings.epochs))  # type: ignore[misc]
                 )
-            content = {"key": key, "cell": asdict(cell), "graph": about_graph(graph), "results": results}
+            about_split = {**about_graph(graph), "has_split": has_split(whole)}
+            content = {"key": key, "cell": asdict(cell), "graph": about_split, "results": results}
             write_sealed_json(path, content)
         report(len(names))
 
@@ -161,10 +189,15 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
         jobs: number of parallel processes.
         console: where progress is shown.
     """
+    split = []
     for source in plan.graphs:  # before hours are spent
         graph = load(source)
         for labels in plan.labels:
-            resplit(graph, labels, plan.val, plan.first_split)
+            Cell(source, labels, plan.first_split).of(graph, plan.val)
+        split += [short_name(source)] if has_split(graph) else []
+    # who watches learns it before hours are spent; in a log it is beside the results
+    if console is not None and console.is_terminal and (note := split_note(plan, split)):
+        console.print(printable(f"note: {note}"), soft_wrap=True, markup=False, highlight=False)
     cells, size = plan.cells(), len(plan.trained())
     with (
         share(out),
@@ -178,6 +211,19 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
         runner = _CellRunner(plan, out / "work")
         run_shared_tasks(runner.run, cells, runner.lock, jobs, advance)
         return collect(plan, out)
+
+
+def has_split(graph: Graph) -> bool:
+    """Return whether a graph came with a split, instead of one that was drawn when it was read."""
+    return bool(graph.test.numel()) and not graph.validation.startswith("drawn")
+
+
+def split_note(plan: ComparisonPlan, split: Sequence[str]) -> str:
+    """Return a sentence if random splits are drawn of graphs that have their own, the names in ``split``."""
+    if plan.given or not split:
+        return ""
+    have = f"split of {split[0]} is" if len(split) == 1 else f"splits of {', '.join(split)} are"
+    return f"the {have} not used, random ones are drawn instead: --splits given uses what a graph has"
 
 
 def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
@@ -200,14 +246,17 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
             if here:
                 rows.append(_row(short_name(graph), labels, here, variants, plan.against))
     settings = {name: s.as_dict() for name, s in settings_of(plan.trained(), plan.overrides).items()}
+    graphs = {short_name(g): _about(cells, g) for g in plan.graphs if _about(cells, g)}
     result = {
         "format": COMPARE_FORMAT,
         "variants": {name: _title(name) for name in variants},
         "base": plan.against,
         "labels": list(plan.labels),
-        "graphs": {short_name(g): _about(cells, g) for g in plan.graphs if _about(cells, g)},
+        "graphs": graphs,
         "rows": rows,
         "overall": {str(n): _overall([r for r in rows if r["labels"] == n], variants) for n in plan.labels},
+        "split": GIVEN if plan.given else "random",
+        "split_note": split_note(plan, [name for name, about in graphs.items() if about.get("has_split")]),
         "splits": plan.splits,
         "val": plan.val,
         "settings": settings,
@@ -231,7 +280,7 @@ def _about(cells: Sequence[dict[str, Any]], graph: str) -> dict[str, Any]:
 
 
 def _row(
-    graph: str, labels: int, cells: Sequence[dict[str, Any]], variants: Sequence[str], base: str
+    graph: str, labels: int | str, cells: Sequence[dict[str, Any]], variants: Sequence[str], base: str
 ) -> dict[str, Any]:
     """Return one graph with one number of labels: every variant against the base, paired over the splits."""
     tests: dict[str, list[float]] = {name: [] for name in variants}
@@ -272,8 +321,8 @@ def _overall(rows: Sequence[dict[str, Any]], variants: Sequence[str]) -> dict[st
             summary[name] = {
                 **sample(gains).as_dict(),
                 "worst_split": min(row["variants"][name]["worst"] for row in rows),
-                "better": sum(row["variants"][name]["gain"]["low"] > 0 for row in rows),
-                "worse": sum(row["variants"][name]["gain"]["high"] < 0 for row in rows),
+                "better": sum(clear_sign(row["variants"][name]["gain"]) > 0 for row in rows),
+                "worse": sum(clear_sign(row["variants"][name]["gain"]) < 0 for row in rows),
                 "graphs": len(rows),
             }
     return summary

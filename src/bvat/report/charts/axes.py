@@ -87,6 +87,8 @@ def fitted_axis(
         at: the ticks, instead of round numbers.
     """
     low, high = min(values), max(values)
+    if high - low <= 1e-12 * max(abs(low), abs(high)):  # means that are equal but for rounding
+        high = low
     if log:
         values_at = list(at) or log_ticks(low, high)
         if cover:
@@ -98,18 +100,19 @@ def fitted_axis(
     if cover:
         return Axis(label, values_at[0], values_at[-1], values_at)
     inside = [tick for tick in values_at if low - 1e-9 <= tick <= high + 1e-9]
-    margin = 0.02 * ((high - low) or 1.0)
+    margin = 0.02 * ((high - low) or abs(high) or 1.0)
     return Axis(label, low - margin, high + margin, inside)
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Return round numbers from at most ``low`` to at least ``high``."""
     span = high - low or abs(high) or 1.0
-    raw = span / about
-    power = 10.0 ** math.floor(math.log10(raw))
+    raw = max(span / about, 1e-300)
+    exponent = math.floor(math.log10(raw))
+    power = 10.0**exponent
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(k * step, 12) for k in range(first, max(last, first + 1) + 1)]
+    return [round(k * step, 12 - exponent) for k in range(first, max(last, first + 1) + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
