@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from data_files import planetoid_files
 from safetensors.torch import load, save
 
 import bvat
@@ -42,6 +41,9 @@ from bvat.training.loop import train
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings, preset
 from bvat.training.store import SeedTrainer, train_seeds
+
+sys.path.append(str(Path(__file__).parents[1] / "data"))
+from data_files import planetoid_files
 
 MEMORY = 8 * 2**30
 """Address space of a process that tries mutations: what a few bytes claim must not be allocated."""
