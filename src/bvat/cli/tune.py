@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
+from bvat.cli.graph_options import SplitSeed, Test, Text, TrainPerClass, Val, read_graph
 from bvat.cli.options import COUNT, NODES, PROCESSES
 from bvat.errors import printable
 from bvat.perturb.methods import METHODS
@@ -43,6 +43,7 @@ def tune(
     text: Text = None,
     train_per_class: TrainPerClass = None,
     val: Val = None,
+    test: Test = None,
     split_seed: SplitSeed = 0,
 ) -> None:
     """Search for settings with the best validation accuracy.
@@ -78,7 +79,7 @@ def tune(
             + (["--epochs", str(epochs)] if epochs is not None else [])
         ),
     )
-    graph = read_graph(dataset, text, train_per_class, val, split_seed)
+    graph = read_graph(dataset, text, train_per_class, val, test, split_seed)
     result = run_search(plan, graph, out, jobs or os.cpu_count() or 1, storage, Console(stderr=True))
     if as_json:
         typer.echo(json.dumps(result))

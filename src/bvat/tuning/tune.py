@@ -183,7 +183,9 @@ def tune(
     """
     require_optuna()
     if not graph.val.numel():
-        raise SettingsError(f"{plan.dataset} has no validation nodes: add some, a search needs them")
+        raise SettingsError(
+            f"{plan.dataset} has no validation nodes, which a search needs: hold some out with --val N"
+        )
     with share(out) as alone:
         return _search(plan, graph, out, jobs, storage, console, alone=alone)
 
