@@ -87,11 +87,11 @@ def train(
 
     On your own graph, auto compares methods and models on validation data and
     keeps the best. Without a split all labelled nodes are training nodes, and
-    cross-validation says for how many epochs to train and how accurate the
-    model is; --test N holds some out. Settings that are not given come from the
-    preset of the data set and method, or from the defaults for any graph. Ctrl-C, SIGTERM and
-    SIGHUP save a checkpoint at the end of the current epoch; a crash loses at
-    most the last 50 epochs. Use --resume to continue.
+    cross-validation says how many epochs to train and how accurate the model
+    is; --test N holds some out. Settings that are not given come from the preset
+    of the data set and method, or from the defaults for any graph. Ctrl-C,
+    SIGTERM and SIGHUP save a checkpoint at the end of the current epoch; a crash
+    loses at most the last 50 epochs. Use --resume to continue.
 
     Examples:
 
