@@ -51,6 +51,15 @@ SplitSeed = Annotated[
 ]
 
 
+def split_options(
+    text: str | None, train_per_class: int | None, val: int | None, test: int | None, split_seed: int
+) -> list[str]:
+    """Return those options of :func:`read_graph` that differ from their defaults, for a command line."""
+    given = {"--text": text, "--train-per-class": train_per_class, "--val": val, "--test": test}
+    words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return [*words, "--split-seed", str(split_seed)] if split_seed else words
+
+
 def read_graph(
     dataset: str,
     text: str | None = None,

@@ -115,7 +115,8 @@ def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
         )
         if not shared:
             raise SettingsError(
-                f"{base.path} and {run.path} have no finished seed in common: train the same seeds"
+                f"{base.path} and {run.path} have no finished seed in common with a test or validation "
+                "accuracy: train the same seeds, and hold nodes out with --test N"
             )
         rows.append({"run": str(run.path), "seeds": shared, **_differences(base, run, shared)})
     changed = {
