@@ -301,6 +301,10 @@ def test_few_labels_all_train_and_are_measured_by_cross_validation(
     result = json.loads(Path("run/result.json").read_text("utf-8"))
     assert (result["val_accuracy"], result["test_accuracy"]) == (None, None)
     assert result["cross_validation"]["nodes"] == 30
+    accuracy = (
+        next(line for line in out.splitlines() if "cross-validated accuracy" in line).split("│")[2].strip()
+    )
+    assert f"cross-validated accuracy: {accuracy}\n" in bvat(["runs", "show", "run"], capsys)[1]
     code, _, err = bvat([*command, "--out", "run", "--resume", "--hidden", "9"], capsys)
     assert (code, "hidden was 8, now 9" in err) == (2, True)
     code, out, _ = bvat([*command, "--out", "run", "--resume", "--seeds", "2"], capsys)
@@ -318,6 +322,8 @@ def test_nodes_that_are_held_out_get_an_interval(
         assert re.search(line, out)
     assert "±" not in out
     assert "cross-validated" not in out
+    shown = bvat(["runs", "show", "runs/few-gcn"], capsys)[1]
+    assert re.search(r"^test accuracy: [\d.]+ % \(95 % interval [\d.]+ to [\d.]+ on 9 nodes\)$", shown, re.M)
     code, _, err = bvat([*command, "--test", "28"], capsys)
     assert (code, "use at most 27 for val and test together" in err) == (2, True)
 
