@@ -93,9 +93,7 @@ def test_a_regulariser_that_brought_nothing_is_mentioned(graph: Graph) -> None:
 def test_one_label_is_too_few(graph: Graph) -> None:
     with pytest.raises(SettingsError, match="too few labels for cross-validation: label more nodes"):
         labelled_folds(replace(graph, train=graph.train[:1]))
-    assert (
-        pooled(graph).validation == "none: 30 labelled nodes are training nodes, epochs from cross-validation"
-    )
+    assert pooled(graph).validation == "none, cross-validation instead: 30 labelled nodes are training nodes"
 
 
 def test_estimator(graph: Graph) -> None:
@@ -112,3 +110,10 @@ def test_estimator(graph: Graph) -> None:
     assert classifier.cross_validation_ is None
     assert classifier.training_ is not None
     assert "on 6 nodes)" in classifier.training_._repr_html_()
+
+
+@pytest.mark.slow
+def test_parallel_processes_find_the_same(graph: Graph) -> None:
+    settings = preset("", "gcn", **QUICK)
+    one, two = (cross_validate(graph, settings, jobs=jobs) for jobs in (1, 2))
+    assert (one.settings, one.estimate) == (two.settings, two.estimate)

@@ -149,8 +149,8 @@ def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Setting
 def pooled(graph: Graph) -> Graph:
     """Return the graph with its validation nodes among the training nodes."""
     train = torch.cat([graph.train, graph.val]).sort().values
-    tested = f", {len(graph.test)} others are for testing" if graph.test.numel() else ""
-    said = f"none: {train.numel()} labelled nodes are training nodes, epochs from cross-validation{tested}"
+    tested = f"; {len(graph.test)} others are for testing" if graph.test.numel() else ""
+    said = f"none, cross-validation instead: {train.numel()} labelled nodes are training nodes{tested}"
     return dataclasses.replace(graph, train=train, val=graph.val[:0], validation=said)
 
 
