@@ -23,7 +23,8 @@ from bvat.training.settings import Settings
 from bvat.training.state import start_training
 from cli_helpers import bvat
 
-QUICK = ["--epochs", "6", "--hidden", "8", "--device", "cpu", "--confidence", "0"]
+PLAIN = ["--epochs", "6", "--hidden", "8", "--device", "cpu"]
+QUICK = [*PLAIN, "--confidence", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +289,7 @@ def test_few_labels_all_train_and_are_measured_by_cross_validation(
     few_labels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    command = ["train", str(few_labels), "--method", "gcn", "--jobs", "1", *QUICK]
+    command = ["train", str(few_labels), "--method", "gcn", "--jobs", "1", *PLAIN]
     code, out, _ = bvat([*command, "--out", "run"], capsys)
     assert code == 0
     assert re.search(
@@ -315,7 +316,7 @@ def test_nodes_that_are_held_out_get_an_interval(
     few_labels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    command = ["train", str(few_labels), "--method", "gcn", "--jobs", "1", *QUICK]
+    command = ["train", str(few_labels), "--method", "gcn", "--jobs", "1", *PLAIN]
     code, out, _ = bvat([*command, "--test", "9", "--val", "6", "--no-report"], capsys)
     assert code == 0
     for line in (r"validation accuracy.* on 6 nodes\)", r"test accuracy.*[\d.]+ % \(95 % .* on 9 nodes\)"):
@@ -332,7 +333,7 @@ def test_parts_without_validation_nodes_train_to_the_last_epoch(
     few_labels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bvat(["partition", str(few_labels), "--parts", "2", "--out", "parts"], capsys)[0] == 0
-    command = ["train", "parts", "--method", "gcn", "--batch-parts", "2", *QUICK]
+    command = ["train", "parts", "--method", "gcn", "--batch-parts", "2", *PLAIN]
     code, out, err = bvat(command, capsys)
     assert code == 0
     assert "note: there are no validation nodes: training runs to its last epoch" in err

@@ -82,14 +82,14 @@ def choose(
     """
     overrides = overrides or {}
     candidates = candidates or candidates_for(overrides)
-    settings_of = {name: Variant.parse(name).settings(**overrides) for name in candidates}
+    settings_by = {name: Variant.parse(name).settings(**overrides) for name in candidates}
     plan = _plan_for(graph)
     validated = plan.unit == "seeds"
     with TemporaryDirectory() as temporary:
         work = work or Path(temporary)
-        tried = _race(plan, work, settings_of, budget, jobs, console)
+        tried = _race(plan, work, settings_by, budget, jobs, console)
         winner = _best(tried)
-        settings = settings_of[winner["name"]]
+        settings = settings_by[winner["name"]]
         found = None
         if not validated:
             settings = refitted(settings, winner["phases"])
@@ -109,7 +109,7 @@ def choose(
         "tried": tried,
         "text": _sentence(winner, tried),
     }
-    method = settings_of[winner["name"]].method
+    method = settings_by[winner["name"]].method
     return Choice(method, settings, graph if validated else pooled(graph), found, report)
 
 
