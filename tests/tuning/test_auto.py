@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from bvat.data import save_graph, synthetic_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.inference.estimator import NodeClassifier
+from bvat.training.store import RunSpec
 from bvat.tuning import auto
 from bvat.tuning.auto import candidates_for, choose, parse_budget
 from bvat.tuning.cross_validation import Choice
@@ -110,22 +113,37 @@ def test_ties_cannot_be_told_apart(graph: Graph) -> None:
 
 
 def test_partial_folds_do_not_win(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time is over in the second fold of the second candidate, which is better on the first."""
+    """The time is over in the second fold of the second candidate."""
     few = replace(graph, val=graph.val[:6])
-    original = auto.RunStore.run
-
-    def slow(store: Any, spec: Any, *rest: Any) -> Any:
-        if spec.settings.method == "vat" and spec.dataset != "0":
-            raise auto._OutOfTime
-        result = original(store, spec, *rest)
-        if spec.settings.method == "vat":
-            result["selected"]["val"] = 100.0
-        return result
-
-    monkeypatch.setattr(auto.RunStore, "run", slow)
+    _stop_the_clock(monkeypatch, lambda spec: spec.settings.method == "vat" and spec.dataset != "0")
     choice = choose(few, budget=300, candidates=("gcn", "vat"), overrides=QUICK)
     assert choice.report["chosen"] == "gcn"
-    assert choice.report["tried"][1]["outcome"].startswith("1 of 5 folds, 6 nodes: ")
+    assert choice.report["tried"][1]["outcome"] == "1 of 5 folds, 6 nodes: the time was over"
+
+
+def test_a_seed_that_not_all_candidates_have_does_not_count(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is over after the second seed of the first candidate, which would win by having more."""
+    _stop_the_clock(monkeypatch, lambda spec: spec.settings.method == "vat" and spec.seed == 1)
+    choice = choose(graph, budget=300, candidates=("gcn", "vat"), overrides=QUICK)
+    assert [len(entry["val"]) for entry in choice.report["tried"]] == [1, 1]
+    outcomes = sorted(entry["outcome"] for entry in choice.report["tried"])
+    assert outcomes == ["1 of 3 seeds, 120 nodes: cannot be told apart from it", "chosen"]
+
+
+def _stop_the_clock(monkeypatch: pytest.MonkeyPatch, at: Callable[[RunSpec], bool]) -> None:
+    """Let the time be over when a run is to start."""
+    original, now, over = auto.RunStore.run, time.time, []
+
+    def run(store: Any, spec: RunSpec, *rest: Any) -> Any:
+        if at(spec):
+            over.append(spec)
+            raise auto._OutOfTime
+        return original(store, spec, *rest)
+
+    monkeypatch.setattr(auto.RunStore, "run", run)
+    monkeypatch.setattr(auto.time, "time", lambda: now() + 1e6 * bool(over))
 
 
 def test_few_labels_are_cross_validated_and_all_used(graph: Graph) -> None:

@@ -200,13 +200,17 @@ def _race(
                 tasks += [_Repetition(name, plan.spec(settings[name], k), deadline) for k in together]
             run_tasks(_Worker(store).run, tasks, jobs, advance)
             late = time.time() - started >= budget
+            found = {}
             for name in alive:
                 specs = [plan.spec(settings[name], k) for k in range(together[-1] + 1)]
-                finished = takewhile(lambda found: found is not None, map(store.result, specs))
-                entry = tried[name] = _described(plan, name, [found for found in finished if found])
+                finished = takewhile(lambda result: result is not None, map(store.result, specs))
+                entry = found[name] = _described(plan, name, [result for result in finished if result])
                 if len(entry["val"]) < len(specs):
                     entry["stopped"] = OUT_OF_TIME if late else "its loss is not finite"
-            complete = [tried[name] for name in alive if not tried[name]["stopped"]]
+            if together[0] and any(entry["stopped"] == OUT_OF_TIME for entry in found.values()):
+                break  # a round that only some could finish would favour the first ones
+            tried |= found
+            complete = [entry for entry in found.values() if not entry["stopped"]]
             best = max(map(_mean, complete), default=0.0)
             for entry in complete:
                 if together[-1] + 1 < len(plan.graphs) and wilson(_mean(entry), entry["nodes"])[1] < best:
@@ -252,7 +256,7 @@ def _outcome(entry: dict[str, Any], winner: dict[str, Any]) -> str:
     if entry is winner:
         return "chosen"
     about = f"{count} of {entry['of']} {entry['unit']}, {entry['nodes']} nodes"
-    if entry["stopped"] and count < len(winner["val"]):
+    if entry["stopped"]:
         return f"{about if count else 'not compared'}: {entry['stopped']}"
     gain = _gain(winner, entry)
     return f"{about}: {'clearly behind' if gain.n > 1 and gain.low > 0 else 'cannot be told apart from it'}"
