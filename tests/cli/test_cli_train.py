@@ -26,7 +26,8 @@ from bvat.training.settings import Settings
 from bvat.training.state import start_training
 from cli_helpers import bvat
 
-QUICK = ["--epochs", "6", "--hidden", "8", "--device", "cpu", "--confidence", "0"]
+PLAIN = ["--epochs", "6", "--hidden", "8", "--device", "cpu"]
+QUICK = [*PLAIN, "--confidence", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +51,8 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
     assert code == 0
     assert list(result) == [
         "dataset", "method", "space", "seeds", "epochs", "settings", "validation", "val_accuracy",
-        "test_accuracy", "val_macro_f1", "test_macro_f1", "f1_nodes", "f1_classes", "epoch_ms", "stopped",
-        "events", "peak_rss_mb", "version", "versions",
+        "test_accuracy", "cross_validation", "val_macro_f1", "test_macro_f1", "f1_nodes", "f1_classes",
+        "epoch_ms", "stopped", "events", "peak_rss_mb", "version", "versions", "run",
     ]  # fmt: skip
     assert (result["method"], result["space"], result["seeds"], result["epochs"]) == (
         "obvat",
@@ -65,6 +66,8 @@ def test_json_is_one_object_with_all_keys(graph_file: Path, capsys: pytest.Captu
         content = json.loads(Path("runs/small-obvat", name).read_text("utf-8"))
         assert content["versions"]["source"] == source, name
     assert f"source {source}" in Path("runs/small-obvat/report.html").read_text("utf-8")
+    assert result["run"] == "runs/small-obvat"
+    assert Path(result["run"], "result.json").is_file()
     for part in (result["val_accuracy"], result["test_accuracy"]):
         assert part["mean"] == pytest.approx(sum(part["values"]) / 2)
         assert 0 <= part["mean"] <= 100
@@ -292,3 +295,77 @@ def test_ctrl_c_keeps_what_was_done(graph_file: Path, processes: int) -> None:
     state = start_training(load_graph(graph_file), Settings(**stored["settings"]), processes - 1)
     Checkpoint(Path(f"run/seed-{processes - 1}/checkpoint.safetensors")).load(state)
     assert state.epoch == len(state.metrics) == state.optimizer.state[0]["count"][0]  # of a whole epoch
+
+
+@pytest.fixture(scope="module")
+def few_labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 120 nodes, 30 of them with a label, and no split."""
+    folder = tmp_path_factory.mktemp("few") / "few"
+    folder.mkdir()
+    graph = synthetic_graph(nodes=120, edges=300, features=20, classes=3, train_per_class=10)
+    words = (graph.features.to_dense() > 0).int().tolist()
+    known = set(graph.train.tolist())
+    rows = [
+        ",".join(map(str, [k, int(graph.labels[k]) if k in known else "", *words[k]]))
+        for k in range(graph.num_nodes)
+    ]
+    columns = ",".join(f"w{k}" for k in range(20))
+    (folder / "nodes.csv").write_text("\n".join([f"id,label,{columns}", *rows]) + "\n")
+    ends = zip(graph.adjacency.rows.tolist(), graph.adjacency.col.tolist(), strict=True)
+    (folder / "edges.csv").write_text("\n".join(["source,target", *(f"{u},{v}" for u, v in ends if u < v)]))
+    return folder
+
+
+def test_few_labels_all_train_and_are_measured_by_cross_validation(
+    few_labels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    command = ["train", str(few_labels), "--method", "gcn", "--jobs", "1", *PLAIN]
+    code, out, _ = bvat([*command, "--out", "run"], capsys)
+    assert code == 0
+    assert re.search(
+        r"cross-validated accuracy │ +[\d.]+ % \(95 % interval [\d.]+ to [\d.]+ on 30 nodes\)", out
+    )
+    assert "each trained without one fold of the 30 labelled nodes" in out
+    for absent in ("test accuracy", "validation accuracy", "±"):
+        assert absent not in out
+        assert absent not in Path("run/report.html").read_text("utf-8")
+    result = json.loads(Path("run/result.json").read_text("utf-8"))
+    assert (result["val_accuracy"], result["test_accuracy"]) == (None, None)
+    assert result["cross_validation"]["nodes"] == 30
+    accuracy = (
+        next(line for line in out.splitlines() if "cross-validated accuracy" in line).split("│")[2].strip()
+    )
+    assert f"cross-validated accuracy: {accuracy}\n" in bvat(["runs", "show", "run"], capsys)[1]
+    code, _, err = bvat([*command, "--out", "run", "--resume", "--hidden", "9"], capsys)
+    assert (code, "hidden was 8, now 9" in err) == (2, True)
+    code, out, _ = bvat([*command, "--out", "run", "--resume", "--seeds", "2"], capsys)
+    assert (code, "± " in out) == (0, False)  # the folds are those of one seed
+
+
+def test_nodes_that_are_held_out_get_an_interval(
+    few_labels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    command = ["train", str(few_labels), "--method", "gcn", "--jobs", "1", *PLAIN]
+    code, out, _ = bvat([*command, "--test", "9", "--val", "6", "--no-report"], capsys)
+    assert code == 0
+    for line in (r"validation accuracy.* on 6 nodes\)", r"test accuracy.*[\d.]+ % \(95 % .* on 9 nodes\)"):
+        assert re.search(line, out)
+    assert "±" not in out
+    assert "cross-validated" not in out
+    shown = bvat(["runs", "show", "runs/few-gcn"], capsys)[1]
+    assert re.search(r"^test accuracy: [\d.]+ % \(95 % interval [\d.]+ to [\d.]+ on 9 nodes\)$", shown, re.M)
+    code, _, err = bvat([*command, "--test", "28"], capsys)
+    assert (code, "use at most 27 for val and test together" in err) == (2, True)
+
+
+def test_parts_without_validation_nodes_train_to_the_last_epoch(
+    few_labels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bvat(["partition", str(few_labels), "--parts", "2", "--out", "parts"], capsys)[0] == 0
+    command = ["train", "parts", "--method", "gcn", "--batch-parts", "2", *PLAIN]
+    code, out, err = bvat(command, capsys)
+    assert code == 0
+    assert "note: there are no validation nodes: training runs to its last epoch" in err
+    assert "accuracy" not in out

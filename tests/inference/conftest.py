@@ -14,6 +14,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("answers")
     write_folder(root / "pages", *rows_of(120))
     common = ["train", str(root / "pages"), "--epochs", "40", "--device", "cpu", "--jobs", "1"]
+    common += ["--train-per-class", "15", "--val", "23"]
     quietly([*common, "--method", "obvat", "--seeds", "2", "--out", str(root / "run-obvat")])
     quietly([*common, "--method", "gcn", "--out", str(root / "run-gcn")])
     return root

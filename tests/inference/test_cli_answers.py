@@ -34,7 +34,8 @@ def test_predictions_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert code == 0
     first, second = out.splitlines()
     assert first == "p.csv: 120 nodes of pages, predicted by the mean of 2 models"
-    assert re.fullmatch(r"accuracy [\d.]+ %, macro F1 [\d.]+ % on 22 test nodes", second)
+    interval = r"\(95 % interval [\d.]+ to [\d.]+ on 22 nodes\)"
+    assert re.fullmatch(rf"accuracy [\d.]+ % {interval}, macro F1 [\d.]+ % on 22 test nodes", second)
     rows = read_csv(Path("p.csv"))
     assert list(rows[0]) == ["id", "predicted", "confidence", *(f"p_{name}" for name in CLASSES)]
     assert [row["id"] for row in rows] == [f"page-{k}" for k in range(120)]
@@ -57,9 +58,13 @@ def test_scores_where_labels_are_known(folder: Path, capsys: pytest.CaptureFixtu
     write_folder(Path("half"), nodes, edges)
     other = json.loads(call([*command, "--graph", "half"], capsys)[1])["scores"]
     rows = read_csv(Path("p.csv"))
-    pairs = [(row["predicted"], node["label"]) for row, node in zip(rows, nodes, strict=True)]
-    assert (other["nodes"], other["of"]) == (45, "nodes with a label")
-    assert other["accuracy"] == pytest.approx(100 * np.mean([a == b for a, b in pairs if b]))
+    own_graph = open_run(folder / "run-gcn").graph()
+    seen = {f"page-{k}" for k in [*own_graph.train.tolist(), *own_graph.val.tolist()]}
+    pairs = [(row["predicted"], node["label"]) for row, node in zip(rows, nodes, strict=True)
+             if row["id"] not in seen and node["label"]]  # fmt: skip
+    assert (other["nodes"], other["of"]) == (len(pairs), "nodes with a label")
+    assert other["nodes"] + other["trained_on"] == 45
+    assert other["accuracy"] == pytest.approx(100 * np.mean([a == b for a, b in pairs]))
 
 
 def test_one_seed_and_all_seeds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,7 +282,7 @@ def test_a_run_on_a_data_set_of_the_paper_is_loaded_by_name(
     from bvat.training.run_folder import RunFolder
     from bvat.training.store import SeedTrainer, train_seeds
 
-    graph = bvat.load(folder / "pages")
+    graph = bvat.load(folder / "pages", train_per_class=15)
     named = replace(graph, name="cora", recipe={})
     settings = bvat.preset("cora", "gcn", epochs=2)
     run = RunFolder(tmp_path / "run")
@@ -292,3 +297,58 @@ def test_a_run_on_a_data_set_of_the_paper_is_loaded_by_name(
     monkeypatch.setattr(runs, "load", lambda name, like=None: shorter)
     expect(["predict", "run", "--out", "x.csv"], "use --graph cora to predict it anyway", capsys)
     quietly(["predict", "run", "--graph", "cora", "--out", "x.csv"])
+
+
+def test_nodes_that_the_model_was_trained_on_do_not_count(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["predict", str(folder / "run-gcn"), "--out", "p.csv"]
+    _, out, _ = call([*command, "--graph", str(folder / "pages")], capsys)
+    assert "on 22 nodes with a label; 68 nodes that the model was trained on do not count" in out
+    assert re.search(r"accuracy [\d.]+ % \(95 % interval [\d.]+ to [\d.]+ on 22 nodes\)", out)
+    nodes, edges = rows_of(30, seed=1)
+    for node in nodes:
+        node["id"] = f"new-{node['id']}"
+    renamed = [(f"new-{a}", f"new-{b}") for a, b in edges]
+    _, out, _ = call([*command, "--graph", str(write_folder(tmp_path / "new", nodes, renamed))], capsys)
+    assert "on 22 nodes with a label, all new to the model" in out
+    used = open_run(folder / "run-gcn").graph()
+    seen = {used.node_names[k] for k in [*used.train.tolist(), *used.val.tolist()]}  # type: ignore[index]
+    nodes, edges = rows_of(120)
+    for node in nodes:
+        node["label"] = node["label"] if node["id"] in seen else ""
+    _, out, _ = call([*command, "--graph", str(write_folder(tmp_path / "seen", nodes, edges))], capsys)
+    assert "no accuracy: the model was trained on all 68 nodes with a label" in out
+
+
+def test_without_ids_training_nodes_are_recognised_by_position_and_features(tmp_path: Path) -> None:
+    graph = bvat.synthetic_graph(60, 150, features=20, classes=3, train_per_class=5, val=10, test=20)
+    save_graph(graph, tmp_path / "own.npz")
+    run = ["train", str(tmp_path / "own.npz"), "--method", "gcn", "--epochs", "3", "--out", "run"]
+    quietly(run)
+    opened = open_run("run")
+    found = opened.trained_on(graph)
+    assert found is not None
+    assert found.nonzero().flatten().tolist() == sorted([*graph.train.tolist(), *graph.val.tolist()])
+    turned = bvat.synthetic_graph(60, 150, features=20, classes=3, train_per_class=5, val=10, seed=1)
+    assert opened.trained_on(turned) is None
+    small = bvat.synthetic_graph(30, 60, features=20, classes=3, train_per_class=5)
+    assert opened.trained_on(small) is None
+
+
+def test_unknown_training_nodes_are_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1):
+        graph = bvat.synthetic_graph(60, 150, features=20, classes=3, train_per_class=5, seed=seed)
+        save_graph(graph, tmp_path / f"{seed}.npz")
+    quietly(["train", "0.npz", "--method", "gcn", "--epochs", "3", "--out", "run"])
+    capsys.readouterr()
+    _, out, _ = call(["predict", "run", "--graph", "1.npz", "--out", "p.csv"], capsys)
+    assert "on 60 nodes with a label; some of them may be nodes that the model was trained on" in out
+
+
+def test_a_run_without_test_nodes_has_no_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
+    write_folder(Path("pages"), *rows_of(40))
+    quietly(["train", "pages", "--method", "lp", "--out", "run", "--jobs", "1"])
+    capsys.readouterr()
+    _, out, _ = call(["predict", "run", "--out", "p.csv"], capsys)
+    assert out.endswith("no accuracy: no test nodes were held out\n")

@@ -223,7 +223,7 @@ def test_graphs_that_do_not_fit_are_refused(fitted: bvat.NodeClassifier, graph: 
         fitted.predict(np.eye(3))  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"expected a bvat\.Graph, not str"):
         bvat.NodeClassifier().fit("cora")  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="needs nodes with labels"):
+    with pytest.raises(GraphError, match="needs test nodes, or nodes with labels"):
         fitted.score(graph, [])
 
 

@@ -20,6 +20,7 @@ from bvat.report.paper_charts import figure_file
 from bvat.report.paper_files import write_paper_files
 from bvat.report.paper_page import paper_page, signed
 from bvat.report.run_page import train_command, write_run_page
+from bvat.training.results import summary_of
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
 
@@ -98,6 +99,31 @@ def test_run_page(run_folder: Path) -> None:
     assert f"{result['test_accuracy']['mean']:.1f} ± {result['test_accuracy']['std']:.1f} %" in words
     matrix = [int(word) for word in seen.words if word.isdigit()]
     assert len(matrix) >= 16
+
+
+def test_a_handful_of_test_nodes_gets_an_interval_and_no_calibration(run_folder: Path) -> None:
+    graph = load_graph(run_folder / "graph.npz")
+    folder = RunFolder(run_folder)
+    stored = folder.read("result.json")
+    settings, results = Settings(**stored["settings"]), [folder.result(0)]
+    before = (run_folder / "report.html").read_text("utf-8")
+    pages = {}
+    for count in (20, 0):
+        few = replace(graph, test=graph.test[:count], val=graph.val[:0])
+        seeds = [{**result, "selected": {"epoch": 3, "val": None, "test": 60.0 if count else None}, "f1": {}}
+                 for result in results if result]  # fmt: skip
+        write_run_page(folder, few, settings, [0], summary_of(few, settings, seeds))
+        pages[count] = " ".join(check_page((run_folder / "report.html").read_text("utf-8")).words)
+    (run_folder / "report.html").write_text(before, "utf-8")
+    assert "test accuracy, 95 % interval 38.7 to 78.1 on 20 nodes" in pages[20]
+    assert "60.0 %" in pages[20]
+    assert "±" not in pages[20]
+    assert "20 test nodes; calibration is not shown for fewer than 100" in pages[20]
+    for content in pages.values():
+        assert "ECE" not in content
+        assert "Calibration" not in content
+    assert "no nodes were held out" in pages[0]
+    assert "test accuracy" not in pages[0]
 
 
 def test_names_cannot_break_a_run_page(run_folder: Path) -> None:

@@ -105,7 +105,11 @@ def test_results_and_summary_have_f1_of_the_kept_weights(small: Graph) -> None:
     assert sum(entry["nodes"] for entry in summary["f1_classes"]) == small.test.numel()
 
 
-def test_results_of_older_versions_have_no_f1(small: Graph) -> None:
+def test_without_held_out_nodes_f1_is_that_of_the_folds(small: Graph) -> None:
     summary = summarize_f1(small, [{"seed": 0}])
     assert summary["test_macro_f1"]["mean"] is None
-    assert {entry["mean"] for entry in summary["f1_classes"]} == {None}
+    assert summary["f1_classes"] == []
+    found = {"f1": [{"class": "a", "nodes": 3, "f1": 50.0}]}
+    summary = summarize_f1(small, [{"seed": 0}], found)
+    assert summary["f1_nodes"] == "cross-validated"
+    assert summary["f1_classes"] == [{"class": "a", "nodes": 3, "mean": 50.0, "std": None}]

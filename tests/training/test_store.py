@@ -101,7 +101,7 @@ def test_errors_of_a_process_reach_the_user(graph: Graph, tmp_path: Path) -> Non
 
 def test_summarize() -> None:
     assert summarize([1.0, 2.0, 3.0]) == {"mean": 2.0, "std": 1.0, "values": [1.0, 2.0, 3.0]}
-    assert summarize([5.0])["std"] == 0.0
+    assert summarize([5.0])["std"] is None
     assert summarize([None, None])["mean"] is None
 
 

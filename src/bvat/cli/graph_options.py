@@ -23,7 +23,7 @@ Text = Annotated[
 TrainPerClass = Annotated[
     int | None,
     typer.Option(
-        help="training nodes per class if there is no split column (default: 20, at most half of each class)",
+        help="training nodes per class, for experiments (default: all labelled nodes that are not held out)",
         rich_help_panel=_PANEL,
         **NODES,
     ),
@@ -31,13 +31,33 @@ TrainPerClass = Annotated[
 Val = Annotated[
     int | None,
     typer.Option(
-        help="validation nodes if there is no split column (default: 500, at most half of the rest)",
+        help="labelled nodes to hold out for validation (default: none, cross-validation takes their place)",
         rich_help_panel=_PANEL,
         callback=between(0, MAX_NODES),
         metavar="N",
     ),
 ]
-SplitSeed = Annotated[int, typer.Option(help="seed of the drawn split", rich_help_panel=_PANEL, **SEED)]
+Test = Annotated[
+    int | None,
+    typer.Option(
+        help="labelled nodes to hold out for testing (default: none)",
+        rich_help_panel=_PANEL,
+        callback=between(0, MAX_NODES),
+        metavar="N",
+    ),
+]
+SplitSeed = Annotated[
+    int, typer.Option(help="seed of the nodes that are held out", rich_help_panel=_PANEL, **SEED)
+]
+
+
+def split_options(
+    text: str | None, train_per_class: int | None, val: int | None, test: int | None, split_seed: int
+) -> list[str]:
+    """Return those options of :func:`read_graph` that differ from their defaults, for a command line."""
+    given = {"--text": text, "--train-per-class": train_per_class, "--val": val, "--test": test}
+    words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return [*words, "--split-seed", str(split_seed)] if split_seed else words
 
 
 def read_graph(
@@ -45,12 +65,15 @@ def read_graph(
     text: str | None = None,
     train_per_class: int | None = None,
     val: int | None = None,
+    test: int | None = None,
     split_seed: int = 0,
 ) -> Graph:
     """Return the graph, and print the notes of its reader to standard error."""
     from bvat.data import load
 
-    graph = load(dataset, text=text, train_per_class=train_per_class, val=val, split_seed=split_seed)
+    graph = load(
+        dataset, text=text, train_per_class=train_per_class, val=val, test=test, split_seed=split_seed
+    )
     for note in graph.notes:
         typer.echo(printable(f"note: {note}"), err=True)
     return graph

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
+from bvat.cli.graph_options import SplitSeed, Test, Text, TrainPerClass, Val, read_graph
 from bvat.cli.options import SEED, between
 from bvat.errors import SettingsError, printable
 
@@ -34,6 +34,7 @@ def partition(
     text: Text = None,
     train_per_class: TrainPerClass = None,
     val: Val = None,
+    test: Test = None,
     split_seed: SplitSeed = 0,
 ) -> None:
     """Cut a graph into parts for training over several processes.
@@ -60,7 +61,9 @@ def partition(
     elif out is None:
         raise SettingsError("there is no folder to write the parts to: give one with --out")
     else:
-        about = _write(read_graph(graph, text, train_per_class, val, split_seed), parts, out, by, seed, order)
+        about = _write(
+            read_graph(graph, text, train_per_class, val, test, split_seed), parts, out, by, seed, order
+        )
     if as_json:
         typer.echo(json.dumps({name: value for name, value in about.items() if name != "files"}))
     else:

@@ -38,7 +38,7 @@ def predict(
     stored with the run. With --graph, a changed or new graph is predicted; its
     features are made in the same way, and it needs no labels. Where labels are
     known, accuracy and macro F1 are printed: of the test nodes, and with --graph
-    of all nodes with a label.
+    of all nodes with a label that the model was not trained on.
 
     Examples:
 
@@ -46,8 +46,12 @@ def predict(
 
       bvat predict runs/papers-obvat --graph papers-new --out predictions.csv
     """
+    import torch
+
+    from bvat.graph import UNKNOWN
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
+    from bvat.training.statistics import accuracy_text
 
     check_writable(out)
     trained = open_run(run)
@@ -56,7 +60,13 @@ def predict(
     probabilities = classifier.probabilities(nodes)
     table = predictions_csv(nodes, classifier.class_names, probabilities, safe=spreadsheet_safe)
     write_text(out, table)
-    scores = classifier.scores(nodes, probabilities, all_labels=graph is not None)
+    seen = trained.trained_on(nodes) if graph is not None else None
+    measured = nodes.test if graph is None else torch.arange(nodes.num_nodes)
+    scores = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
+    labelled = int((nodes.labels != UNKNOWN).sum())
+    left_out = None if seen is None else int((seen & (nodes.labels != UNKNOWN)).sum())
+    if scores is not None:
+        scores |= {"of": "test nodes" if graph is None else "nodes with a label", "trained_on": left_out}
     if as_json:
         about = {"run": trained.name, "graph": nodes.name, "nodes": nodes.num_nodes, "out": str(out)}
         seeds = [seed] if seed is not None else list(trained.seeds)
@@ -66,5 +76,20 @@ def predict(
         models = "one model" if count == 1 else f"the mean of {count} models"
         typer.echo(printable(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"))
         if scores is not None:
-            measured = f"accuracy {scores['accuracy']:.2f} %, macro F1 {scores['macro_f1']:.2f} %"
-            typer.echo(f"{measured} on {scores['nodes']:,} {scores['of']}")
+            accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
+            counted = f"{scores['nodes']:,} {scores['of']}" + (
+                _left_out(left_out) if graph is not None else ""
+            )
+            typer.echo(f"accuracy {accuracy}, macro F1 {scores['macro_f1']:.2f} % on {counted}")
+        elif graph is None:
+            typer.echo("no accuracy: no test nodes were held out")
+        elif labelled:
+            typer.echo(f"no accuracy: the model was trained on all {labelled:,} nodes with a label")
+
+
+def _left_out(count: int | None) -> str:
+    if count is None:
+        return "; some of them may be nodes that the model was trained on: there are no ids to tell them by"
+    return (
+        f"; {count:,} nodes that the model was trained on do not count" if count else ", all new to the model"
+    )

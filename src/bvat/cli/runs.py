@@ -96,6 +96,8 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     _print(("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows, title)
     described = ", ".join(f"{name} {value}" for name, value in changed.items())
     typer.echo(printable(f"settings that differ from bvat.Settings(): {described or 'none'}"))
+    for text in _uncertain(summary):
+        typer.echo(text)
 
 
 @app.command("compare")
@@ -143,6 +145,20 @@ def spread(part: dict[str, Any], digits: int = 2) -> str:
         return "-"
     mean = f"{part['mean']:.{digits}f}"
     return f"{mean} ± {part['std']:.{digits}f}" if len(part["values"]) > 1 else mean
+
+
+def _uncertain(summary: dict[str, Any]) -> list[str]:
+    """Return the accuracies on few nodes with their intervals, and the one by cross-validation."""
+    from bvat.training.statistics import FEW_NODES, accuracy_text
+
+    nodes, folds = summary["nodes"], summary["cross_validation"]
+    lines = [
+        f"{word} accuracy: {accuracy_text(summary[name]['mean'], nodes[name], summary[name]['std'])}"
+        for name, word in (("val", "validation"), ("test", "test"))
+        if 0 < nodes.get(name, 0) < FEW_NODES
+    ]
+    found = [] if folds is None else [accuracy_text(folds["accuracy"], folds["nodes"])]
+    return lines + [f"cross-validated accuracy: {text}" for text in found]
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bvat.baselines.table import ALL_METHODS, BASELINES
-from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
+from bvat.cli.graph_options import SplitSeed, Test, Text, TrainPerClass, Val, read_graph
 from bvat.cli.options import COUNT, PROCESSES, SEED, with_settings
 from bvat.errors import SettingsError, printable
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bvat.graph import Graph
     from bvat.training.run_folder import RunFolder
     from bvat.training.settings import Settings
-    from bvat.tuning.auto import Choice
+    from bvat.tuning.cross_validation import Choice
 
 
 SAME_RESULT = ("dataset", "method", "seeds", "seed", "jobs", "out", "resume", "as_json", "report", "log",
@@ -73,6 +73,7 @@ def train(
     text: Text = None,
     train_per_class: TrainPerClass = None,
     val: Val = None,
+    test: Test = None,
     split_seed: SplitSeed = 0,
     rank_timeout: Annotated[
         float, typer.Option(help="seconds to wait for another rank under torchrun", metavar="SECONDS")
@@ -92,10 +93,12 @@ def train(
     """Train on a data set, print a table, and write a run folder.
 
     On your own graph, auto compares methods and models on validation data and
-    keeps the best. Settings that are not given come from the preset of the data
-    set and method, or from the defaults for any graph. Ctrl-C, SIGTERM and
-    SIGHUP save a checkpoint at the end of the current epoch; a crash loses at
-    most the last 50 epochs. Use --resume to continue.
+    keeps the best. Without a split all labelled nodes are training nodes, and
+    cross-validation says how many epochs to train and how accurate the model
+    is; --test N holds some out. Settings that are not given come from the preset
+    of the data set and method, or from the defaults for any graph. Ctrl-C,
+    SIGTERM and SIGHUP save a checkpoint at the end of the current epoch; a crash
+    loses at most the last 50 epochs. Use --resume to continue.
 
     Examples:
 
@@ -116,11 +119,13 @@ def train(
     from bvat.training.callbacks import tensorboard_writer
     from bvat.training.claim import claim
     from bvat.training.progress import ProgressDisplay
+    from bvat.training.provenance import graph_fingerprint
     from bvat.training.results import summary_of
-    from bvat.training.run_folder import AUTO_FILE, RunFolder, choose_folder
+    from bvat.training.run_folder import RunFolder, choose_folder
     from bvat.training.settings import preset, preset_key, short_name
     from bvat.training.store import SeedTrainer, train_seeds
     from bvat.tuning.auto import candidates_for, parse_budget
+    from bvat.tuning.cross_validation import lacks_validation
     from bvat.tuning.variants import AUTO, settings_of
 
     given, dataset = dataset, name_of_parts(dataset, method)
@@ -138,18 +143,20 @@ def train(
     same = {"seed": seed, "seeds": seeds, "resume": resume}
     graph = join_parts(given, settings, rank_timeout, batch_parts, **same)
     if graph is None:
-        graph = read_graph(dataset, text, train_per_class, val, split_seed)
+        graph = read_graph(dataset, text, train_per_class, val, test, split_seed)
     here, label = current(), f"{short_name(dataset)}-{method}"
     folder = here.agree(
         lambda: RunFolder(out) if out is not None else choose_folder(Path("runs"), label, resume=resume)
     )
     with claim(folder.path) if here.leads else nullcontext():
         choice = None
-        if settings is None:
+        if settings is None or lacks_validation(graph):
             folder.check_new(resume=resume)
-            choice = choose_method(folder, graph, overrides, seconds, jobs or os.cpu_count() or 1)
+            asked = {"method": method, "graph": graph_fingerprint(graph), **overrides}
+            choice = choose_method(folder, graph, settings, asked, seconds, jobs or os.cpu_count() or 1)
             settings, graph = choice.settings, choice.graph
-            folder.write(AUTO_FILE, choice.as_dict())
+        elif here.leads and not here.total(graph.val.numel()):
+            typer.echo("note: there are no validation nodes: training runs to its last epoch", err=True)
         if here.leads:
             folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         logs = (log,) if log else ()
@@ -173,10 +180,13 @@ def train(
                     display.set_title(f"{method} on {graph.name} (seed {number} {finished['stopped']})")
 
             results = train_seeds(trainer, numbers, processes, advance, threads=threads)
-        summary = summary_of(graph, settings, results)
+        summary = summary_of(graph, settings, results, choice.estimate if choice is not None else None)
         if not here.leads:
             return
+        summary["run"] = str(folder.path)
         if choice is not None:
+            summary["events"] += choice.notes
+        if choice is not None and choice.report is not None:
             summary["auto"] = choice.report
         folder.summarize(numbers, summary)
         if report:
@@ -211,17 +221,45 @@ def write_page(
 
 
 def choose_method(
-    folder: RunFolder, graph: Graph, overrides: dict[str, Any], budget: float, jobs: int
+    folder: RunFolder,
+    graph: Graph,
+    settings: Settings | None,
+    asked: dict[str, Any],
+    budget: float,
+    jobs: int,
 ) -> Choice:
-    """Return the choice stored in the run folder, or make it now."""
+    """Return the choice stored in the run folder, or make and store it now.
+
+    Args:
+        folder: of the run.
+        graph: to train on.
+        settings: of the method that was asked for; None lets ``auto`` choose one.
+        asked: what the choice depends on: method, graph and settings that were given.
+        budget: seconds for ``auto``.
+        jobs: number of parallel processes.
+    """
     from rich.console import Console
 
-    from bvat.training.run_folder import AUTO_FILE
-    from bvat.tuning.auto import Choice, choose
+    from bvat.training.run_folder import AUTO_FILE, difference
+    from bvat.tuning.auto import choose
+    from bvat.tuning.cross_validation import Choice, cross_validate
 
     if (folder.path / AUTO_FILE).is_file():
-        return Choice.read(folder.read(AUTO_FILE), graph)
-    return choose(graph, budget=budget, jobs=jobs, overrides=overrides, console=Console(stderr=True))
+        stored = folder.read(AUTO_FILE)
+        if stored.get("asked") != asked:
+            change = difference("option", stored.get("asked"), asked)
+            raise SettingsError(
+                f"{folder.path} was made with a different {change}: use the same options, or another --out"
+            )
+        return Choice.read(stored, graph)
+    console = Console(stderr=True)
+    if settings is None:
+        overrides = {name: value for name, value in asked.items() if name not in ("method", "graph")}
+        choice = choose(graph, budget=budget, jobs=jobs, overrides=overrides, console=console)
+    else:
+        choice = cross_validate(graph, settings, jobs=jobs, console=console)
+    folder.write(AUTO_FILE, {**choice.as_dict(), "asked": asked})
+    return choice
 
 
 def choose_device(name: str) -> str:
@@ -244,6 +282,7 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from bvat.training.results import cross_validation_text, score_texts
     from bvat.training.stopping import stopping_text
     from bvat.tuning.variants import Variant
 
@@ -253,12 +292,8 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     table = Table(title=printable(f"{name} on {summary['dataset']}"), title_justify="left")
     table.add_column("measure")
     table.add_column("value", justify="right")
-    for label, name in (("validation accuracy", "val_accuracy"), ("test accuracy", "test_accuracy")):
-        part = summary[name]
-        table.add_row(label, "-" if part["mean"] is None else f"{part['mean']:.2f} ± {part['std']:.2f} %")
-    part = summary[f"{'test' if summary['f1_nodes'] == 'test' else 'val'}_macro_f1"]
-    if part["mean"] is not None:
-        table.add_row(f"{summary['f1_nodes']} macro F1", f"{part['mean']:.2f} ± {part['std']:.2f} %")
+    for label, text in score_texts(summary).items():
+        table.add_row(label, text)
     table.add_row("seeds", str(summary["seeds"]))
     if summary["method"] in BASELINES:
         table.add_row("time per fit", f"{summary['epoch_ms'] / 1000:.2f} s")
@@ -273,13 +308,17 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     table.add_row("validation labels", printable(summary["validation"]))
     console = Console(markup=False)
     console.print(table)
-    console.print(f1_text(summary), highlight=False)
+    if summary["f1_classes"]:
+        console.print(f1_text(summary), highlight=False)
     for text in summary["events"]:
         console.print(printable(f"note: {text}"), highlight=False)
     if auto:
         console.print(auto["text"], highlight=False)
-        tried = ", ".join(f"{e['title']} {_mean(e['val'])}" for e in auto["tried"])
-        console.print(f"Tried on {auto['validation']}: {tried}.", highlight=False)
+        console.print(f"Compared by {auto['validation']}:", highlight=False)
+        for entry in auto["tried"]:
+            console.print(f"  {entry['title']} {_mean(entry['val'])}: {entry['outcome']}", highlight=False)
+    if summary["cross_validation"]:
+        console.print(cross_validation_text(summary["cross_validation"]), highlight=False)
     console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
 
 
@@ -289,7 +328,7 @@ def f1_text(summary: dict[str, Any], most: int = 12) -> str:
     shown = sorted(scored, key=lambda entry: entry["mean"])[:most] if len(scored) > most else scored
     which = f"lowest {most} of {len(scored)} classes" if len(scored) > most else "per class"
     listed = ", ".join(f"{printable(entry['class'])} {entry['mean']:.1f}" for entry in shown)
-    return f"F1 in % on the {summary['f1_nodes']} nodes, {which}: {listed or '-'}."
+    return f"F1 in % on the {summary['f1_nodes']} nodes, {which}: {listed}."
 
 
 def _mean(values: list[float]) -> str:

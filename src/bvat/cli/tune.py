@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.graph_options import SplitSeed, Text, TrainPerClass, Val, read_graph
+from bvat.cli.graph_options import SplitSeed, Test, Text, TrainPerClass, Val, read_graph, split_options
 from bvat.cli.options import COUNT, NODES, PROCESSES
 from bvat.errors import printable
 from bvat.perturb.methods import METHODS
@@ -43,6 +43,7 @@ def tune(
     text: Text = None,
     train_per_class: TrainPerClass = None,
     val: Val = None,
+    test: Test = None,
     split_seed: SplitSeed = 0,
 ) -> None:
     """Search for settings with the best validation accuracy.
@@ -76,9 +77,10 @@ def tune(
             ["bvat", "tune", dataset, "--method", method, "--trials", str(trials), "--seeds", str(seeds)]
             + ["--finalists", str(finalists), "--check-seeds", str(check_seeds)]
             + (["--epochs", str(epochs)] if epochs is not None else [])
+            + split_options(text, train_per_class, val, test, split_seed)
         ),
     )
-    graph = read_graph(dataset, text, train_per_class, val, split_seed)
+    graph = read_graph(dataset, text, train_per_class, val, test, split_seed)
     result = run_search(plan, graph, out, jobs or os.cpu_count() or 1, storage, Console(stderr=True))
     if as_json:
         typer.echo(json.dumps(result))
@@ -91,6 +93,8 @@ def show(result: dict[str, Any], path: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from bvat.training.statistics import accuracy_text
+
     table = Table(title=printable(f"{result['method']} on {result['dataset']}"), title_justify="left")
     table.add_column("")
     table.add_column("validation accuracy", justify="right")
@@ -99,7 +103,8 @@ def show(result: dict[str, Any], path: Path) -> None:
         mark = "→ " if entry["settings"] == result["chosen"] else "  "
         val = entry["val"]
         settings = ", ".join(f"{name} {value}" for name, value in entry["settings"].items())
-        table.add_row(mark + entry["from"], f"{val['mean']:.2f} ± {val['std']:.2f} %", settings)
+        reached = accuracy_text(val["mean"], result["graph"]["val"], val["std"] if val["n"] > 1 else None)
+        table.add_row(mark + entry["from"], reached, settings)
     console = Console(markup=False)
     console.print(table)
     states = [trial["state"] for trial in result["trials"]]

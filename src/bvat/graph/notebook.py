@@ -16,8 +16,3 @@ def html_table(title: str, rows: Mapping[str, Any]) -> str:
     """
     lines = [f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items()]
     return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
-
-
-def percent(value: float | None) -> str:
-    """Return a percentage with two decimals, or a dash."""
-    return "-" if value is None else f"{value:.2f} %"

@@ -16,6 +16,7 @@ from bvat.training.loop import predict
 from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
+from bvat.training.statistics import wilson
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,27 +67,28 @@ class Classifier:
         table = torch.tensor([*indices, UNKNOWN], device=graph.device)  # the label -1 reads the last entry
         return table[graph.labels]
 
-    def scores(
-        self, graph: Graph, probabilities: Tensor, *, all_labels: bool = False
-    ) -> dict[str, Any] | None:
-        """Return accuracy, macro F1 and F1 of each class in percent; None if no label is known.
+    def scores(self, graph: Graph, probabilities: Tensor, nodes: Tensor) -> dict[str, Any] | None:
+        """Return accuracy with its 95 % interval, macro F1 and F1 of each class in percent.
 
         Args:
             graph: with the labels.
             probabilities: what :meth:`probabilities` returned, (N, C).
-            all_labels: score every node with a label instead of the test nodes.
+            nodes: the nodes to score, int64 (m); those without a label do not count, and None is returned
+                if none has one.
         """
         labels = self.labels(graph)
-        nodes = torch.arange(graph.num_nodes, device=graph.device) if all_labels else graph.test
         nodes = nodes[labels[nodes] != UNKNOWN]
         if not nodes.numel():
             return None
         predicted, known = probabilities.argmax(1)[nodes], labels[nodes]
         classes = f1_scores(predicted, known, len(self.class_names))
+        accuracy = 100 * int((predicted == known).sum()) / nodes.numel()
+        low, high = wilson(accuracy, nodes.numel())
         return {
             "nodes": nodes.numel(),
-            "of": "nodes with a label" if all_labels else "test nodes",
-            "accuracy": 100 * int((predicted == known).sum()) / nodes.numel(),
+            "accuracy": accuracy,
+            "low": low,
+            "high": high,
             "macro_f1": macro_f1(classes),
             "f1": [{"class": name, "f1": f1} for name, f1 in zip(self.class_names, classes, strict=True)],
         }

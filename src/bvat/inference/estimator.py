@@ -22,7 +22,8 @@ from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import TrainedModel, train
 from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings, preset
-from bvat.tuning.auto import Choice, choose, parse_budget
+from bvat.tuning.auto import choose, parse_budget
+from bvat.tuning.cross_validation import Choice, cross_validate, lacks_validation
 from bvat.tuning.variants import AUTO
 
 CLASSIFIER_FORMAT = 2
@@ -45,8 +46,9 @@ class NodeClassifier:
             that are omitted or None come from the preset of the method and, if there is one, the data set.
 
     After :meth:`fit`: ``classes_`` (C) class names, ``n_features_in_`` D, ``settings_`` the settings used,
-    ``training_`` the :class:`TrainedModel` (None in a classifier that was loaded), ``choice_`` what "auto"
-    chose and why.
+    ``training_`` the :class:`TrainedModel` (None in a classifier that was loaded), ``choice_`` what "auto" or
+    a cross-validation chose, and ``cross_validation_`` the accuracy on folds of the labelled nodes, a
+    dictionary with ``accuracy``, ``low``, ``high``, ``nodes`` and more; both None where there was none.
 
     Example:
         >>> classifier = NodeClassifier(method="vat", epochs=40).fit(graph)
@@ -90,6 +92,8 @@ class NodeClassifier:
     def fit(self, graph: Graph, y: None = None) -> NodeClassifier:
         """Train on the labels of ``graph.train``; ``y`` is ignored because the graph holds the labels.
 
+        Without validation nodes, cross-validation finds the number of epochs and the accuracy to expect.
+
         The same graph and parameters give the same weights, bit for bit, on a CPU.
         """
         _require_graph(graph)
@@ -98,14 +102,22 @@ class NodeClassifier:
         self.choice_ = None
         if self.method == AUTO:
             self.choice_ = choose(graph, budget=parse_budget(self.budget), overrides=given)
-            settings, graph = self.choice_.settings, self.choice_.graph
-        else:
+        elif lacks_validation(graph):
+            self.choice_ = cross_validate(graph, preset(known, self.method, **given))
+        if self.choice_ is None:
             settings = preset(known, self.method, **given)
+        else:
+            settings, graph = self.choice_.settings, self.choice_.graph
         self.training_ = train(graph.to(self.device), settings, self.seed)
         self._fitted = build_classifier(
             [self.training_.weights], settings, graph.class_names, graph.num_features, graph.recipe, "memory"
         )
         return self
+
+    @property
+    def cross_validation_(self) -> dict[str, Any] | None:
+        """The accuracy by cross-validation, in percent; None with validation nodes, or after loading."""
+        return self.choice_.estimate if self.choice_ is not None else None
 
     @property
     def classifier_(self) -> Classifier:
@@ -175,7 +187,10 @@ class NodeClassifier:
         chosen = graph.test.cpu() if nodes is None else torch.as_tensor(nodes, dtype=torch.int64)
         labels = self.classifier_.labels(graph).cpu()[chosen]
         if not chosen.numel() or bool((labels == UNKNOWN).any()):
-            raise GraphError("a score needs nodes with labels: name them with score(graph, nodes)")
+            raise GraphError(
+                "a score needs test nodes, or nodes with labels named by score(graph, nodes); for a model "
+                "trained on all labelled nodes, cross_validation_ has the accuracy"
+            )
         return predicted[chosen], labels
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.errors import BvatError, DataError, SettingsError
-from bvat.training.run_folder import RunFolder
+from bvat.training.run_folder import AUTO_FILE, RunFolder
 from bvat.training.statistics import sample, summarize
 
 MEASURES = {"val": "validation accuracy", "test": "test accuracy", "macro_f1": "test macro F1"}
@@ -58,7 +58,16 @@ class RunRecord:
             **{name: summarize(list(self.values(name).values())) for name in MEASURES},
             "finished": newest,
             "version": self.about.get("version"),
+            "nodes": self.results[0].get("nodes", {}) if self.results else {},
+            "cross_validation": self.cross_validation,
         }
+
+    @property
+    def cross_validation(self) -> dict[str, Any] | None:
+        """The accuracy by cross-validation, of a run that trained on all labelled nodes."""
+        folder = RunFolder(self.path)
+        found = folder.read(AUTO_FILE).get("estimate") if (self.path / AUTO_FILE).is_file() else None
+        return found if isinstance(found, dict) else None
 
 
 def measure_of(result: dict[str, Any], measure: str) -> float | None:
@@ -141,7 +150,8 @@ def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
         )
         if not shared:
             raise SettingsError(
-                f"{base.path} and {run.path} have no finished seed in common: train the same seeds"
+                f"{base.path} and {run.path} have no finished seed in common with a test or validation "
+                "accuracy: train the same seeds, and hold nodes out with --test N"
             )
         rows.append({"run": str(run.path), "seeds": shared, **_differences(base, run, shared)})
     changed = {

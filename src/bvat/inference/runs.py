@@ -7,6 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from bvat.data import load
 from bvat.data.loading import names
 from bvat.errors import DataError, SettingsError
@@ -92,6 +95,29 @@ class SavedRun:
                 f"trained on (features, edges, labels or splits): use --graph {dataset} to predict it anyway"
             )
         return graph
+
+    def trained_on(self, graph: Graph) -> Tensor | None:
+        """Return which nodes of a graph the models were trained on, bool (N); None where that is unknown.
+
+        Validation nodes count as such: they chose the epoch. Nodes are recognised by their ids, or without
+        ids by their position if the features there are the same as in the graph of the run.
+        """
+        try:
+            own = self.graph()
+        except DataError:
+            return None
+        used = torch.cat([own.train, own.val])
+        if own.node_names is not None and graph.node_names is not None:
+            names = {own.node_names[node] for node in used.tolist()}
+            return torch.tensor([name in names for name in graph.node_names])
+        if int(used.max()) >= graph.num_nodes:
+            return None
+        rows = [each.features.select(used).tensors() for each in (own, graph)]
+        if not all(torch.equal(ours, theirs) for ours, theirs in zip(*rows, strict=False)):
+            return None
+        found = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        found[used] = True
+        return found
 
 
 def open_run(path: str | Path) -> SavedRun:

@@ -16,6 +16,7 @@ from bvat.report.audit_curves import distribution_charts
 from bvat.report.audit_neighbourhood import neighbourhood, neighbourhood_legend, predicted_classes
 from bvat.report.html import Markup, claim_list, join, page, provenance, section, table, tag, tiles
 from bvat.training.provenance import versions
+from bvat.training.statistics import accuracy_text
 
 SHOWN = 12
 """Number of the most fragile nodes that are drawn."""
@@ -198,7 +199,8 @@ def _accuracy(graph: Graph, run: AuditedRun) -> str:
     if not graph.test.numel():
         return "-"
     right = predicted_classes(run.classifier.models[0], graph) == run.classifier.labels(graph).cpu()
-    return f"{100 * float(right[graph.test.cpu()].double().mean()):.1f} %"
+    accuracy = 100 * float(right[graph.test.cpu()].double().mean())
+    return accuracy_text(accuracy, len(graph.test), digits=1)
 
 
 def _median(smallest: Tensor) -> str:

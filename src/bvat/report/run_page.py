@@ -17,6 +17,7 @@ from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
 from bvat.report.run_curves import training_charts
 from bvat.training.loop import predict
+from bvat.training.results import cross_validation_text, score_texts
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
@@ -24,6 +25,8 @@ from bvat.training.stopping import stopping_text
 from bvat.tuning.variants import Variant
 
 PAGE = "report.html"
+ENOUGH = 100
+"""Held-out nodes from which on calibration is shown: of fewer, its bins hold a handful each."""
 
 
 def write_run_page(
@@ -53,6 +56,7 @@ def write_run_page(
         tag("p", f"{graph!r}; {graph.validation}.", cls="soft"),
         _numbers(summary),
         _events(summary["events"]),
+        _cross_validation(summary["cross_validation"]),
         _choice(summary.get("auto")),
         Markup("") if fitted else _curves(curves, settings, summary),
         _predictions(graph, logits, seeds),
@@ -88,14 +92,9 @@ def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
 
 def _numbers(summary: dict[str, Any]) -> Markup:
     shown: dict[str, Any] = {}
-    for key, words in (
-        ("test_accuracy", "test accuracy"),
-        ("val_accuracy", "validation accuracy"),
-        ("test_macro_f1", "test macro F1"),
-    ):
-        if summary[key]["mean"] is not None:
-            spread = f" ± {summary[key]['std']:.1f}" if summary["seeds"] > 1 else ""
-            shown[words] = f"{summary[key]['mean']:.1f}{spread} %"
+    for words, text in score_texts(summary, digits=1).items():
+        value, _, interval = text.partition(" (")  # the interval in small type, below the number
+        shown[f"{words}, {interval.removesuffix(')')}" if interval else words] = value
     shown["seeds"] = summary["seeds"]
     if summary["method"] in BASELINES:
         shown["per fit"] = f"{summary['epoch_ms'] / 1000:.1f} s"
@@ -110,6 +109,11 @@ def _events(events: Sequence[str]) -> Markup:
     return tag("ul", *items, cls="soft") if items else Markup("")
 
 
+def _cross_validation(found: Mapping[str, Any] | None) -> Markup:
+    """Return how the accuracy was measured."""
+    return Markup("") if found is None else tag("p", cross_validation_text(found), cls="soft")
+
+
 def _choice(auto: Mapping[str, Any] | None) -> Markup:
     """Return how the method was chosen, and what else was tried."""
     if auto is None:
@@ -118,8 +122,9 @@ def _choice(auto: Mapping[str, Any] | None) -> Markup:
     for entry in auto["tried"]:
         val = entry["val"]
         mean = f"{sum(val) / len(val):.1f}" if val else "-"
-        rows.append([entry["title"], mean, len(val), tag("td", entry["outcome"])])
-    header = ["candidate", "validation accuracy (%)", "repetitions", "outcome"]
+        on = f"{len(val)} of {entry['of']} {entry['unit']}, {entry['nodes']:,} nodes" if val else "-"
+        rows.append([entry["title"], mean, on, tag("td", entry["outcome"].rpartition(": ")[2])])
+    header = ["candidate", "validation accuracy (%)", "compared on", "outcome"]
     about = tag(
         "p", f"Validation: {auto['validation']}; budget {auto['budget_seconds']:g} seconds.", cls="soft"
     )
@@ -128,12 +133,17 @@ def _choice(auto: Mapping[str, Any] | None) -> Markup:
 
 def _f1(summary: dict[str, Any]) -> Markup:
     """Return F1 class by class."""
+    if not summary["f1_classes"]:
+        return Markup("")
+    several = summary["seeds"] > 1 and summary["f1_nodes"] != "cross-validated"
+    keys = ("mean", "std") if several else ("mean",)
     rows = [
-        [entry["class"], entry["nodes"], *(_number(entry[key]) for key in ("mean", "std"))]
+        [entry["class"], entry["nodes"], *(_number(entry[key]) for key in keys)]
         for entry in summary["f1_classes"]
     ]
-    text = f"Mean and standard deviation over {summary['seeds']} seeds, on the {summary['f1_nodes']} nodes."
-    header = ["class", "nodes", "F1 (%)", "standard deviation"]
+    text = f"Mean and standard deviation over {summary['seeds']} seeds, on" if several else "On"
+    text += f" the {summary['f1_nodes']} nodes."
+    header = ["class", "nodes", "F1 (%)", "standard deviation"][: 2 + len(keys)]
     return section("F1 per class", tag("p", text, cls="soft"), table(header, rows))
 
 
@@ -161,14 +171,17 @@ def _predictions(graph: Graph, logits: torch.Tensor, seeds: Sequence[int]) -> Ma
     labels = graph.labels.cpu()
     word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
     nodes = nodes.cpu()
-    parts: list[Any] = [tag("p", f"Seed {seeds[0]}, {nodes.numel():,} {word} nodes.", cls="soft")]
+    held_out = f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out"
+    few = f"; calibration is not shown for fewer than {ENOUGH}" if 0 < nodes.numel() < ENOUGH else ""
+    parts: list[Any] = [tag("p", f"Seed {seeds[0]}, {held_out}{few}.", cls="soft")]
     charts = []
     if nodes.numel():
         predicted = logits[nodes].argmax(1)
         counts = confusion(predicted, labels[nodes], graph.num_classes)
+        parts += [tag("h3", "Confusion matrix"), confusion_chart(counts, graph.class_names)]
+    if nodes.numel() >= ENOUGH:
         found = calibration(logits[nodes], labels[nodes])
         caption = f"Bars: accuracy by confidence; dashed: perfect calibration. ECE {found.error:.3f}."
-        parts += [tag("h3", "Confusion matrix"), confusion_chart(counts, graph.class_names)]
         charts.append(reliability_diagram(found).figure(caption))
     known = sampled(torch.nonzero(labels != UNKNOWN).flatten())
     correct = logits[known].argmax(1) == labels[known]

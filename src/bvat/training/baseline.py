@@ -22,7 +22,7 @@ from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
-from bvat.training.trained import METRICS, TrainedModel, accuracy, predict
+from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict
 
 SHARED = "shared-"
 """How the names of files begin that hold what several baselines need."""
@@ -63,6 +63,7 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
         epoch_ms=ms,
         phases={"first": 0, "second": 1},
         f1=split_scores(logits.argmax(1), graph),
+        nodes=held_out(graph),
         fit=_about(graph, fit),
     )
 

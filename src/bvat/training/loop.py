@@ -31,7 +31,7 @@ from bvat.training.scores import split_scores
 from bvat.training.settings import LOSS_RULES, Settings
 from bvat.training.state import TrainState, start_training
 from bvat.training.stopping import why_stopped
-from bvat.training.trained import METRICS, TrainedModel, accuracy, predict
+from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict
 
 __all__ = ["METRICS", "TrainedModel", "accuracy", "predict", "run_epoch", "train", "training_step"]
 
@@ -232,6 +232,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
         f1=split_scores(logits.argmax(1), state.graph),
+        nodes=held_out(state.graph),
         stopped=why_stopped(state, best, phases),
     )
 

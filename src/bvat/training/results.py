@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bvat._version import __version__
@@ -11,8 +11,8 @@ from bvat.training.baseline import fit_notes
 from bvat.training.provenance import sources, versions
 from bvat.training.scores import summarize_f1
 from bvat.training.settings import Settings
-from bvat.training.statistics import summarize
-from bvat.training.trained import TrainedModel
+from bvat.training.statistics import accuracy_summary, accuracy_text
+from bvat.training.trained import TrainedModel, held_out
 
 
 def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
         "events": trained.events,
         "phases": trained.phases,
         "f1": trained.f1,
+        "nodes": trained.nodes,
         "stopped": trained.stopped,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
@@ -36,9 +37,25 @@ def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
     }
 
 
-def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the results of several seeds: what ``bvat train --json`` prints."""
+def summary_of(
+    graph: Graph,
+    settings: Settings,
+    results: Sequence[dict[str, Any]],
+    cross_validation: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Combine the results of several seeds: what ``bvat train --json`` prints.
+
+    Args:
+        graph: that was trained on.
+        settings: of the run.
+        results: one per seed.
+        cross_validation: the estimate for a model that is trained on all labelled nodes.
+    """
     times = sorted(result["epoch_ms"] for result in results)
+    accuracies = {
+        f"{name}_accuracy": accuracy_summary([result["selected"][name] for result in results], nodes)
+        for name, nodes in held_out(graph).items()
+    }
     return {
         "dataset": graph.name,
         "method": settings.method,
@@ -47,9 +64,9 @@ def summary_of(graph: Graph, settings: Settings, results: Sequence[dict[str, Any
         "epochs": max(result["epochs"] for result in results),
         "settings": settings.as_dict(),
         "validation": graph.validation,
-        "val_accuracy": summarize([result["selected"]["val"] for result in results]),
-        "test_accuracy": summarize([result["selected"]["test"] for result in results]),
-        **summarize_f1(graph, results),
+        **accuracies,
+        "cross_validation": cross_validation,
+        **summarize_f1(graph, results, cross_validation),
         "epoch_ms": times[len(times) // 2],
         "stopped": [
             f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
@@ -79,6 +96,33 @@ def by_seed(notes: Iterable[tuple[int, str]]) -> list[str]:
     for seed, text in notes:
         seeds.setdefault(text, []).append(seed)
     return [f"seed{'s' * (len(of) > 1)} {', '.join(map(str, of))}, {text}" for text, of in seeds.items()]
+
+
+def score_texts(summary: Mapping[str, Any], digits: int = 2) -> dict[str, str]:
+    """Return the scores of a summary in words, by what they are: those that there are nodes for."""
+    shown = {}
+    found = summary["cross_validation"]
+    if found is not None:
+        shown["cross-validated accuracy"] = accuracy_text(found["accuracy"], found["nodes"], digits=digits)
+        shown["cross-validated macro F1"] = f"{found['macro_f1']:.{digits}f} %"
+    for name, word in (("val", "validation"), ("test", "test")):
+        part = summary[f"{name}_accuracy"]
+        if part is not None:
+            shown[f"{word} accuracy"] = accuracy_text(part["mean"], part["nodes"], part["std"], digits)
+    f1 = summary["test_macro_f1" if summary["f1_nodes"] == "test" else "val_macro_f1"]
+    if f1["mean"] is not None:
+        spread = "" if f1["std"] is None else f" ± {f1['std']:.{digits}f}"
+        shown[f"{summary['f1_nodes']} macro F1"] = f"{f1['mean']:.{digits}f}{spread} %"
+    return shown
+
+
+def cross_validation_text(found: Mapping[str, Any]) -> str:
+    """Say how a cross-validated accuracy was measured."""
+    return (
+        f"Cross-validated: {found['folds']} further models, each trained without one fold of the "
+        f"{found['nodes']:,} labelled nodes, were measured on that fold; the model of the run is trained on "
+        "all of these nodes."
+    )
 
 
 def is_result(stored: dict[str, Any], seed: int) -> bool:

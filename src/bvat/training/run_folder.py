@@ -50,7 +50,7 @@ GRAPH_FILE = "graph.npz"
 WEIGHTS, CURVES = "weights.safetensors", "metrics.csv"
 """The files of a seed whose checksums are in its result."""
 AUTO_FILE = "auto.json"
-"""What ``--method auto`` chose: the first file of such a run."""
+"""What ``--method auto`` or a cross-validation chose: the first file of such a run."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RunFolder:
                 )
             for what in ("dataset", "nodes", "validation", "settings", "graph"):
                 if before.get(what) != now[what]:
-                    change = _difference(what, before.get(what), now[what])
+                    change = difference(what, before.get(what), now[what])
                     raise SettingsError(
                         f"{self.path} was made with a different {change}: use the same options, or another "
                         "--out"
@@ -299,7 +299,7 @@ def _describe(graph: Graph, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _difference(what: str, before: Any, now: Any) -> str:
+def difference(what: str, before: Any, now: Any) -> str:
     """Name what differs; for settings, the first one that does."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name, value in now.items():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bvat.distributed.world import current
 from bvat.graph import UNKNOWN, Graph
-from bvat.training.statistics import mean_and_std, summarize
+from bvat.training.statistics import summarize
 
 
 def f1_scores(predicted: Tensor, labels: Tensor, classes: int) -> list[float | None]:
@@ -50,21 +50,27 @@ def split_scores(predicted: Tensor, graph: Graph) -> dict[str, Any]:
     return found
 
 
-def summarize_f1(graph: Graph, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a summary over seeds says about F1; results of older versions have none."""
+def summarize_f1(
+    graph: Graph, results: Sequence[Mapping[str, Any]], cross_validation: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what a summary over seeds says about F1: on test nodes, else validation nodes, else on folds."""
     summary: dict[str, Any] = {}
     for name in ("val", "test"):
         macros = [result.get("f1", {}).get(name, {}).get("macro") for result in results]
         summary[f"{name}_macro_f1"] = summarize(macros)
-    part = "test" if summary["test_macro_f1"]["mean"] is not None else "val"
+    part = next((name for name in ("test", "val") if summary[f"{name}_macro_f1"]["mean"] is not None), None)
+    if part is None:
+        folds = [] if cross_validation is None else cross_validation["f1"]
+        classes = [{"class": e["class"], "nodes": e["nodes"], "mean": e["f1"], "std": None} for e in folds]
+        return {**summary, "f1_nodes": "cross-validated", "f1_classes": classes}
     labels = graph.labels[getattr(graph, part)]
     counts = torch.bincount(labels[labels != UNKNOWN], minlength=graph.num_classes)
     seeds = [result["f1"][part]["classes"] for result in results if "f1" in result]
     classes, sizes = [], current().counts(counts).tolist()
     for k, name in enumerate(graph.class_names):
         values = [scores[k] for scores in seeds if scores[k] is not None]
-        mean, std = mean_and_std(values) if values else (None, None)
-        classes.append({"class": name, "nodes": sizes[k], "mean": mean, "std": std})
+        found = summarize(values)
+        classes.append({"class": name, "nodes": sizes[k], "mean": found["mean"], "std": found["std"]})
     return {**summary, "f1_nodes": "test" if part == "test" else "validation", "f1_classes": classes}
 
 

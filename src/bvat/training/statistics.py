@@ -31,10 +31,13 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
 
 
 def summarize(values: Sequence[float | None]) -> dict[str, Any]:
-    """Return mean, standard deviation and the values as plain data; mean and std are None without values."""
+    """Return mean, standard deviation and the values as plain data.
+
+    Without values the mean is None; a single value has no standard deviation.
+    """
     known = [value for value in values if value is not None]
     mean, std = mean_and_std(known) if known else (None, None)
-    return {"mean": mean, "std": std, "values": list(values)}
+    return {"mean": mean, "std": std if len(known) > 1 else None, "values": list(values)}
 
 
 def sample(values: Sequence[float], confidence: float = 0.95) -> Sample:
@@ -77,7 +80,21 @@ def wilson(accuracy: float, nodes: int, z: float = 1.959964) -> tuple[float, flo
     return max(0.0, 100 * (centre - half)), min(100.0, 100 * (centre + half))
 
 
-def accuracy_text(mean: float, nodes: int, std: float | None = None) -> str:
+def accuracy_summary(values: Sequence[float | None], nodes: int) -> dict[str, Any] | None:
+    """Return :func:`summarize` of accuracies on the same nodes, with the interval of the mean; None without.
+
+    Args:
+        values: percent, one per seed.
+        nodes: number of nodes they were measured on.
+    """
+    found = summarize(values)
+    if not nodes or found["mean"] is None:
+        return None
+    low, high = wilson(found["mean"], nodes)
+    return {**found, "nodes": nodes, "low": low, "high": high}
+
+
+def accuracy_text(mean: float, nodes: int, std: float | None = None, digits: int = 2) -> str:
     """Return an accuracy in words: with ``± std`` over several seeds, with its interval on few nodes.
 
     Example:
@@ -86,7 +103,7 @@ def accuracy_text(mean: float, nodes: int, std: float | None = None) -> str:
         >>> accuracy_text(81.5, 1000, 0.7)
         '81.50 ± 0.70 %'
     """
-    text = f"{mean:.2f} %" if std is None else f"{mean:.2f} ± {std:.2f} %"
+    text = f"{mean:.{digits}f} %" if std is None else f"{mean:.{digits}f} ± {std:.{digits}f} %"
     if not 0 < nodes < FEW_NODES:
         return text
     low, high = wilson(mean, nodes)

@@ -12,9 +12,10 @@ from torch import Tensor
 from bvat.distributed.batches import PartsGraph
 from bvat.distributed.world import current
 from bvat.graph import Graph
-from bvat.graph.notebook import html_table, percent
+from bvat.graph.notebook import html_table
 from bvat.training.plottable import Plottable
 from bvat.training.scored import Scored
+from bvat.training.statistics import accuracy_text
 
 METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
            "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
@@ -46,6 +47,8 @@ class TrainedModel(Plottable):
     """Epochs of the selected weights without (``first``) and with the regulariser (``second``)."""
     f1: dict[str, Any] = field(default_factory=dict)
     """Macro F1 and F1 of each class in percent, on the validation (``val``) and the test nodes (``test``)."""
+    nodes: dict[str, int] = field(default_factory=dict)
+    """The number of validation (``val``) and test nodes (``test``)."""
     stopped: str = ""
     """At which epoch training stopped early and why; empty if it ran to its end."""
     fit: dict[str, Any] = field(default_factory=dict)
@@ -54,13 +57,17 @@ class TrainedModel(Plottable):
     nothing is known of them."""
 
     def _repr_html_(self) -> str:
+        scores = {
+            f"{word} accuracy": accuracy_text(self.selected[name], self.nodes.get(name, 0))
+            for name, word in (("val", "validation"), ("test", "test"))
+            if self.selected[name] is not None
+        }
         f1 = self.f1.get("test", {}).get("macro")
         return html_table(
             f"Trained model, seed {self.seed}",
             {
-                "validation accuracy": percent(self.selected["val"]),
-                "test accuracy": percent(self.selected["test"]),
-                "test macro F1": percent(f1),
+                **scores,
+                **({} if f1 is None else {"test macro F1": f"{f1:.2f} %"}),
                 "epochs": f"{len(self.metrics)}, weights of epoch {self.selected['epoch']}",
                 "early stopping": self.stopped or "no",
                 "time per epoch": f"{self.epoch_ms:.2f} ms",
@@ -77,6 +84,11 @@ def predict(model: Any, graph: Graph) -> Tensor:
             return torch.cat([model(piece) for piece in graph.pieces()])
         logits: Tensor = model(graph)
     return logits
+
+
+def held_out(graph: Graph) -> dict[str, int]:
+    """Return the numbers of validation and test nodes, over all ranks."""
+    return {name: current().total(len(getattr(graph, name))) for name in ("val", "test")}
 
 
 def accuracy(scores: Tensor, graph: Graph | Scored, nodes: Tensor) -> float:

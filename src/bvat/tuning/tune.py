@@ -188,7 +188,9 @@ def tune(
     """
     require_optuna()
     if not graph.val.numel():
-        raise SettingsError(f"{plan.dataset} has no validation nodes: add some, a search needs them")
+        raise SettingsError(
+            f"{plan.dataset} has no validation nodes, which a search needs: hold some out with --val N"
+        )
     place = storage or str(out / "work" / f"{plan.name}.journal")
     with share(out) as alone, answering(place):
         return _search(plan, graph, out, jobs, place, console, alone=alone and storage is None)

@@ -76,8 +76,8 @@ def assemble(
         classes: labels and class names.
         edges: (N, N) scipy matrix; may be directed, with duplicates and self-loops.
         features: None to make them from the edges.
-        split: None to draw one.
-        options: how to draw the split.
+        split: None if the options say which nodes train.
+        options: about the split.
         node_names: N names.
         notes: notes of the reader, for the user.
         like: the recipe of the graph whose features must be matched.

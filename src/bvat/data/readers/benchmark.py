@@ -24,8 +24,8 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     """Return the graph of a file with ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``.
 
     These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
-    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. The split is drawn. With
-    ``like``, the recipe of the graph that a model was trained on, no node needs a label.
+    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. There is no
+    split. With ``like``, the recipe of the graph that a model was trained on, no node needs a label.
 
     Raises:
         GraphError: an array is missing or invalid, or needs pickle.

@@ -1,0 +1,200 @@
+"""Training on all labelled nodes: cross-validation says for how many epochs, and how accurate the model is.
+
+The folds are trained twice. The first time, the nodes of a fold are validation nodes and choose the epoch.
+The model is then trained on all labelled nodes for the median of these epochs. The second time, the folds are
+trained for as many epochs too, without reading their own nodes: an accuracy at an epoch that was chosen for
+it would be too high.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from bvat.baselines.table import BASELINES
+from bvat.data.resplit import folds
+from bvat.errors import SettingsError
+from bvat.graph import Graph
+from bvat.training.run_folder import graph_parts
+from bvat.training.scores import f1_scores, macro_f1
+from bvat.training.settings import Settings
+from bvat.training.state import restore_model
+from bvat.training.statistics import wilson
+from bvat.training.store import Measurement, RunSpec, RunStore
+from bvat.training.trained import TrainedModel, predict
+from bvat.tuning.blind import blind
+
+FOLDS = 5
+"""Folds of the cross-validation; fewer if there are fewer labels."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to train on and how, as it was found on validation data.
+
+    ``graph`` is what to train on: after a cross-validation all labelled nodes are training nodes, and
+    ``settings`` then have the number of epochs that the folds needed. ``method`` is the method that was asked
+    for or won, ``estimate`` the accuracy by cross-validation, see :func:`estimate`, and ``report`` what
+    ``--method auto`` compared; the latter two may be None.
+    """
+
+    method: str
+    settings: Settings
+    graph: Graph
+    estimate: dict[str, Any] | None
+    report: dict[str, Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, from which :meth:`read` makes the same choice again."""
+        return {
+            "method": self.method,
+            "settings": self.settings.as_dict(),
+            "estimate": self.estimate,
+            "report": self.report,
+        }
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know, a sentence each."""
+        if self.settings.method == self.method:
+            return []
+        return [
+            f"the regulariser of {self.method} brought nothing on most folds, so the plain model is trained"
+        ]
+
+    @classmethod
+    def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
+        """Return a choice made before for the same graph."""
+        try:
+            found = content["estimate"]
+            return cls(
+                content["method"],
+                Settings(**content["settings"]),
+                graph if found is None else pooled(graph),
+                found,
+                content["report"],
+            )
+        except (KeyError, TypeError) as error:
+            raise SettingsError(
+                f"the stored choice of a method is damaged ({error}): use another --out to choose again"
+            ) from None
+
+
+def lacks_validation(graph: Graph) -> bool:
+    """Return whether cross-validation has to take the place of validation nodes; parts have none of it."""
+    return not graph.val.numel() and len(graph.train) > 1 and not graph_parts(graph)
+
+
+def labelled_folds(graph: Graph) -> list[Graph]:
+    """Return the graph once per fold of its training and validation nodes, without any test label."""
+    count = min(FOLDS, len(graph.train) + len(graph.val))
+    if count < 2:
+        raise SettingsError(f"{graph.name} has too few labels for cross-validation: label more nodes")
+    return folds(blind(graph), count)
+
+
+def cross_validate(
+    graph: Graph, settings: Settings, *, jobs: int = 1, work: Path | None = None, console: Any = None
+) -> Choice:
+    """Find out how to train a method on all labelled nodes, and how accurate it then is.
+
+    Args:
+        graph: its training and validation nodes are divided into folds.
+        settings: of the method.
+        jobs: number of parallel processes.
+        work: folder for the runs, which are found there again; a temporary one by default.
+        console: where progress is shown.
+    """
+    parts, method = labelled_folds(graph), settings.method
+    with TemporaryDirectory() as temporary:
+        work = work or Path(temporary)
+        if chooses_epoch(settings):
+            store = RunStore.open(work, {str(k): part for k, part in enumerate(parts)})
+            specs = [RunSpec(name, settings, 0) for name in store.graphs]
+            store.run_all(specs, jobs, console)
+            settings = refitted(settings, [result["phases"] for result in store.results(specs)])
+        found = estimate(graph, settings, parts, work, jobs, console)
+    return Choice(method, settings, pooled(graph), found)
+
+
+def chooses_epoch(settings: Settings) -> bool:
+    """Return whether training with these settings reads the validation nodes."""
+    fixed = settings.select == "last" and not settings.patience and not settings.pretrain
+    return settings.method not in BASELINES and not fixed
+
+
+def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Settings:
+    """Return the settings for training without validation nodes, with the median of the folds' epochs.
+
+    If most folds kept no epoch with the regulariser, these are the settings of the plain model.
+    """
+    first, second = (round(median(lengths[name] for lengths in phases)) for name in ("first", "second"))
+    fixed: dict[str, Any] = {"select": "last", "patience": 0, "guard": False, "margin": 0.0}
+    if not settings.pretrain:
+        return dataclasses.replace(settings, **fixed, epochs=max(1, second))
+    first = max(1, first)
+    if not second or settings.method == "gcn":
+        plain: dict[str, Any] = {"method": "gcn", "alpha": 0.0, "beta": 0.0, "pretrain": 0, "epochs": first}
+        return dataclasses.replace(settings, **fixed, **plain)
+    return dataclasses.replace(settings, **fixed, pretrain=first, epochs=first + second)
+
+
+def pooled(graph: Graph) -> Graph:
+    """Return the graph with its validation nodes among the training nodes."""
+    train = torch.cat([graph.train, graph.val]).sort().values
+    tested = f"; {len(graph.test)} others are for testing" if graph.test.numel() else ""
+    said = f"none, cross-validation instead: {train.numel()} labelled nodes are training nodes{tested}"
+    return dataclasses.replace(graph, train=train, val=graph.val[:0], validation=said)
+
+
+def estimate(
+    graph: Graph, settings: Settings, parts: Sequence[Graph], work: Path, jobs: int = 1, console: Any = None
+) -> dict[str, Any]:
+    """Return how accurate a model with fixed settings is on the nodes of folds that it was not trained on.
+
+    Returns:
+        The number of ``folds``, of ``nodes`` and of ``correct`` ones, ``accuracy`` with its 95 % interval
+        (``low``, ``high``) and ``macro_f1`` in percent, and ``f1`` of each class.
+    """
+    hidden = {
+        f"held-out-{k}": dataclasses.replace(part, val=part.val[:0], test=part.val)
+        for k, part in enumerate(parts)
+    }
+    store = RunStore.open(work, hidden)
+    specs = [RunSpec(name, settings, 0, HELD_OUT) for name in hidden]
+    store.run_all(specs, jobs, console)
+    predicted = torch.tensor([k for result in store.results(specs) for k in result["held_out"]])
+    labels = graph.labels[torch.cat([part.test for part in hidden.values()])].cpu()
+    scores, count = f1_scores(predicted, labels, graph.num_classes), labels.numel()
+    correct = int((predicted == labels).sum())
+    low, high = wilson(100 * correct / count, count)
+    sizes = torch.bincount(labels, minlength=graph.num_classes).tolist()
+    return {
+        "folds": len(parts),
+        "nodes": count,
+        "correct": correct,
+        "accuracy": 100 * correct / count,
+        "low": low,
+        "high": high,
+        "macro_f1": macro_f1(scores),
+        "f1": [
+            {"class": name, "nodes": size, "f1": score}
+            for name, size, score in zip(graph.class_names, sizes, scores, strict=True)
+        ],
+    }
+
+
+def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
+    """Return the predicted classes of the test nodes."""
+    model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
+    return {"held_out": predict(model, graph).argmax(1)[graph.test].tolist()}
+
+
+HELD_OUT = Measurement("held-out", _held_out, parameters=dict)
