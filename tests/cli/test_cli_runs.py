@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bvat.cli.runs import _accuracy
 from bvat.data import synthetic_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -193,6 +194,21 @@ def test_lines_are_not_broken(
         assert len([line for line in lines if line.endswith(f" {long}")]) == 1
         (usual,) = [line for line in lines if line.endswith(" runs/a-usual-name-2")]
         assert len(usual) <= 80
+
+
+def test_listed_accuracies_have_their_intervals() -> None:
+    none = {"mean": None, "std": None, "values": []}
+    row = {
+        "test": {"mean": 60.0, "std": None, "values": [60.0]},
+        "nodes": {"test": 20},
+        "cross_validation": None,
+    }
+    assert _accuracy(row) == "60.0 [39, 78]"
+    assert _accuracy({**row, "nodes": {"test": 1000}}) == "60.0"
+    folds = {"accuracy": 60.0, "nodes": 20}
+    assert _accuracy({**row, "test": none, "nodes": {}, "cross_validation": folds}) == "60.0 [39, 78] cv"
+    assert _accuracy({**row, "test": none, "val": row["test"], "nodes": {"val": 20}}) == "60.0 [39, 78] val"
+    assert _accuracy({**row, "test": none, "val": none, "nodes": {}}) == "-"
 
 
 def test_internal_runs_are_listed_only_if_asked_for(

@@ -25,6 +25,8 @@ def list_runs(
 ) -> None:
     """List the runs in a folder and its subfolders, with their accuracies.
 
+    The accuracy is that of the test nodes; without any, of cross-validation (cv)
+    or of the validation nodes (val); on few nodes with its 95 % interval.
     A seed whose files are damaged is named and left out: "2 of 3" seeds. A seed
     that is not finished is counted apart: "2 (+1)".
 
@@ -43,14 +45,13 @@ def list_runs(
         return
     _notes(found.faults)
     _print(
-        ("data set", "model", "seeds", "val (%)", "test (%)", "finished", "run"),
+        ("data set", "model", "seeds", "accuracy (%)", "finished", "run"),
         [
             (
                 _short(row["dataset"], 16),
                 _short(_name(row), 18),
                 _seeds(row),
-                "-" if row["val"]["mean"] is None else f"{row['val']['mean']:.1f}",
-                spread(row["test"], 1),
+                _accuracy(row),
                 _day(row["finished"]),
                 row["run"],
             )
@@ -145,6 +146,21 @@ def spread(part: dict[str, Any], digits: int = 2) -> str:
         return "-"
     mean = f"{part['mean']:.{digits}f}"
     return f"{mean} ± {part['std']:.{digits}f}" if len(part["values"]) > 1 else mean
+
+
+def _accuracy(row: dict[str, Any]) -> str:
+    """Return the accuracy on nodes that the model has not seen, as it is listed."""
+    from bvat.training.statistics import FEW_NODES, wilson
+
+    part, nodes, word = row["test"], row["nodes"].get("test", 0), ""
+    if part["mean"] is None and (found := row["cross_validation"]):
+        part, nodes, word = {"mean": found["accuracy"], "values": []}, found["nodes"], " cv"
+    elif part["mean"] is None:
+        part, nodes, word = row["val"], row["nodes"].get("val", 0), " val"
+    if part["mean"] is None:
+        return "-"
+    low, high = wilson(part["mean"], nodes) if 0 < nodes < FEW_NODES else (0.0, 0.0)
+    return spread(part, 1) + (f" [{low:.0f}, {high:.0f}]" if high else "") + word
 
 
 def _uncertain(summary: dict[str, Any]) -> list[str]:
