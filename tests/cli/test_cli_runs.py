@@ -220,7 +220,7 @@ def test_internal_runs_are_listed_only_if_asked_for(
     found = table("list", str(tmp_path), capsys=capsys)
     assert ([Path(row["run"]).name for row in found["runs"]], found["internal"]) == (["plain"], 1)
     _, out, _ = bvat(["runs", "list", str(tmp_path)], capsys)
-    assert "1 runs in" in out
+    assert "1 run in" in out
     assert "--all" in out
     assert len(table("list", str(tmp_path), "--all", capsys=capsys)["runs"]) == 2
 

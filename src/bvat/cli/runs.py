@@ -57,7 +57,7 @@ def list_runs(
             )
             for row in rows
         ],
-        f"{len(rows)} runs in {folder}",
+        f"{len(rows)} run{'s' * (len(rows) != 1)} in {folder}",
     )
     if found.internal:
         typer.echo(f"{found.internal} runs inside bvat compare, reproduce or tune: list them with --all")
