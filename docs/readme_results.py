@@ -1,12 +1,16 @@
-"""Insert the results into the README, between its markers: python docs/readme_results.py"""
+"""Insert the results into README.md and docs/results.md, between their markers: python docs/readme_results.py"""
 
 import json
 from pathlib import Path
 
 from bvat.bench.plan import ROWS
+from bvat.data.checksums import read_sealed_json
+from bvat.report.markdown import table2_markdown
 from bvat.report.markers import replace_between
 
 ROOT = Path(__file__).parents[1]
+SHORT = ("gcn", "random", "vat", "sbvat", "obvat", "random-propagation/grand")
+"""The rows of Table 2 in the README."""
 WIDTHS = (16, 64)
 """Of the hidden layers, for which the compiled kernels are shown."""
 
@@ -57,39 +61,30 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def compared(tables: str) -> str:
-    """Return the tables of ``bvat compare``, with links to its page and figures."""
-    return f"""{tables.strip()}
-
-[The page](results/compare/report.html) has all intervals, wins and losses, and the settings;
-[accuracy.svg](results/compare/accuracy.svg) shows accuracy against labels per class.
-
-![Mean gain of each method over a plain GCN, by graph and labels per class](results/compare/gains.svg)
-"""
-
-
 def sections(results: Path) -> dict[str, str]:
     """Return what belongs between each pair of markers, for the results that exist."""
     found = {}
     table, compare, bench = (
-        results / path for path in ("paper/table2.md", "compare/compare.md", "bench/bench.json")
+        results / path for path in ("paper/table2.json", "compare/compare.md", "bench/bench.json")
     )
     if table.exists():
-        found["table2"] = table.read_text("utf-8")
+        numbers = read_sealed_json(table)
+        found["table2"], found["short"] = table2_markdown(numbers), table2_markdown(numbers, SHORT)
     if compare.exists():
-        found["compare"] = compared(compare.read_text("utf-8"))
+        found["compare"] = compare.read_text("utf-8")
     if bench.exists():
         found["speed"] = speed(json.loads(bench.read_text("utf-8")))
     return found
 
 
 def with_results(text: str, results: Path = ROOT / "results") -> str:
-    """Return the README with the current results."""
+    """Return a page with the current results."""
     for name, content in sections(results).items():
-        text = replace_between(text, name, content)
+        if f"<!-- {name} -->" in text:
+            text = replace_between(text, name, content)
     return text
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(with_results(readme.read_text("utf-8")), "utf-8")
+    for page in (ROOT / "README.md", ROOT / "docs" / "results.md"):
+        page.write_text(with_results(page.read_text("utf-8")), "utf-8")

@@ -1,4 +1,4 @@
-"""The page of ``bvat compare``, its figures as files, and a table for a README."""
+"""The page of ``bvat compare``, its figures as files, and a table in Markdown."""
 
 from __future__ import annotations
 

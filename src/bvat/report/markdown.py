@@ -1,42 +1,47 @@
-"""Table 2 as Markdown, for a README."""
+"""Table 2 as Markdown."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
-def table2_markdown(result: dict[str, Any]) -> str:
-    """Return Table 2 with the paper's values in parentheses.
+def table2_markdown(result: dict[str, Any], methods: Sequence[str] | None = None) -> str:
+    """Return Table 2, or some of its rows, with the paper's values in parentheses.
 
-    Accuracies are those of the last epoch, or of the epoch that the settings of a method keep.
+    Accuracies are those of the rule that is comparable with the published ones on each data set: the last epoch
+    or the best one; or of the epoch that the settings of a method keep.
     """
-    datasets = list(result["datasets"])
-    lines = ["| test accuracy (%) | " + " | ".join(datasets) + " |", "|---|" + "---:|" * len(datasets)]
-    for method, title in result["methods"].items():
+    datasets, best = list(result["datasets"]), result["comparable"]["best"]
+    heads = [f"{name} §" if name in best else name for name in datasets]
+    lines = ["| test accuracy (%) | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(datasets)]
+    rows = {name: result["methods"][name] for name in methods or result["methods"]}
+    for method, title in rows.items():
         cells = []
         for dataset in datasets:
             cell = result["cells"][method].get(dataset)
             if cell is None:
                 cells.append("–")
                 continue
-            kept = keeps_best(result, method, dataset)
-            ours, published = cell["best" if kept else "last"], cell["paper"]
+            own_rule = keeps_best(result, method, dataset) and dataset not in best
+            ours, published = cell["best" if own_rule or dataset in best else "last"], cell["paper"]
             shown = f"{ours['mean']:.1f} ± {ours['std']:.1f}" if ours["n"] > 1 else f"{ours['mean']:.1f}"
-            shown += f"‡ [{cell['last']['mean']:.1f}]" if kept else ""
+            shown += f"‡ [{cell['last']['mean']:.1f}]" if own_rule else ""
             empty = "†" if result.get("about", {}).get(method) else ""
             cells.append(f"{shown}{empty}" if published is None else f"{shown} ({published['mean']:.1f})")
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
-    notes = f"Mean ± standard deviation, the paper's mean in parentheses. Number of seeds: {seeds}"
-    others = other_seeds(result)
-    notes += f" ({others})." if others else "."
+    notes = "Mean ± standard deviation, the paper's mean in parentheses."
+    if methods is None:
+        seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
+        others = other_seeds(result)
+        notes += f" Number of seeds: {seeds}" + (f" ({others})." if others else ".")
+    last = [name for name in datasets if name not in best]
+    notes += f" Epoch: the last on {' and '.join(last)}" if last else ""
+    notes += "; § the epoch with the best validation accuracy." if best else "."
     if any("†" in line for line in lines):
         notes += " † Not in the paper."
     if any("‡" in line for line in lines):
-        notes += (
-            " ‡ The epoch that the method's rule of stopping keeps, in brackets the last epoch; all others: "
-            "the last. The page of all results has a table for each rule."
-        )
+        notes += " ‡ The epoch that the method's rule of stopping keeps, in brackets the last one."
     return "\n".join(lines) + f"\n\n{notes}\n"
 
 

@@ -1,4 +1,4 @@
-"""Everything that ``bvat reproduce`` shows: the page, the figures as files, and a table for a README."""
+"""Everything that ``bvat reproduce`` shows: the page, the figures as files, and a table in Markdown."""
 
 from __future__ import annotations
 

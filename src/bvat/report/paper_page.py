@@ -162,7 +162,8 @@ COMPARABLE = (
 )
 OWN_RULE = (
     "‡ The settings of this row keep the epoch that its rule of stopping chooses on the validation nodes: "
-    "the README shows the number in the second table, with that of the last epoch in brackets."
+    "table2.md shows the number in the second table, with that of the last epoch in brackets where the paper "
+    "reports the last one."
 )
 NELL = (
     "NELL: the validation labels are not the paper’s, see the table of data sets, and 105 of the 210 label "
