@@ -1,4 +1,4 @@
-"""Write the tables of faults, from the counts in results/faults.json: all in results/faults.md, sums in docs/faults.md.
+"""Write the tables of faults, from results/faults.json: all in results/faults.md, sums in docs/faults.md.
 
 pytest tests/faults --tally results/faults.json && python docs/faults.py
 """
@@ -42,7 +42,8 @@ def by_group(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 if __name__ == "__main__":
     counts = json.loads((ROOT / "results/faults.json").read_text("utf-8"))["tallies"]
     every = table(["group", "fault", "expected"], counts)
-    (ROOT / "results/faults.md").write_text(f"# Faults\n\nMade by `python docs/faults.py`.\n\n{every}\n", "utf-8")
+    text = f"# Faults\n\nMade by `python docs/faults.py`.\n\n{every}\n"
+    (ROOT / "results/faults.md").write_text(text, "utf-8")
     page = ROOT / "docs/faults.md"
     short = table(["group"], by_group(counts))
     page.write_text(replace_between(page.read_text("utf-8"), "table of faults", short), "utf-8")

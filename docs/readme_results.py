@@ -1,4 +1,4 @@
-"""Insert the results into README.md and docs/results.md, between their markers: python docs/readme_results.py"""
+"""Insert the results into README.md and docs/results.md: python docs/readme_results.py"""
 
 import json
 from pathlib import Path

@@ -14,7 +14,7 @@ from bvat.graph.fields import ReceptiveFields
 from bvat.models.table import MODELS
 from bvat.perturb.nodes import _grow
 from bvat.training.loop import train
-from bvat.training.settings import preset
+from bvat.tuning.variants import Variant
 from graph_helpers import random_graph
 
 PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0, "dropout": 0.0}
@@ -32,7 +32,7 @@ def test_alone_is_the_default_and_costs_nothing() -> None:
 @pytest.mark.parametrize("model", [name for name, model in MODELS.items() if model.distributed])
 def test_one_rank_trains_as_alone_up_to_rounding(model) -> None:
     graph = random_graph(dense=model == "sage")
-    settings = preset("", "gcn", epochs=5, **{**PLAIN, "model": model})
+    settings = Variant(model, "gcn").settings(epochs=5, **PLAIN)
     if model == "random-propagation":
         settings = replace(settings, node_dropout=0.0, input_dropout=0.0)
     alone = train(graph, settings)
@@ -55,7 +55,7 @@ def test_one_rank_trains_as_alone_up_to_rounding(model) -> None:
 )
 def test_one_rank_regularises_as_alone_up_to_rounding(method, more) -> None:
     graph = random_graph()
-    settings = preset("", method, epochs=4, **{**PLAIN, **more})
+    settings = Variant("gcn", method).settings(epochs=4, **{**PLAIN, **more})
     alone = train(graph, settings)
     world, part = one_part(graph)
     with within(world):
@@ -67,7 +67,9 @@ def test_one_rank_regularises_as_alone_up_to_rounding(method, more) -> None:
 @pytest.mark.parametrize("method", ["vat", "sbvat", "random", "obvat", "flag", "grand"])
 def test_every_method_trains_in_every_space(method, space) -> None:
     graph = random_graph()
-    settings = preset("", method, epochs=3, **{**PLAIN, "dropout": 0.5, "space": space, "hidden": 16})
+    settings = Variant("gcn", method).settings(
+        epochs=3, **{**PLAIN, "dropout": 0.5, "space": space, "hidden": 16}
+    )
     if method == "sbvat":
         settings = replace(settings, confidence=0.2, norm="field")
     world, part = one_part(graph)

@@ -171,9 +171,10 @@ def test_a_damaged_run_is_resumed_with_the_same_result(
 
 
 def test_damaged_choices_of_a_method(graph: Graph, tmp_path: Path, tally: list[Tally]) -> None:
-    report = {"chosen": "gcn", "title": "GCN", "cross_validated": False, "tried": [], "text": "because"}
+    report = {"chosen": "gcn", "title": "GCN", "tried": [], "text": "because"}
     folder = RunFolder(tmp_path)
-    folder.write("auto.json", {"settings": SETTINGS.as_dict(), "report": report})
+    choice = Choice(SETTINGS.method, SETTINGS, graph, None, report)
+    folder.write("auto.json", choice.as_dict())
     tally.append(Tally(GROUP, "run folder, resume: auto.json", REFUSED))
 
     def answer() -> Any:

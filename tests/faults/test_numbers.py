@@ -24,6 +24,7 @@ from bvat.training.pool import thread_count
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings, preset
 from bvat.training.store import SeedTrainer, train_seeds
+from bvat.tuning.variants import Variant
 
 N = 24
 
@@ -160,7 +161,7 @@ def test_graphs(tally: list[Tally]) -> None:
             for scale in ("none",) if big else ("none", "unit"):
                 rest = {"count": 5, "scale": scale, "epochs": 2 if big else 4}
                 plain = {"pretrain": 0, "guard": False, "patience": 0, "confidence": 0.0, "select": "last"}
-                settings = preset("", method, model=model, hidden=4, heads=2, **plain, **rest)
+                settings = Variant(model, method).settings(hidden=4, heads=2, **plain, **rest)
                 paths(what, graph, settings, 1e-3)
     assert not paths.bad, "\n".join(paths.bad)
 
@@ -173,7 +174,7 @@ def test_settings(tally: list[Tally]) -> None:
         for model, method in cases:
             for search in ("adam", "fast") if method == "obvat" else ("adam",):
                 values = {"hidden": 8, "heads": 2, "count": 8, "epochs": 4, "search": search, **chosen}
-                settings = preset("", method, model=model, pretrain=0, guard=False, **values)
+                settings = Variant(model, method).settings(pretrain=0, guard=False, **values)
                 paths(what, graph, settings, 1e-2)
     assert not paths.bad, "\n".join(paths.bad)
 

@@ -73,7 +73,11 @@ def test_markdown() -> None:
     kept["cells"]["obvat"]["cora"]["best"] = {**kept["cells"]["obvat"]["cora"]["best"], "mean": 81.5}
     text = table2_markdown(kept)
     assert "| GCN + O-BVAT | 81.5 ± 0.2‡ [80.6] (83.6) |" in text
-    assert "‡ The epoch that the method's rule of stopping keeps, in brackets the last epoch" in text
+    assert "‡ The epoch that the method's rule of stopping keeps, in brackets the last one" in text
+    best = {**made_up_results()["table2"], "comparable": {"last": [], "best": ["cora"]}}
+    best["cells"]["obvat"]["cora"]["best"] = {**best["cells"]["obvat"]["cora"]["best"], "mean": 81.5}
+    assert "| GCN + O-BVAT | 81.5 ± 0.2 (83.6) |" in table2_markdown(best, ["obvat"])
+    assert "| test accuracy (%) | cora § |" in table2_markdown(best)
     words = " ".join(check_page(paper_page({"table2": kept})).words)
     assert words.count("‡ best epoch 81.5") == words.count("‡ last epoch 80.6") == 1, "in each other's table"
     assert "‡ The settings of this row keep the epoch that its rule of stopping chooses" in words

@@ -15,7 +15,7 @@ from bvat.distributed.parts import assign, cut
 from bvat.graph import Graph
 from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 from bvat.kernels.rowwise import fitting_width
-from bvat.training.settings import preset
+from bvat.training.settings import preset_among
 
 WORDS, FEATURES, CLASSES = 8, 128, 8
 
@@ -97,7 +97,8 @@ def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...
                 "memory_with_code_mb": result["memory"],
                 "sent": result["sent"],
                 "formula": [
-                    formula(name, part["sent"], preset("", name, **runs[name][3])) for part in about["table"]
+                    formula(name, part["sent"], preset_among("", name, **runs[name][3]))
+                    for part in about["table"]
                 ],
                 "same_bits": bool(
                     np.array_equal(result["logits"], logits.setdefault(name, result["logits"]))

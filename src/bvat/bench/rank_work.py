@@ -20,7 +20,7 @@ from bvat.distributed.ranks import Ranks
 from bvat.distributed.world import current
 from bvat.training.loop import predict, run_epoch
 from bvat.training.memory import current_mb, peak_mb, reset_peak
-from bvat.training.settings import preset
+from bvat.training.settings import preset_among
 from bvat.training.state import start_training
 
 
@@ -61,7 +61,7 @@ def main(parts: str, plan: str) -> None:
     graph = join(Path(parts), 300)
     world = cast(Ranks, current())
     for name, (key, method, epochs, options) in wanted["runs"].items():
-        found = measure(graph, preset(key, method, **options), epochs)
+        found = measure(graph, preset_among(key, method, **options), epochs)
         found |= {"nodes": graph.own_nodes.numpy(), "memory": peak_mb() - empty}
         np.savez(Path(wanted["out"]) / f"{name}-rank-{world.rank}.npz", **found)
 

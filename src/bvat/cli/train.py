@@ -155,7 +155,7 @@ def train(
             asked = {"method": method, "graph": graph_fingerprint(graph), **overrides}
             choice = choose_method(folder, graph, settings, asked, seconds, jobs or os.cpu_count() or 1)
             settings, graph = choice.settings, choice.graph
-        elif here.leads and not here.total(graph.val.numel()):
+        elif not here.total(graph.val.numel()) and here.leads:  # all ranks ask for the sum
             typer.echo("note: there are no validation nodes: training runs to its last epoch", err=True)
         if here.leads:
             folder.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
@@ -183,7 +183,6 @@ def train(
         summary = summary_of(graph, settings, results, choice.estimate if choice is not None else None)
         if not here.leads:
             return
-        summary["run"] = str(folder.path)
         if choice is not None:
             summary["events"] += choice.notes
         if choice is not None and choice.report is not None:
@@ -193,7 +192,7 @@ def train(
             options = {name: value for name, value in changed.items() if name not in SAME_RESULT}
             write_page(folder, graph, settings, numbers, summary, given, method, options)
     if as_json:
-        typer.echo(json.dumps(summary))
+        typer.echo(json.dumps({**summary, "run": str(folder.path)}))
     else:
         show(summary, folder.path)
 

@@ -9,10 +9,10 @@ from typing import Any
 def table2_markdown(result: dict[str, Any], methods: Sequence[str] | None = None) -> str:
     """Return Table 2, or some of its rows, with the paper's values in parentheses.
 
-    Accuracies are those of the rule that is comparable with the published ones on each data set: the last epoch
-    or the best one; or of the epoch that the settings of a method keep.
+    Accuracies are those of the last or of the best epoch, whichever the paper reports on a data set, or of
+    the epoch that the settings of a method keep.
     """
-    datasets, best = list(result["datasets"]), result["comparable"]["best"]
+    datasets, best = list(result["datasets"]), result.get("comparable", {}).get("best", ())
     heads = [f"{name} §" if name in best else name for name in datasets]
     lines = ["| test accuracy (%) | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(datasets)]
     rows = {name: result["methods"][name] for name in methods or result["methods"]}

@@ -71,7 +71,7 @@ def _run_in_processes(
     context = mp.get_context("spawn")
     workers: dict[Any, Any] = {}
     try:
-        with _sheltered(), _environment(threads), _unbroken(advice):
+        with _environment(threads), _sheltered(), _unbroken(advice):
             for _ in range(jobs):
                 ours, theirs = context.Pipe()
                 worker = context.Process(target=_worker, args=(function, threads, theirs), daemon=True)
