@@ -205,7 +205,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.path, self.graph = folder / "checkpoint.safetensors", tiny()
         self.variants = [
-            preset("", "obvat", epochs=6, hidden=4, pretrain=0, keep_moments=True),
+            preset("", "obvat", epochs=6, hidden=4, pretrain=0, search="adam", keep_moments=True),
             preset("", "vat", epochs=8, hidden=4, pretrain=3, average=0.5, guard=True),
             preset("", "obvat", epochs=6, hidden=4, pretrain=2, search="fast"),
             preset("", "gcn", epochs=6, hidden=4, select="best", patience=3),
@@ -228,7 +228,8 @@ class Classifiers:
 
     def __init__(self, folder: Path) -> None:
         self.path, self.graph, self.good = folder / "mine.safetensors", tiny(), []
-        kinds = [{"method": "gcn", "model": model, "epochs": 2, "hidden": 8} for model in MODELS]
+        narrow = {model: {"hidden": 8} if "hidden" in row.arguments else {} for model, row in MODELS.items()}
+        kinds = [{"method": "gcn", "model": model, "epochs": 2, **narrow[model]} for model in MODELS]
         kinds += [{"method": method} for method in ("lp", "manireg", "semiemb")]
         for kind in kinds:
             bvat.NodeClassifier(**kind).fit(self.graph).save(self.path)
