@@ -13,6 +13,7 @@ import pytest
 
 from bvat.cli.runs import _accuracy
 from bvat.data import synthetic_graph
+from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.inference.run_list import compare_runs, read_run
@@ -297,3 +298,38 @@ def test_completion_is_installed(
     assert code == 0
     assert "bash completion installed" in out
     assert "_BVAT_COMPLETE=complete_bash" in (tmp_path / ".bash_completions" / "bvat.sh").read_text("utf-8")
+
+
+def test_results_of_another_run_are_not_counted(
+    small: Graph, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A seed folder that was copied from a run on another graph, or with other settings."""
+    shutil.copytree(runs / "plain", tmp_path / "plain")
+    other = RunFolder(tmp_path / "other")
+    settings = Settings(method="gcn", epochs=2, hidden=3)
+    other.start(small, settings, resume=False)
+    train_seeds(SeedTrainer(other, small, settings), [7], 1)
+    shutil.copytree(other.seed_path(7), tmp_path / "plain" / "seed-7")
+    found = table("show", str(tmp_path / "plain"), capsys=capsys)
+    assert (found["seeds"], found["damaged"]) == ([0, 1, 2], [7])
+    assert "belongs to a run on another graph or with other settings" in found["faults"][0]
+    assert RunFolder(tmp_path / "plain").result(7) is None
+
+
+def test_a_damaged_choice_is_named_and_other_runs_are_listed(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("bit", "estimate", "pipe", "good"):
+        shutil.copytree(runs / "plain", tmp_path / name)
+    write_sealed_json(tmp_path / "bit" / "auto.json", {"estimate": None})
+    flipped = (tmp_path / "bit" / "auto.json").read_text().replace("null", "mull")
+    (tmp_path / "bit" / "auto.json").write_text(flipped)
+    write_sealed_json(tmp_path / "estimate" / "auto.json", {"estimate": {"accuracy": "x"}})
+    os.mkfifo(tmp_path / "pipe" / "auto.json")
+    found = table("list", str(tmp_path), capsys=capsys)
+    assert len(found["runs"]) == 4
+    assert sorted(fault.split(" is left out")[0].rsplit("/")[-1] for fault in found["faults"]) == [
+        "bit", "estimate", "pipe",
+    ]  # fmt: skip
+    for name in ("bit", "estimate", "pipe"):
+        assert bvat(["runs", "show", str(tmp_path / name)], capsys)[0] == 0

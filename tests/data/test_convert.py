@@ -100,6 +100,14 @@ class TestPyg:
         assert "edge_weight" not in data
         assert_same(graph, from_pyg(data, normalize=False))
 
+    def test_several_kinds_of_nodes_are_refused(self) -> None:
+        hetero = self.data.HeteroData()
+        hetero["paper"].x = torch.eye(2)
+        both = self.data.Data(x=(torch.eye(2), torch.eye(2)), edge_index=torch.tensor([[0], [1]]))
+        for data in (hetero, both):
+            with pytest.raises(GraphError, match=r"several kinds of nodes .* use data\.to_homogeneous"):
+                from_pyg(data)
+
     def test_weights_and_2d_masks(self) -> None:
         data = self.data.Data(
             x=torch.eye(3),

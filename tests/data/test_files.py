@@ -14,6 +14,7 @@ import pytest
 
 from bvat.data import files
 from bvat.data.files import csv_text, remove_leftovers, write_atomic, write_csv
+from bvat.errors import DataError
 
 
 def test_missing_cells_are_empty_and_text_is_quoted(tmp_path: Path) -> None:
@@ -58,15 +59,17 @@ def test_links_are_followed_and_the_mode_is_kept(tmp_path: Path) -> None:
 def test_a_fifo_and_a_device_are_written_to(tmp_path: Path) -> None:
     fifo, read = tmp_path / "fifo", []
     os.mkfifo(fifo)
+    with pytest.raises(DataError, match="fifo is not a regular file: remove it"):
+        write_atomic(fifo, "into a run folder")
     thread = threading.Thread(target=lambda: read.append(fifo.read_text()))
     thread.start()
-    write_atomic(fifo, "through")
+    write_atomic(fifo, "through", special=True)
     thread.join()
     assert read == ["through"]
     assert stat.S_ISFIFO(fifo.stat().st_mode)
     null = tmp_path / "null"
     null.symlink_to("/dev/null")
-    write_atomic(null, "away")
+    write_atomic(null, "away", special=True)
     assert null.is_symlink()
     assert stat.S_ISCHR(null.stat().st_mode)
     assert {path.name for path in tmp_path.iterdir()} == {"fifo", "null"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from safetensors.torch import load_file
 
 from bvat.bench.rank_runs import compare_bits, torchrun
 from bvat.cli.main import main
-from bvat.data import synthetic_graph
+from bvat.data import save_graph, synthetic_graph
+from bvat.data.checksums import read_sealed_json, write_sealed_json
 from graph_helpers import random_graph
 
 OPTIONS = ["--method", "obvat", "--epochs", "4", "--pretrain", "0", "--confidence", "0", "--beta", "1"]
@@ -144,6 +146,23 @@ def test_a_missing_rank_ends_the_others_in_time(tmp_path) -> None:
 
 
 @pytest.mark.slow
+def test_torchrun_needs_a_folder_of_parts(tmp_path) -> None:
+    save_graph(random_graph(), tmp_path / "graph.npz")
+    command = [
+        str(tmp_path / "graph.npz"),
+        "--method",
+        "gcn",
+        "--epochs",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    for code, sentences in run_ranks([command, command]):
+        assert code == 2
+        assert "torchrun started 2 processes, and" in sentences[0]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "said"),
     [
@@ -152,6 +171,7 @@ def test_a_missing_rank_ends_the_others_in_time(tmp_path) -> None:
         ("number of parts", "number of parts is 2 on rank 0 and 3 on rank 1"),
         ("settings", "hidden is 64 on rank 0 and 8 on rank 1"),
         ("seeds", "seeds is 1 on rank 0 and 2 on rank 1"),
+        ("classes", "description of the graph is "),
     ],
 )
 def test_ranks_that_see_something_else_do_not_train_together(other, said, tmp_path) -> None:
@@ -163,6 +183,10 @@ def test_ranks_that_see_something_else_do_not_train_together(other, said, tmp_pa
         elsewhere = write(replace(graph, labels=changed), 2, tmp_path / "other", "random")
     elif other in ("cut", "number of parts"):
         elsewhere = write(graph, 2 if other == "cut" else 3, tmp_path / "other", "order")
+    elif other == "classes":
+        elsewhere = Path(shutil.copytree(folder, tmp_path / "other"))
+        about = read_sealed_json(elsewhere / "partition.json")
+        write_sealed_json(elsewhere / "partition.json", {**about, "classes": [*about["classes"], "more"]})
     else:
         more = {"settings": ["--hidden", "8"], "seeds": ["--seeds", "2"]}[other]
     run = ["--out", str(tmp_path / "run"), "--rank-timeout", "60"]

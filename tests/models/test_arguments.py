@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -321,7 +322,8 @@ def test_only_the_nodes_asked_for_are_regularised(
     assert method(generator=3)(model, inputs, far, nodes=25).r_vadv == losses[0].r_vadv
     everything = method(generator=3)(model, inputs, logits, nodes=80).r_vadv
     assert everything == pytest.approx(method(generator=3)(model, inputs, logits).r_vadv, rel=1e-4)
-    for wrong in (0, 81, mask[:10], torch.tensor([80]), torch.tensor([0.5])):
+    assert method(generator=3)(model, inputs, logits, nodes=np.int64(25)).r_vadv == losses[0].r_vadv
+    for wrong in (0, 81, True, mask[:10], mask & ~mask, torch.tensor([80]), torch.tensor([0.5])):
         with pytest.raises(SettingsError, match="nodes"):
             method(generator=3)(model, inputs, logits, nodes=wrong)
 
@@ -409,3 +411,51 @@ def test_bad_data_is_named(data: Any) -> None:
         audit(lambda x: model(x, data.edge_index), data)
     with pytest.raises(SettingsError, match="module or a function"):
         bvat.VAT(generator=0)("gcn", data, logits)
+
+
+def test_compiled_modules_are_called_as_their_original(data: Any) -> None:
+    model = pyg.GCN(FEATURES, 8, 2, CLASSES).eval()
+    compiled = torch.compile(model, backend="eager")
+    assert bvat.Consistency(generator=0)(compiled, data, own_pass(model, data)).r_vadv < 1e-9
+
+
+def test_keyword_arguments_that_are_not_named_are_said(data: Any) -> None:
+    class Open(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = pyg.GCN(FEATURES, 8, 2, CLASSES, dropout=0.5)
+
+        def forward(self, x: Tensor, edge_index: Tensor, **rest: Any) -> Tensor:
+            out: Tensor = self.inner(x, edge_index, **rest)
+            return out
+
+    model = Open().train()
+    logits = model(data.x, data.edge_index, edge_weight=data.edge_weight)
+    with pytest.warns(UserWarning, match="edge_weight of the data is not passed to Open"):
+        bvat.Consistency(generator=0)(model, data, logits)
+    bvat.Consistency(generator=0)(model, data, logits, edge_weight=data.edge_weight)
+
+
+def test_modules_that_read_no_edges_need_none(data: Any) -> None:
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    for method in METHODS:
+        assert method(generator=0)(model, data.x, model(data.x)).nodes > 0
+
+    class Whole(nn.Module):
+        def forward(self, data: Any) -> Tensor:
+            return data.x  # type: ignore[no-any-return]
+
+    with pytest.raises(SettingsError, match="Whole is called with data, not with x"):
+        bvat.VAT(generator=0)(Whole(), data, data.x)
+
+
+def test_an_audit_leaves_the_mode_of_a_module_and_refuses_probabilities(data: Any) -> None:
+    model = pyg.GCN(FEATURES, 8, 2, CLASSES, dropout=0.5).train()
+    first = audit(model, data, nodes=torch.arange(4))
+    assert model.training
+    assert torch.equal(first.smallest, audit(model, data, nodes=torch.arange(4)).smallest)
+    smallest_perturbation(model, data, 3)
+    assert model.training
+    spread = bvat.wrap(lambda x: model(x, data.edge_index).softmax(1), depth=2)
+    with pytest.raises(SettingsError, match="returns probabilities"):
+        audit(spread, data)

@@ -15,6 +15,7 @@ from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.training.settings import Settings, preset
 from bvat.training.trained import accuracy
+from bvat.tuning.auto import choose
 from bvat.tuning.cross_validation import Choice, cross_validate, estimate, labelled_folds, pooled, refitted
 
 QUICK = {"epochs": 16, "hidden": 16}
@@ -83,17 +84,17 @@ def test_a_baseline_is_measured_as_it_is_fitted(graph: Graph) -> None:
 
 
 def test_a_regulariser_that_brought_nothing_is_mentioned(graph: Graph) -> None:
-    plain = Choice("vat", preset("", "gcn"), graph, None)
+    plain = Choice("vat", preset("", "gcn"), graph, {})
     assert plain.notes == [
         "the regulariser of vat brought nothing on most folds, so the plain model is trained"
     ]
-    assert Choice("vat", preset("", "vat"), graph, None).notes == []
+    assert Choice("vat", preset("", "vat"), graph, {}).notes == []
 
 
 def test_one_label_is_too_few(graph: Graph) -> None:
     with pytest.raises(SettingsError, match="too few labels for cross-validation: label more nodes"):
         labelled_folds(replace(graph, train=graph.train[:1]))
-    assert pooled(graph).validation == "none, cross-validation instead: 30 labelled nodes are training nodes"
+    assert pooled(graph).validation == "none: all 30 labelled nodes are training nodes"
 
 
 def test_estimator(graph: Graph) -> None:
@@ -117,3 +118,27 @@ def test_parallel_processes_find_the_same(graph: Graph) -> None:
     settings = preset("", "gcn", **QUICK)
     one, two = (cross_validate(graph, settings, jobs=jobs) for jobs in (1, 2))
     assert (one.settings, one.estimate) == (two.settings, two.estimate)
+
+
+def test_the_only_label_of_a_class_is_in_no_fold(graph: Graph) -> None:
+    one = graph.train[graph.labels[graph.train] == 0][:1]
+    few = replace(graph, train=torch.cat([one, graph.train[graph.labels[graph.train] != 0]]).sort().values)
+    parts = labelled_folds(few)
+    assert all(bool((part.train == one).any()) for part in parts)
+    assert sum(len(part.val) for part in parts) == 20
+
+
+@pytest.mark.parametrize("method", ["auto", "gcn", "vat"])
+def test_one_label_per_class_trains_all_epochs_and_claims_nothing(graph: Graph, method: str) -> None:
+    ones = [graph.train[graph.labels[graph.train] == k][:1] for k in range(3)]
+    few = replace(graph, train=torch.cat(ones).sort().values)
+    fitted = bvat.NodeClassifier(method, epochs=12).fit(few)
+    assert fitted.cross_validation_ is None
+    choice = (
+        choose(few, overrides={"epochs": 12})
+        if method == "auto"
+        else cross_validate(few, preset("", method, epochs=12))
+    )
+    assert choice.settings.epochs == 12
+    assert "no class has two labelled nodes" in choice.notes[0]
+    assert torch.equal(Choice.read(choice.as_dict(), few).graph.train, few.train)

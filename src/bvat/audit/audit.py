@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,9 @@ from bvat.graph import Graph
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.notebook import html_table
 from bvat.models.base import ProjectedModel
+from bvat.models.reading import evaluation
 from bvat.models.wrapped import WrappedModule, adapt
+from bvat.perturb.divergence import refuse_probabilities
 from bvat.perturb.searches import SmallestFlip
 from bvat.perturb.searches.smallest_flip import Flip
 from bvat.training.plottable import Plottable
@@ -106,7 +109,7 @@ def audit(
     progress: Callable[[int], None] | None = None,
     **arguments: Any,
 ) -> Audit:
-    """Measure how fragile the predictions of a model are. The model is put into eval mode.
+    """Measure how fragile the predictions of a model are, in eval mode.
 
     Each node has its own worst case: its receptive field is copied, so that no perturbation is a compromise
     between nodes. A module runs on the whole graph instead, for nodes whose fields do not meet at a time. One
@@ -199,7 +202,8 @@ def perturbed_rows(model: ProjectedModel, graph: Graph, node: int) -> tuple[Tens
 
 
 def _flip_of(model: Any, graph: GraphInputs, node: int) -> tuple[RecordingProblem, CopiedFields, Flip]:
-    problem, fields, search = next(_problems(model, graph, torch.tensor([node])))
+    problems = _problems(model, graph, torch.tensor([node]))
+    problem, fields, search = next(problems)  # the model is in eval mode until the end of these
     with torch.no_grad():
         return problem, fields, search.flips(problem)
 
@@ -216,14 +220,23 @@ def _problems(
     model: Any, inputs: GraphInputs, nodes: Tensor
 ) -> Iterator[tuple[RecordingProblem, CopiedFields, SmallestFlip]]:
     """Yield the problems on the fields of the nodes, and the search for smallest perturbations."""
-    model.eval()
     wrapped = isinstance(model, WrappedModule)
     if model.depth < 0:
         raise SettingsError("an audit needs the depth of the model: pass bvat.wrap(model, depth=K)")
+    module = model.module if wrapped else model
+    with evaluation(module) if isinstance(module, nn.Module) else nullcontext():
+        yield from _problems_in_eval(model, inputs, nodes, wrapped=wrapped)
+
+
+def _problems_in_eval(
+    model: Any, inputs: GraphInputs, nodes: Tensor, *, wrapped: bool
+) -> Iterator[tuple[RecordingProblem, CopiedFields, SmallestFlip]]:
     with torch.no_grad():
         projected = model.project(inputs)
         typical = inputs.features.row_squares().mean().sqrt()
-        if model.propagate(inputs, projected).shape[1] == 1:
+        logits = model.propagate(inputs, projected)
+        refuse_probabilities(logits)
+        if logits.shape[1] == 1:
             model = OneLogit(model)
     search = SmallestFlip(reach=float(REACH * typical))
     fields_of = disjoint_parts if wrapped else copied_fields

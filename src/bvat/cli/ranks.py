@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,25 +39,31 @@ def join_parts(
 
     The settings and the options in ``same`` must be those of all ranks.
     """
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
     if settings is None or not (Path(dataset) / "partition.json").is_file():
         if batch is not None:
             raise SettingsError("--batch-parts needs a folder of parts: write one with bvat partition")
+        if processes > 1:
+            raise SettingsError(
+                f"torchrun started {processes} processes, and {dataset} is not a folder of parts: write one "
+                f"with bvat partition --parts {processes}, or start bvat train without torchrun"
+            )
         return None
     if batch is not None:
         from bvat.distributed.batches import open_batches
-        from bvat.distributed.join import started_by_torchrun
 
-        if started_by_torchrun()[1] > 1:
+        if processes > 1:
             raise SettingsError("--batch-parts runs in one process: start it without torchrun")
         return open_batches(Path(dataset), batch)
     from bvat.distributed.join import join
+    from bvat.training.provenance import code
 
     if not MODELS[settings.model].distributed:
         able = ", ".join(model.name for model in MODELS.values() if model.distributed)
         raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
     if settings.model == "random-propagation" and settings.batch_norm:
         raise SettingsError("batch_norm does not run over several ranks: leave it out")
-    return join(Path(dataset), timeout, {**settings.as_dict(), **same})
+    return join(Path(dataset), timeout, {**settings.as_dict(), **same, "source of bvat": code()["source"]})
 
 
 def resumes(asked: bool, out: Path | None) -> bool:

@@ -79,10 +79,10 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     changed = {name: value for name, value in found.settings.items() if value != defaults.get(name)}
     summary = found.summary()
     if as_json:
-        about = {"settings": found.settings, "faults": list(found.damaged.values())}
+        about = {"settings": found.settings, "faults": found.faults}
         typer.echo(json.dumps({**summary, **about, "results": list(found.results)}))
         return
-    _notes(found.damaged.values())
+    _notes(found.faults)
     rows = [
         (
             result["seed"],
@@ -121,7 +121,7 @@ def compare_runs(
         raise SettingsError("a comparison needs at least two run folders: name another one")
     records = [run_list.read_run(path) for path in runs]
     found = run_list.compare_runs(records)
-    faults = [fault for record in records for fault in record.damaged.values()]
+    faults = [fault for record in records for fault in record.faults]
     if as_json:
         typer.echo(json.dumps({**found, "faults": faults}))
         return

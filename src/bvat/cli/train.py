@@ -134,6 +134,8 @@ def train(
     overrides |= {name: value for name, value in named.items() if value is not None}
     method = method or ("obvat" if preset_key(dataset) else AUTO)
     seconds = parse_budget(budget)
+    if "budget" in changed and method != AUTO:
+        raise SettingsError(f"budget has no effect with {method}: leave it out, it belongs to auto")
     settings = None if method == AUTO else preset(preset_key(dataset), method, **overrides)
     if settings is None:  # wrong values are refused before the graph is read
         settings_of(candidates_for(overrides), overrides)
@@ -243,7 +245,7 @@ def choose_method(
     from bvat.tuning.auto import choose
     from bvat.tuning.cross_validation import Choice, cross_validate
 
-    if (folder.path / AUTO_FILE).is_file():
+    if (folder.path / AUTO_FILE).exists():
         stored = folder.read(AUTO_FILE)
         if stored.get("asked") != asked:
             change = difference("option", stored.get("asked"), asked)

@@ -98,6 +98,16 @@ def to_scipy(graph: Graph) -> tuple[Any, Any, NDArray[np.int64]]:
     return graph.adjacency.to_scipy().copy(), graph.features.to_scipy().copy(), labels
 
 
+def refuse_several_kinds(data: Any) -> None:
+    """Raise GraphError for torch_geometric's HeteroData and for bipartite data."""
+    if hasattr(data, "node_types") or isinstance(getattr(data, "x", None), tuple | dict):
+        raise GraphError(
+            "data with several kinds of nodes (HeteroData, bipartite) is not supported: use "
+            "data.to_homogeneous(), or regularise a function of the features of one kind, "
+            "regulariser(lambda x: model(...), x, logits)"
+        )
+
+
 def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     """Build a graph from a ``torch_geometric.data.Data``: x, edge_index, edge_weight, y and the masks.
 
@@ -109,6 +119,7 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
         mask: which column to use when the masks are of shape (N, k).
         rest: as for :func:`from_scipy`.
     """
+    refuse_several_kinds(data)
     x, labels, edge_index, weight, split = (
         getattr(data, key, None) for key in ("x", "y", "edge_index", "edge_weight", "train_mask")
     )

@@ -25,25 +25,33 @@ _SEPARATORS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """What some program or other takes for the end of a line."""
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the content of a file; DataError if it is a folder, or a FIFO or device, which may never end."""
+def check_regular(path: Path) -> None:
+    """Raise DataError if what exists is a folder, or a FIFO or device, which may never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise DataError(f"{path} is not a regular file: remove it")
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file; DataError unless it is a regular one."""
+    check_regular(path)
     return path.read_bytes()
 
 
-def write_atomic(path: Path, content: bytes | str, *, new_folders: bool = True) -> None:
+def write_atomic(
+    path: Path, content: bytes | str, *, new_folders: bool = True, special: bool = False
+) -> None:
     """Write ``content`` to a temporary file beside ``path``, then move it into place.
 
     A reader of ``path`` sees either the old content or the new, even after a crash. Links are followed, and
-    the mode of a file that exists is kept. What is not a regular file (a device, a FIFO) is written to, and
-    so is the file that standard output goes to.
+    the mode of a file that exists is kept. The file that standard output goes to is written to.
 
     Args:
         path: the file.
         content: text is encoded as UTF-8.
         new_folders: whether to create the folder of the file; without it, a folder that was removed in the
             meantime is an error.
+        special: whether what is not a regular file (a device, a FIFO) may be written to, for paths that the
+            user has named; otherwise it raises DataError.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     try:
@@ -56,6 +64,8 @@ def write_atomic(path: Path, content: bytes | str, *, new_folders: bool = True) 
         if output is not None:
             _write_all(output, data)
         elif known is not None and not stat.S_ISREG(known.st_mode):
+            if not special:
+                check_regular(path)
             _write_all(os.open(path, os.O_WRONLY), data)
         else:
             _replace(Path(os.path.realpath(path)), data, known)

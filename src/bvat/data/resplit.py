@@ -44,7 +44,8 @@ def folds(graph: Graph, count: int, seed: int = 0) -> list[Graph]:
     """Return the graph once per fold of a cross-validation over its training and validation nodes.
 
     Each of these nodes is a validation node in one fold and a training node in the others; classes are spread
-    evenly over the folds. Classes with at least two labels are among the training nodes of every fold.
+    evenly over the folds. The only label of a class is a training node in all of them: a model that has never
+    seen its class cannot predict it.
     """
     pool = torch.cat([graph.train, graph.val])
     labels = graph.labels[pool]
@@ -54,6 +55,9 @@ def folds(graph: Graph, count: int, seed: int = 0) -> list[Graph]:
     for k in range(graph.num_classes):
         members = torch.nonzero(labels == k).flatten()
         members = members[torch.randperm(members.numel(), generator=generator)]
+        if members.numel() == 1:
+            fold[members] = -1
+            continue
         fold[members] = (torch.arange(members.numel()) + position) % count
         position += members.numel()
     parts = []

@@ -39,7 +39,7 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     if not target.parent.is_dir():
         raise DataError(f"the folder {target.parent} does not exist: create it first")
     try:
-        write_atomic(target, graph_to_bytes(graph))
+        write_atomic(target, graph_to_bytes(graph), special=True)
     except OSError as fault:
         raise DataError(f"{target} cannot be written ({fault.strerror}): choose another place") from None
 

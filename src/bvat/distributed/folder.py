@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bvat.data.checksums import read_sealed_json, write_sealed_json
+from bvat.data.files import check_regular
 from bvat.distributed.part_graph import own_share
 from bvat.distributed.parts import Part, check_part, cut
 from bvat.errors import DataError, SettingsError
@@ -142,7 +143,8 @@ def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> di
 
 
 def file_digest(path: Path) -> str:
-    """Return the sha256 of a file, read in pieces."""
+    """Return the sha256 of a regular file, read in pieces."""
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

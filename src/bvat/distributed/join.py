@@ -64,7 +64,8 @@ def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None
     try:
         about = read_about(folder)
         mine.seen |= {"graph": about["graph"], "number of parts": about["parts"]}
-        mine.seen |= {"cut": sha256(json.dumps(about["files"], sort_keys=True).encode()), **(asked or {})}
+        mine.seen |= {"cut": _digest(about["files"]), "description of the graph": _digest(about)}
+        mine.seen |= asked or {}
         if size != about["parts"]:
             raise SettingsError(
                 f"{folder} has {about['parts']} parts, and {size} processes were started: use "
@@ -84,6 +85,10 @@ def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None
     rest_of_graph = {name: about[name] for name in ("name", "validation", "repairs", "recipe")}
     place = {"fingerprint": about["graph"], "folder": str(folder)}
     return part_graph(world, part, features, {**own, **named, **sizes, **rest_of_graph, **place})
+
+
+def _digest(content: Any) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode())
 
 
 @dataclass

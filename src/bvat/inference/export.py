@@ -85,11 +85,11 @@ def write_export(plain: ExportedModel, path: Path) -> list[Path]:
         raise SettingsError(f"{program} exists and is another program: choose another name for {path.name}")
     try:
         if path.suffix == ".pt2":
-            write_atomic(path, _program(plain))
+            write_atomic(path, _program(plain), special=True)
             return [path]
         tensors = {name: plain.weight(name) for name in plain.names}
-        write_atomic(path, save(tensors, {"about": json.dumps(plain.about)}))
-        write_atomic(program, source)
+        write_atomic(path, save(tensors, {"about": json.dumps(plain.about)}), special=True)
+        write_atomic(program, source, special=True)
         return [path, program]
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None

@@ -12,6 +12,7 @@ from typing import Any
 from bvat.errors import BvatError, DataError, SettingsError
 from bvat.training.run_folder import AUTO_FILE, RunFolder
 from bvat.training.statistics import sample, summarize
+from bvat.tuning.cross_validation import checked_estimate
 
 MEASURES = {"val": "validation accuracy", "test": "test accuracy", "macro_f1": "test macro F1"}
 """What is compared, in percent."""
@@ -29,6 +30,10 @@ class RunRecord:
     about: dict[str, Any]
     results: tuple[dict[str, Any], ...]
     damaged: dict[int, str] = field(default_factory=dict)
+    cross_validation: dict[str, Any] | None = None
+    """The accuracy by cross-validation, of a run that trained on all labelled nodes."""
+    notes: tuple[str, ...] = ()
+    """What else is damaged, a sentence each."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -63,11 +68,9 @@ class RunRecord:
         }
 
     @property
-    def cross_validation(self) -> dict[str, Any] | None:
-        """The accuracy by cross-validation, of a run that trained on all labelled nodes."""
-        folder = RunFolder(self.path)
-        found = folder.read(AUTO_FILE).get("estimate") if (self.path / AUTO_FILE).is_file() else None
-        return found if isinstance(found, dict) else None
+    def faults(self) -> list[str]:
+        """A sentence for everything of the run that is damaged."""
+        return [*self.damaged.values(), *self.notes]
 
 
 def measure_of(result: dict[str, Any], measure: str) -> float | None:
@@ -91,7 +94,14 @@ def read_run(path: str | Path) -> RunRecord:
             results.append(folder.checked_result(seed))
         except DataError as error:
             damaged[seed] = str(error)
-    return RunRecord(folder.path, about, tuple(results), damaged)
+    estimate, notes = None, tuple[str, ...]()
+    if (folder.path / AUTO_FILE).exists():
+        try:
+            estimate = checked_estimate(folder.read(AUTO_FILE).get("estimate"))
+        except (BvatError, KeyError, TypeError, AttributeError) as error:
+            why = str(error) if isinstance(error, BvatError) else f"{AUTO_FILE} is damaged"
+            notes = (f"the accuracy by cross-validation of {folder.path} is left out: {why}",)
+    return RunRecord(folder.path, about, tuple(results), damaged, estimate, notes)
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ def find_runs(root: str | Path, *, internal: bool = False) -> FoundRuns:
                     hidden += 1
                     continue
                 runs.append(read_run(name))
-                faults += runs[-1].damaged.values()
+                faults += runs[-1].faults
             except BvatError as error:
                 faults.append(str(error))
     return FoundRuns(runs, faults, hidden)

@@ -59,7 +59,7 @@ def check_writable(*paths: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically: if writing fails, the previous content stays."""
     try:
-        write_atomic(path, text)
+        write_atomic(path, text, special=True)
     except BrokenPipeError:  # to standard output, which nobody reads any more
         raise
     except OSError as error:

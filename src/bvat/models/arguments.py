@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from bvat.data.convert import refuse_several_kinds
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 
@@ -47,6 +48,11 @@ def call_arguments(
         )
     x = source.x if source.x.layout == torch.strided else source.x.to_dense()
     first, *following = _parameters(function)
+    if first.name in ("data", "batch", "graph") and not following:
+        raise SettingsError(
+            f"{_name(function)} is called with {first.name}, not with x: pass a function of the features, "
+            "regulariser(lambda x: model(data.update({'x': x})), data.x, logits)"
+        )
     parameters = [first, *following] if first.kind is inspect.Parameter.VAR_POSITIONAL else following
     names = {p.name for p in parameters if p.kind in _NAMED}
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
@@ -68,8 +74,9 @@ def call_arguments(
             kwargs[name] = value
         elif parameter.default is inspect.Parameter.empty:
             raise _missing(function, name)
-    for name in ("edge_weight", "edge_attr") if args else ():
-        if name not in given and isinstance(getattr(source, name, None), Tensor):
+    for name in ("edge_weight", "edge_attr") if args or open_ended else ():
+        unused = name not in given and name not in kwargs
+        if unused and isinstance(getattr(source, name, None), Tensor):
             text = f"{name} of the data is not passed to {_name(function)}, whose signature does not name it"
             warnings.warn(f"{text}: pass {name}=data.{name} if the model uses it", stacklevel=5)
     return x, edge_index, Arguments(args, kwargs)
@@ -89,12 +96,7 @@ def _source(data: Any) -> Any:
                 edge_weight=adjacency.values if weighted else None,
             )
         return _OF_GRAPHS[data]
-    if hasattr(data, "node_types") or isinstance(getattr(data, "x", None), tuple | dict):
-        raise GraphError(
-            "data with several kinds of nodes (HeteroData, bipartite) is not supported: use "
-            "data.to_homogeneous(), or pass a function of the features of one kind and these features, "
-            "regulariser(lambda x: model(...), x, logits)"
-        )
+    refuse_several_kinds(data)
     return data if hasattr(data, "x") else SimpleNamespace(x=None)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from bvat.errors import GraphError, SettingsError
+from bvat.errors import SettingsError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.repair import symmetric_adjacency
 from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
@@ -95,8 +95,8 @@ class EdgeInputs:
     @cached_property
     def propagation(self) -> SparseMatrix:
         """The pattern of A + I without directions, (N, N), all entries 1: where features can spread."""
-        if not isinstance(self.edge_index, Tensor):
-            raise GraphError("receptive fields need the edges as a tensor: pass edge_index=... (2, E)")
+        if not isinstance(self.edge_index, Tensor):  # for all nodes, edges are not needed
+            return SparseMatrix.from_scipy(sp.eye_array(self.features.shape[0], format="csr"))
         version, pattern = _PATTERNS.get(self.edge_index, (None, None))
         if pattern is None or version != self.edge_index._version:
             size = self.features.shape[0]
@@ -125,9 +125,9 @@ class WrappedModule:
     def __init__(self, module: Model, depth: int | None = None, factored: bool = True) -> None:
         if depth is not None and depth < 0:
             raise SettingsError(f"depth must not be negative, not {depth}")
-        self.module: Any = module
+        self.module: Any = getattr(module, "_orig_mod", module)  # of torch.compile: hooks need the original
         self.given_depth, self.factored = depth, factored
-        self._own = None if isinstance(module, nn.Module) else _Known(Reading((), None))
+        self._own = None if isinstance(self.module, nn.Module) else _Known(Reading((), None))
 
     def inputs(self, data: Any, arguments: Mapping[str, Any] | None = None) -> EdgeInputs:
         """Return what the module reads: from ``data``, and ``arguments`` by name; inspect the module once.
@@ -160,12 +160,6 @@ class WrappedModule:
     def training(self) -> bool:
         """Whether the module is in training mode; a function may be, and is watched for random numbers."""
         return getattr(self.module, "training", True)
-
-    def eval(self) -> WrappedModule:
-        """Put the module into eval mode."""
-        if isinstance(self.module, nn.Module):
-            self.module.eval()
-        return self
 
     @property
     def depth(self) -> int:

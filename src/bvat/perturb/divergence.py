@@ -214,6 +214,16 @@ DIVERGENCES: dict[str, type[KL] | type[SquaredError] | type[Bernoulli]] = {
 }
 
 
+def refuse_probabilities(logits: Tensor) -> None:
+    """Raise SettingsError if the rows of logits (n, C) are probabilities: not negative, with the sum 1."""
+    if logits.shape[1] == 1 or bool((logits < 0).any()):
+        return
+    if bool((logits.sum(1) - 1).abs().max() < 2e-3):  # in half precision the sum is that close
+        raise SettingsError(
+            "the model returns probabilities, not logits: remove its softmax, or return their logarithms"
+        )
+
+
 def make_divergence(name: str | Divergence) -> Divergence:
     """Return the divergence of a name, or the one given."""
     if not isinstance(name, str):

@@ -127,6 +127,8 @@ class DisjointFields:
                 "S-BVAT needs the depth of the model, which could not be determined: "
                 "pass bvat.wrap(model, depth=K)"
             )
+        if depth > 0 and not isinstance(getattr(inputs, "edge_index", inputs.propagation.crow), Tensor):
+            raise SettingsError("receptive fields need the edges as a tensor: pass edge_index=... (2, E)")
         matrix = inputs.propagation
         if isinstance(generator, RowDraws):
             from bvat.distributed.fields import disjoint_fields

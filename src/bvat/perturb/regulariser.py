@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -19,7 +20,13 @@ from bvat.graph.inputs import GraphInputs
 from bvat.kernels import backend
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
-from bvat.perturb.divergence import Bernoulli, Divergence, make_divergence, with_gradient
+from bvat.perturb.divergence import (
+    Bernoulli,
+    Divergence,
+    make_divergence,
+    refuse_probabilities,
+    with_gradient,
+)
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
 from bvat.perturb.passes import POLICIES, DropoutPolicy, NextPass, make_passes
 from bvat.perturb.problem import Norm, Problem
@@ -227,7 +234,9 @@ def _chosen(logits: Tensor, selection: Selection) -> Tensor:
 def node_indices(nodes: Any, logits: Tensor) -> Tensor:
     """Return nodes given as a mask, as indices, or as a number n for the first n, as indices int64."""
     size = logits.shape[0]
-    if isinstance(nodes, int):
+    if isinstance(nodes, np.integer) or (isinstance(nodes, Tensor) and not nodes.dim()):
+        nodes = nodes.item()
+    if isinstance(nodes, int) and not isinstance(nodes, bool):
         if not 1 <= nodes <= size:
             raise SettingsError(f"nodes must be between 1 and the number of nodes, {size}, not {nodes}")
         return torch.arange(nodes, device=logits.device)
@@ -238,7 +247,9 @@ def node_indices(nodes: Any, logits: Tensor) -> Tensor:
         given = torch.nonzero(given).flatten()
     inside = not given.is_floating_point() and given.dim() == 1 and given.numel() > 0
     if not inside or not 0 <= int(given.min()) <= int(given.max()) < size:
-        raise SettingsError(f"nodes must be a mask, a number, or indices between 0 and {size - 1}")
+        raise SettingsError(
+            f"nodes must be a mask, a number, or indices between 0 and {size - 1}, at least one of them"
+        )
     unique: Tensor = torch.unique(given.long())
     return unique
 
@@ -253,10 +264,8 @@ def _divergence_for(logits: Tensor, divergence: Divergence) -> Divergence:
     if divergence.name == "bernoulli":
         text = "all logits lie between 0 and 1: if they are probabilities, remove the sigmoid of the model"
         warnings.warn(text, stacklevel=3)
-    elif bool((logits.detach().sum(1) - 1).abs().max() < 1e-4):
-        raise SettingsError(
-            "the model returns probabilities, not logits: remove its softmax, or return their logarithms"
-        )
+    else:
+        refuse_probabilities(logits.detach())
     return divergence
 
 

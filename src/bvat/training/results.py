@@ -132,12 +132,15 @@ def is_result(stored: dict[str, Any], seed: int) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
 
     chosen: list[Any] = [stored.get(name) for name in ("selected", "last", "best")]
+    nodes = stored.get("nodes", {})
     return (
         stored.get("seed") == seed
         and isinstance(stored.get("space"), str)
         and all(number(stored.get(name)) for name in ("epochs", "epoch_ms", "peak_rss_mb"))
         and isinstance(stored.get("events", []), list)
         and isinstance(stored.get("files", {}), dict)
+        and isinstance(nodes, dict)
+        and all(type(count) is int for count in nodes.values())
         and all(isinstance(each, dict) and {"epoch", "val", "test"} <= each.keys() for each in chosen)
         and all(value is None or number(value) for each in chosen for value in each.values())
     )

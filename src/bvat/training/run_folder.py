@@ -40,7 +40,7 @@ from bvat.distributed.folder import whole_graph
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.callbacks import metric_cell
-from bvat.training.provenance import graph_fingerprint, versions
+from bvat.training.provenance import digest, graph_fingerprint, versions
 from bvat.training.results import is_result
 from bvat.training.settings import Settings
 from bvat.training.trained import METRICS, TrainedModel
@@ -196,7 +196,17 @@ class RunFolder:
             raise ValueError(f"result.json: it belongs to seed {stored.get('seed')}, the folder is a copy")
         if not is_result(stored, seed):
             raise ValueError("result.json: it is not the result of a run")
+        if (run := self._identity()) is not None and stored.get("identity") != run:
+            raise ValueError("result.json: it belongs to a run on another graph or with other settings")
         return stored
+
+    def _identity(self) -> str | None:
+        """Return what the results of this run have in common; None if the run is not described."""
+        try:
+            about = read_sealed_json(self.path / "settings.json")
+            return digest([about["graph"], about["settings"]])
+        except (OSError, ValueError, KeyError, DataError):
+            return None
 
     def weights(self, seed: int) -> dict[str, Tensor]:
         """Return the weights of a finished seed; DataError if they cannot be read or are damaged."""
@@ -249,7 +259,8 @@ class RunFolder:
         """Write the result of a seed, which marks it as finished, and delete its checkpoint."""
         paths = [path for name in (WEIGHTS, CURVES) if (path := self.seed_path(seed) / name).is_file()]
         files = {"files": {path.name: sha256(path.read_bytes()) for path in paths}} if paths else {}
-        write_sealed_json(self.seed_path(seed) / "result.json", {**result, **files})
+        content = {**result, "identity": self._identity(), **files}
+        write_sealed_json(self.seed_path(seed) / "result.json", content)
         for path in self.seed_path(seed).glob("checkpoint*.safetensors"):
             path.unlink(missing_ok=True)
 

@@ -26,7 +26,15 @@ from bvat.training.settings import Settings
 from bvat.training.statistics import accuracy_text, sample, wilson
 from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.blind import blind
-from bvat.tuning.cross_validation import Choice, estimate, labelled_folds, pooled, refitted
+from bvat.tuning.cross_validation import (
+    Choice,
+    can_cross_validate,
+    cross_validate,
+    estimate,
+    labelled_folds,
+    pooled,
+    refitted,
+)
 from bvat.tuning.variants import CANDIDATES, Variant, settings_of
 
 REPETITIONS = 3
@@ -83,6 +91,8 @@ def choose(
     overrides = overrides or {}
     candidates = candidates or candidates_for(overrides)
     settings_by = settings_of(candidates, overrides)
+    if len(graph.val) < FEW and not can_cross_validate(graph):  # nothing can be compared
+        return cross_validate(graph, settings_by[candidates[0]])
     plan = _plan_for(graph)
     validated = plan.unit == "seeds"
     with TemporaryDirectory() as temporary:

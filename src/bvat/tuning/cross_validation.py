@@ -63,6 +63,8 @@ class Choice:
     @property
     def notes(self) -> list[str]:
         """What the user should know, a sentence each."""
+        if self.estimate is None and self.report is None:
+            return ["no class has two labelled nodes: the accuracy is unknown, and all epochs are trained"]
         if self.settings.method == self.method:
             return []
         return [
@@ -73,18 +75,37 @@ class Choice:
     def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
         """Return a choice made before for the same graph."""
         try:
-            found = content["estimate"]
+            found = checked_estimate(content["estimate"])
+            if not isinstance(content["report"], dict | None):
+                raise TypeError("report")
             return cls(
                 content["method"],
                 Settings(**content["settings"]),
-                graph if found is None else pooled(graph),
+                pooled(graph) if content["report"] is None or found else graph,
                 found,
                 content["report"],
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise SettingsError(
                 f"the stored choice of a method is damaged ({error}): use another --out to choose again"
             ) from None
+
+
+def checked_estimate(found: Any) -> dict[str, Any] | None:
+    """Return a stored accuracy by cross-validation, or None; KeyError or TypeError if it is damaged."""
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise TypeError("estimate")
+    for name in ("folds", "nodes", "correct", "accuracy", "macro_f1"):
+        if type(found[name]) not in (int, float) or found[name] < 0:
+            raise TypeError(name)
+    if not 0 <= found["correct"] <= found["nodes"] or max(found["accuracy"], found["macro_f1"]) > 100:
+        raise TypeError("accuracy")
+    for entry in found["f1"]:
+        if not {"class", "nodes", "f1"} <= entry.keys():
+            raise TypeError("f1")
+    return found
 
 
 def lacks_validation(graph: Graph) -> bool:
@@ -92,12 +113,22 @@ def lacks_validation(graph: Graph) -> bool:
     return not graph.val.numel() and len(graph.train) > 1 and not graph_parts(graph)
 
 
+def can_cross_validate(graph: Graph) -> bool:
+    """Return whether some class has two labelled nodes."""
+    return _usable(graph) > 1
+
+
 def labelled_folds(graph: Graph) -> list[Graph]:
     """Return the graph once per fold of its training and validation nodes, without any test label."""
-    count = min(FOLDS, len(graph.train) + len(graph.val))
-    if count < 2:
+    if not can_cross_validate(graph):
         raise SettingsError(f"{graph.name} has too few labels for cross-validation: label more nodes")
-    return folds(blind(graph), count)
+    return folds(blind(graph), min(FOLDS, _usable(graph)))
+
+
+def _usable(graph: Graph) -> int:
+    """Return how many labelled nodes can be in a fold: those whose class has another one."""
+    sizes = torch.bincount(graph.labels[torch.cat([graph.train, graph.val])])
+    return int(sizes[sizes > 1].sum())
 
 
 def cross_validate(
@@ -112,6 +143,8 @@ def cross_validate(
         work: folder for the runs, which are found there again; a temporary one by default.
         console: where progress is shown.
     """
+    if not can_cross_validate(graph):
+        return Choice(settings.method, fixed_epochs(settings), pooled(graph), None)
     parts, method = labelled_folds(graph), settings.method
     with TemporaryDirectory() as temporary:
         work = work or Path(temporary)
@@ -130,27 +163,31 @@ def chooses_epoch(settings: Settings) -> bool:
     return settings.method not in BASELINES and not fixed
 
 
+def fixed_epochs(settings: Settings, **more: Any) -> Settings:
+    """Return the settings for training without validation nodes: all epochs, and the last one is kept."""
+    return dataclasses.replace(settings, select="last", patience=0, guard=False, margin=0.0, **more)
+
+
 def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Settings:
     """Return the settings for training without validation nodes, with the median of the folds' epochs.
 
     If most folds kept no epoch with the regulariser, these are the settings of the plain model.
     """
     first, second = (round(median(lengths[name] for lengths in phases)) for name in ("first", "second"))
-    fixed: dict[str, Any] = {"select": "last", "patience": 0, "guard": False, "margin": 0.0}
     if not settings.pretrain:
-        return dataclasses.replace(settings, **fixed, epochs=max(1, second))
+        return fixed_epochs(settings, epochs=max(1, second))
     first = max(1, first)
     if not second or settings.method == "gcn":
         plain: dict[str, Any] = {"method": "gcn", "alpha": 0.0, "beta": 0.0, "pretrain": 0, "epochs": first}
-        return dataclasses.replace(settings, **fixed, **plain)
-    return dataclasses.replace(settings, **fixed, pretrain=first, epochs=first + second)
+        return fixed_epochs(settings, **plain)
+    return fixed_epochs(settings, pretrain=first, epochs=first + second)
 
 
 def pooled(graph: Graph) -> Graph:
     """Return the graph with its validation nodes among the training nodes."""
     train = torch.cat([graph.train, graph.val]).sort().values
     tested = f"; {len(graph.test)} others are for testing" if graph.test.numel() else ""
-    said = f"none, cross-validation instead: {train.numel()} labelled nodes are training nodes{tested}"
+    said = f"none: all {train.numel()} labelled nodes are training nodes{tested}"
     return dataclasses.replace(graph, train=train, val=graph.val[:0], validation=said)
 
 
