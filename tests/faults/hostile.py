@@ -38,6 +38,7 @@ from bvat.errors import BvatError
 from bvat.inference.runs import open_run
 from bvat.models.table import MODELS
 from bvat.training.loop import train
+from bvat.training.provenance import digest
 from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings, preset
 from bvat.training.store import SeedTrainer, train_seeds
@@ -259,7 +260,15 @@ class RunFolders:
         path = self.folder / "settings.json"
         if rng.random() < 0.6:
             content = odd_json(rng, read_sealed_json(path))
-            write_sealed_json(path, content if isinstance(content, dict) else {"settings": content})
+            content = content if isinstance(content, dict) else {"settings": content}
+            write_sealed_json(path, content)
+            if {
+                "graph",
+                "settings",
+            } <= content.keys():  # the result names its settings
+                seed = self.folder / "seed-0" / "result.json"
+                identity = digest([content["graph"], content["settings"]])
+                write_sealed_json(seed, {**read_sealed_json(seed), "identity": identity})
             return
         path = self.folder / "seed-0" / "result.json"
         result, weights = read_sealed_json(path), path.with_name("weights.safetensors")

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 import bvat
 from bvat.data import save_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
+from bvat.training.provenance import digest
 
 
 def damaged(folder: Path, tmp_path: Path, change: Callable[[Path], Any]) -> str:
@@ -38,6 +39,11 @@ def with_settings(**changes: Any) -> Callable[[Path], Any]:
         about = read_sealed_json(run / "settings.json")
         about["settings"] |= changes
         write_sealed_json(run / "settings.json", about)
+        result = {
+            **read_sealed_json(run / "seed-0/result.json"),
+            "identity": digest([about["graph"], about["settings"]]),
+        }
+        write_sealed_json(run / "seed-0/result.json", result)
 
     return change
 
