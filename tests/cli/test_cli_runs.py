@@ -333,3 +333,16 @@ def test_a_damaged_choice_is_named_and_other_runs_are_listed(
     ]  # fmt: skip
     for name in ("bit", "estimate", "pipe"):
         assert bvat(["runs", "show", str(tmp_path / name)], capsys)[0] == 0
+
+
+def test_ctrl_c_during_the_import_of_a_compiled_module(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It arrives as an ImportError that was raised from the KeyboardInterrupt."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr("bvat.inference.run_list.find_runs", interrupted)
+    code, _, said = bvat(["runs", "list"], capsys)
+    assert (code, said.strip()) == (130, "bvat: interrupted")

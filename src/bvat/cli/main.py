@@ -74,6 +74,10 @@ def main(arguments: list[str] | None = None) -> None:
             _fail(str(error))
         except (KeyboardInterrupt, typer.Abort):
             code = STOPPED
+        except ImportError as error:  # compiled modules turn a Ctrl-C during their import into this
+            if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+                raise
+            code = STOPPED
         except (BrokenPipeError, SystemExit) as error:  # typer and rich turn a broken pipe into exit code 1
             if not isinstance(error.__context__ if isinstance(error, SystemExit) else error, BrokenPipeError):
                 raise

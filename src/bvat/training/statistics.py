@@ -42,10 +42,10 @@ def summarize(values: Sequence[float | None]) -> dict[str, Any]:
 
 def sample(values: Sequence[float], confidence: float = 0.95) -> Sample:
     """Describe values by Student's t distribution; the interval of a single value has no width."""
-    from scipy.stats import t
+    from scipy.special import stdtrit  # what scipy.stats.t.ppf calls, without importing all of scipy.stats
 
     n, (mean, std) = len(values), mean_and_std(values)
-    half = float(t.ppf((1 + confidence) / 2, n - 1)) * std / math.sqrt(n) if n > 1 else 0.0
+    half = float(stdtrit(n - 1, (1 + confidence) / 2)) * std / math.sqrt(n) if n > 1 else 0.0
     return Sample(n, mean, std, mean - half, mean + half)
 
 
