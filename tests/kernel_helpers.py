@@ -10,8 +10,8 @@ import torch
 import torch.multiprocessing  # its import teaches ForkingPickler to share tensors
 from torch import Tensor
 
-from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import backend
+from bvat.engine.compiled import backend
+from bvat.engine.sparse import SparseMatrix
 from core_helpers import seeded
 
 DTYPES = [torch.float32, torch.float64]

@@ -18,9 +18,9 @@ from bvat.baselines.manireg import laprls
 from bvat.baselines.table import BASELINES
 from bvat.baselines.walks import walks_per_node
 from bvat.cli.main import main
+from bvat.engine.dense import DenseMatrix
 from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import Graph
-from bvat.graph.dense import DenseMatrix
 from bvat.graph.repair import normalize_rows
 from bvat.inference.estimator import NodeClassifier
 from bvat.inference.runs import open_run

@@ -10,8 +10,8 @@ from bvat.bench.plan import Budget, Plan
 from bvat.bench.pyg import MISSING, PygGCN, import_pyg, measure_pyg, pyg_features, sparse_form
 from bvat.bench.run import run_bench
 from bvat.data import synthetic_graph
+from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix
 from bvat.training.build import build_model
 from bvat.training.settings import preset
 

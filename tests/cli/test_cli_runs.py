@@ -17,10 +17,10 @@ from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.inference.run_list import compare_runs, read_run
-from bvat.training.results import summary_of
-from bvat.training.run_folder import RunFolder
+from bvat.runs.folder import RunFolder
+from bvat.runs.results import summary_of
+from bvat.runs.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.training.settings import Settings
-from bvat.training.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from cli_helpers import bvat
 
 VAT = "[bold]vat\x1b[31m"

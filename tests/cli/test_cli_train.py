@@ -19,9 +19,9 @@ import torch
 from safetensors.torch import load_file
 
 from bvat.data import load_graph, save_graph, synthetic_graph
+from bvat.runs.progress import ProgressDisplay
 from bvat.training import provenance
 from bvat.training.checkpoint import Checkpoint
-from bvat.training.progress import ProgressDisplay
 from bvat.training.settings import Settings
 from bvat.training.state import start_training
 from cli_helpers import bvat

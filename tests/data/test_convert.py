@@ -11,8 +11,8 @@ import torch
 from bvat import Graph
 from bvat.data import synthetic_graph
 from bvat.data.convert import from_networkx, from_pyg, from_scipy, to_networkx, to_pyg, to_scipy
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
-from bvat.graph.sparse import SparseMatrix
 
 A = np.array([[0, 2, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
 

@@ -14,10 +14,10 @@ import bvat
 from bvat.cli.data import app
 from bvat.data import registry
 from bvat.errors import DataError
-from bvat.training.results import summary_of
-from bvat.training.run_folder import RunFolder
+from bvat.runs.folder import RunFolder
+from bvat.runs.results import summary_of
+from bvat.runs.store import SeedTrainer, train_seeds
 from bvat.training.settings import preset
-from bvat.training.store import SeedTrainer, train_seeds
 
 run = CliRunner()
 

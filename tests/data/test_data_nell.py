@@ -7,9 +7,9 @@ import pytest
 from data_files import NELL, nell_files
 
 from bvat.data.nell import RECOVERED_FILE, read_nell
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import DataError
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix
 
 
 def _read(*left_out: str) -> Graph:

@@ -9,9 +9,9 @@ from data_files import neighbours, onehot, planetoid_files, python2_pickle
 
 from bvat.data.cora import paper_ids, read_cora
 from bvat.data.planetoid import labels_of, read_index, read_planetoid
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import DataError
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix
 
 PREFIX = "ind.tiny."
 

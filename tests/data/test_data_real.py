@@ -12,8 +12,8 @@ from test_data_store import assert_same
 from bvat.data import load, loading, registry
 from bvat.data.check import check
 from bvat.data.cora import read_cora
+from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix
 
 
 @pytest.fixture(autouse=True)

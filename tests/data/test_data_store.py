@@ -11,9 +11,9 @@ import torch
 
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.data.store import graph_from_bytes, graph_to_bytes
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import DataError
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix
 
 GRAPH = synthetic_graph(60, 150, features=12, classes=3, words_per_node=4, train_per_class=3, seed=1)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bvat.data import synthetic_graph
 from bvat.data.synthetic import _pair
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix
 
 
 def _edges(graph: Graph) -> Any:

@@ -21,7 +21,7 @@ from bvat import Graph
 from bvat.data import load, load_graph, save_graph
 from bvat.data.readers import csv_table, features
 from bvat.data.readers.tfidf import tfidf, word_weights
-from bvat.graph.sparse import SparseMatrix
+from bvat.engine.sparse import SparseMatrix
 
 
 def dense(graph: Graph) -> torch.Tensor:

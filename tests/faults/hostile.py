@@ -30,18 +30,18 @@ from bvat.data import synthetic_graph
 from bvat.data.checksums import CHECKSUM, UNSEALED, read_sealed_json, seal, sha256, write_sealed_json
 from bvat.data.planetoid import read_planetoid
 from bvat.data.unpickle import unpickle
-from bvat.distributed.batches import open_batches
-from bvat.distributed.folder import check_parts, part_file, whole_graph
-from bvat.distributed.join import join
-from bvat.distributed.world import World, enter
+from bvat.engine.world import World, enter
 from bvat.errors import BvatError
 from bvat.inference.runs import open_run
 from bvat.models.table import MODELS
+from bvat.parts.batches import open_batches
+from bvat.parts.folder import check_parts, part_file, whole_graph
+from bvat.parts.join import join
+from bvat.runs.folder import RunFolder
+from bvat.runs.store import SeedTrainer, train_seeds
 from bvat.training.loop import train
 from bvat.training.provenance import digest
-from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings, preset
-from bvat.training.store import SeedTrainer, train_seeds
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
 from data_files import planetoid_files

@@ -30,13 +30,13 @@ from bvat.data.sources import obtain
 from bvat.errors import BvatError, DataError, TrainingError
 from bvat.graph import Graph
 from bvat.inference.runs import open_run
+from bvat.runs.folder import RunFolder
+from bvat.runs.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.loop import run_epoch
 from bvat.training.provenance import graph_fingerprint
-from bvat.training.run_folder import RunFolder
 from bvat.training.settings import preset
 from bvat.training.state import TrainState, start_training
-from bvat.training.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.tuning.auto import Choice
 from bvat.tuning.compare import ComparisonPlan, collect, compare
 from bvat.tuning.storage import JournalFile

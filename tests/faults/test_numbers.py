@@ -14,16 +14,16 @@ import torch
 from tally import Tally
 
 from bvat.data import synthetic_graph
+from bvat.engine.compiled import backend
 from bvat.errors import BvatError
 from bvat.graph import Graph
-from bvat.kernels import backend
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
+from bvat.runs.folder import RunFolder
+from bvat.runs.pool import thread_count
+from bvat.runs.store import SeedTrainer, train_seeds
 from bvat.training.loop import TrainedModel, train
-from bvat.training.pool import thread_count
-from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings, preset
-from bvat.training.store import SeedTrainer, train_seeds
 from bvat.tuning.variants import Variant
 
 N = 24

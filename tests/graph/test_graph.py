@@ -12,11 +12,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import GraphError
 from bvat.graph import Graph
-from bvat.graph.dense import DenseMatrix
 from bvat.graph.repair import normalize_rows, symmetric_adjacency
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 
 EDGES = [(0, 1), (1, 2), (2, 3)]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import bvat
+from bvat.engine.compiled import backend
 from bvat.errors import SettingsError
-from bvat.kernels import backend
 from bvat.models import GAT, MoNet
 from bvat.models.attention import attend, attention, edge_softmax, head_projection, masked_projection
 from bvat.training.settings import Settings

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from bvat.engine.compiled import backend
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.kernels import backend
 from bvat.models import GCN, Masks, ProjectedModel, linearize
 from bvat.models.base import coarse_dropout_mask, dropout_mask
 from bvat.models.layered import glorot

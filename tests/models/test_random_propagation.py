@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import bvat
+from bvat.engine.compiled import backend
+from bvat.engine.dense import DenseMatrix
 from bvat.errors import SettingsError
-from bvat.graph.dense import DenseMatrix
-from bvat.kernels import backend
 from bvat.models import RandomPropagation
 from bvat.models.random_propagation import PropagationMasks, power_sum, spreading_weights
 
@@ -158,7 +158,7 @@ def test_the_compiled_sum_of_powers_is_the_plain_one(graph: bvat.Graph, width: i
 
 def test_a_matrix_that_is_not_symmetric_is_transposed_in_the_backward_pass(graph: bvat.Graph) -> None:
     part = graph.propagation
-    lopsided = bvat.graph.sparse.SparseMatrix(part.crow, part.col, torch.rand_like(part.values), part.shape)
+    lopsided = bvat.engine.sparse.SparseMatrix(part.crow, part.col, torch.rand_like(part.values), part.shape)
     u, v = torch.randn(2, NODES, 16, dtype=torch.float64)
     there = (power_sum(lopsided, 0.5, 3, u) * v).sum()
     torch.testing.assert_close(there, (u * power_sum(lopsided, 0.5, 3, v, transposed=True)).sum())

@@ -20,8 +20,8 @@ from bvat.paper import timing
 from bvat.paper.request import Request, parse_seeds
 from bvat.paper.robustness import CURVES
 from bvat.paper.targets import TARGETS, reproduce
+from bvat.runs.store import RunSpec, RunStore
 from bvat.training.settings import preset
-from bvat.training.store import RunSpec, RunStore
 
 
 def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> None:

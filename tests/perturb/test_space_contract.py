@@ -12,8 +12,8 @@ from scipy import stats
 from torch import Tensor
 
 import bvat.perturb.spaces as module
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
-from bvat.graph.sparse import SparseMatrix
 from bvat.perturb.spaces import DenseSpace, FactoredSpace, Space, SparseSpace
 from core_helpers import seeded
 

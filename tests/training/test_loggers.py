@@ -13,11 +13,11 @@ import pytest
 import bvat
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.runs.folder import RunFolder
+from bvat.runs.store import SeedTrainer
 from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
 from bvat.training.loop import METRICS, train
-from bvat.training.run_folder import RunFolder
 from bvat.training.settings import Settings
-from bvat.training.store import SeedTrainer
 
 SETTINGS = Settings(method="gcn", epochs=12)
 

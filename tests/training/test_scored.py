@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bvat.data import synthetic_graph
+from bvat.engine.dense import DenseMatrix
 from bvat.graph import Graph
-from bvat.graph.dense import DenseMatrix
 from bvat.graph.fields import ReceptiveFields
 from bvat.training.loop import run_epoch
 from bvat.training.scored import scored_part

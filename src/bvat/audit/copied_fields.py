@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bvat.engine.compiled.compile import Compiled
+from bvat.engine.sparse import SymmetricMatrix
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
-from bvat.graph.sparse import SymmetricMatrix
-from bvat.kernels.compile import Compiled
 from bvat.perturb.nodes import DisjointFields
 
 ROWS_AT_ONCE = 20_000

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.sparse import SparseMatrix
 
 LEAST = 1e-9
 """The smallest probability: weights and logits stay finite."""

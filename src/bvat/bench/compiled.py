@@ -9,8 +9,8 @@ from typing import Any
 from bvat.bench.epochs import epoch_action, settings_of
 from bvat.bench.plan import Budget
 from bvat.bench.timing import Action, interleave
+from bvat.engine.compiled.backend import plain
 from bvat.graph import Graph
-from bvat.kernels.backend import plain
 from bvat.training.settings import Settings
 
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from bvat.bench.epochs import epoch_action
 from bvat.bench.plan import Budget
 from bvat.bench.timing import Action, interleave
+from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix
 from bvat.training.loop import accuracy
 from bvat.training.settings import Settings, preset
 

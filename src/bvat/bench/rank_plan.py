@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bvat.kernels.rowwise import fitting_width
+from bvat.engine.compiled.rowwise import fitting_width
 
 PASSES = {"gcn": 3, "vat": 7, "obvat": 5}
 """Passes through Â of both layers in an epoch: forward, backward and evaluation; O-BVAT adds two per step."""

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bvat.distributed.folder import write_parts
-from bvat.distributed.order import locality
-from bvat.distributed.parts import assign, cut_share
 from bvat.graph import Graph
+from bvat.parts.folder import write_parts
+from bvat.parts.order import locality
+from bvat.parts.parts import assign, cut_share
 from bvat.training.provenance import graph_fingerprint
 
 PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0}

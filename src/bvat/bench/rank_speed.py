@@ -11,10 +11,10 @@ import torch
 
 from bvat.bench.rank_plan import passes_per_epoch
 from bvat.bench.rank_runs import PLAIN, cut_into, train_parts
-from bvat.distributed.parts import assign, cut
+from bvat.engine.compiled.rowwise import fitting_width
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
-from bvat.kernels.rowwise import fitting_width
+from bvat.parts.parts import assign, cut
 from bvat.training.settings import preset_among
 
 WORDS, FEATURES, CLASSES = 8, 128, 8

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from bvat.distributed.join import join
-from bvat.distributed.ranks import Ranks
-from bvat.distributed.world import current
+from bvat.engine.ranks import Ranks
+from bvat.engine.world import current
+from bvat.parts.join import join
 from bvat.training.loop import predict, run_epoch
 from bvat.training.memory import current_mb, peak_mb, reset_peak
 from bvat.training.settings import preset_among

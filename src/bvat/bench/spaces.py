@@ -12,8 +12,8 @@ from bvat.bench.cell import Cell, run_cell
 from bvat.bench.epochs import epoch_action, settings_of
 from bvat.bench.plan import Budget, Plan
 from bvat.bench.timing import interleave
+from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix
 
 SETTLE_BELOW_MS = 200.0
 

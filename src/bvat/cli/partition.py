@@ -52,7 +52,7 @@ def partition(
 
       bvat partition parts/ --check
     """
-    from bvat.distributed.folder import check_parts, is_partition
+    from bvat.parts.folder import check_parts, is_partition
 
     if check:
         if not is_partition(graph):
@@ -71,9 +71,9 @@ def partition(
 
 
 def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) -> dict[str, Any]:
-    from bvat.distributed.folder import write_parts
-    from bvat.distributed.order import check_order, locality
-    from bvat.distributed.parts import assign, cut_share
+    from bvat.parts.folder import write_parts
+    from bvat.parts.order import check_order, locality
+    from bvat.parts.parts import assign, cut_share
     from bvat.training.provenance import graph_fingerprint
 
     check_order(order)

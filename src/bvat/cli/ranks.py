@@ -23,7 +23,7 @@ def name_of_parts(dataset: str, method: str | None) -> str:
     """Return the name of the graph in a folder of parts; of anything else, what was given."""
     if not (Path(dataset) / "partition.json").is_file():
         return dataset
-    from bvat.distributed.folder import read_about
+    from bvat.parts.folder import read_about
     from bvat.training.settings import preset_key
 
     name = str(read_about(Path(dataset))["name"])
@@ -50,12 +50,12 @@ def join_parts(
             )
         return None
     if batch is not None:
-        from bvat.distributed.batches import open_batches
+        from bvat.parts.batches import open_batches
 
         if processes > 1:
             raise SettingsError("--batch-parts runs in one process: start it without torchrun")
         return open_batches(Path(dataset), batch)
-    from bvat.distributed.join import join
+    from bvat.parts.join import join
     from bvat.training.provenance import code
 
     if not MODELS[settings.model].distributed:
@@ -70,7 +70,7 @@ def resumes(asked: bool, out: Path | None) -> bool:
     """Return whether to resume: if asked to, or if torchrun has started this process again."""
     if asked:
         return True
-    from bvat.distributed.join import restarted
+    from bvat.parts.join import restarted
 
     return restarted() and (out is None or (out / "settings.json").is_file())
 
@@ -79,7 +79,7 @@ def in_order(graph: Graph, order: str) -> Graph:
     """Return the graph to train on, with its nodes in another order; predictions need no order."""
     if order == "none":
         return graph
-    from bvat.distributed.order import check_order, reordered
+    from bvat.parts.order import check_order, reordered
 
     check_order(order)
     if getattr(graph, "folder", ""):
@@ -94,8 +94,8 @@ def whole(graph: Any) -> Iterator[Graph]:
     if not folder:
         yield graph
         return
-    from bvat.distributed.folder import whole_graph
-    from bvat.distributed.world import World, within
+    from bvat.engine.world import World, within
+    from bvat.parts.folder import whole_graph
 
     if graph.num_nodes > MOST_NODES:
         raise SettingsError(f"the graph has more than {MOST_NODES:,} nodes")

@@ -15,10 +15,10 @@ import torch
 from bvat.data.checksums import UNSEALED, seal, verify
 from bvat.data.files import write_atomic
 from bvat.data.npz import read_npz
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix, check_csr
 from bvat.errors import DataError, GraphError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix, check_csr
 
 FORMAT = 1
 """Version of the file format and of the readers of raw files; increasing it invalidates the cache."""

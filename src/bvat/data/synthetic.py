@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 
 IntArray = NDArray[np.int64]
 _LARGEST = 2**31 - 1

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 
+from bvat.engine.sparse import check_csr
 from bvat.errors import DataError
-from bvat.graph.sparse import check_csr
 
 _Done = dict[int, Any]
 """Objects built so far, by the id of their record, so that shared parts are built once."""

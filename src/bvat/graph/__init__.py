@@ -1,9 +1,9 @@
 """The graph: its matrices, the parts of it that models read, validation and repair."""
 
-from bvat.graph.dense import DenseMatrix
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph.graph import Graph
 from bvat.graph.inputs import GraphInputs, Subgraph
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph.validation import UNKNOWN
 
 __all__ = ["UNKNOWN", "DenseMatrix", "Graph", "GraphInputs", "SparseMatrix", "Subgraph", "SymmetricMatrix"]

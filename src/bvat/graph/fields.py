@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bvat.engine.compiled import backend
+from bvat.engine.compiled.compile import Compiled
+from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
-from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import backend
-from bvat.kernels.compile import Compiled
 
 
 class Block(SparseMatrix):

@@ -12,11 +12,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.graph.dense import DenseMatrix
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph.inputs import FeatureMatrix, Subgraph
 from bvat.graph.notebook import html_table
 from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph.validation import validate, validate_features
 
 

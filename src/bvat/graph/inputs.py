@@ -9,8 +9,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from bvat.graph.dense import DenseMatrix
-from bvat.graph.sparse import SparseMatrix
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.sparse import SparseMatrix
 
 FeatureMatrix = SparseMatrix | DenseMatrix
 """Node features X, sparse or dense behind the same methods."""

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import GraphError
-from bvat.graph.dense import DenseMatrix
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 
 
 def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix, check_csr
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix, check_csr
 
 UNKNOWN = -1
 """The label of a node whose class is not known."""

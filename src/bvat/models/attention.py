@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bvat.engine.compiled import attention_backend as backend
+from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import attention_backend as backend
 from bvat.models.base import dropped_features
 
 

@@ -15,11 +15,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bvat.distributed.draws import RowDraws
+from bvat.engine.compiled import backend
+from bvat.engine.draws import RowDraws
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
-from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import backend
 
 Pullback = Callable[[Tensor], Tensor]
 """Maps a gradient with respect to logits (N, C) to the one with respect to the projected features (N, H)."""

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.distributed.world import current
+from bvat.engine.compiled import backend
+from bvat.engine.compiled.backend import LayeredPass
+from bvat.engine.compiled.layout import thin_product, times
+from bvat.engine.world import current
 from bvat.graph.inputs import GraphInputs, layer_matrices
-from bvat.kernels import backend
-from bvat.kernels.backend import LayeredPass
-from bvat.kernels.layout import thin_product, times
 from bvat.models.base import Masks, Pullback, dropout_factor, dropout_mask, feature_mask
 from bvat.models.layered import LayeredModel, glorot, layer_widths
 

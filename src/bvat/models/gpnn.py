@@ -11,9 +11,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.graph.sparse import SparseMatrix
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths, side_by_side
 from bvat.models.partition import PARTITIONS
 

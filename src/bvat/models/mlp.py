@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from bvat.distributed.world import current
+from bvat.engine.world import current
 from bvat.graph.inputs import GraphInputs
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
 

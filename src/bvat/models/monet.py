@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.graph.sparse import SparseMatrix
 from bvat.models.attention import attend
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths, side_by_side
 

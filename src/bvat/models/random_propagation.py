@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bvat.distributed.world import current
+from bvat.engine.compiled import propagation_backend as backend
+from bvat.engine.compiled import rowwise
+from bvat.engine.compiled.backend import usable
+from bvat.engine.compiled.layout import narrow_product, times
+from bvat.engine.sparse import SparseMatrix
+from bvat.engine.world import current
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.graph.sparse import SparseMatrix
-from bvat.kernels import propagation_backend as backend
-from bvat.kernels import rowwise
-from bvat.kernels.backend import usable
-from bvat.kernels.layout import narrow_product, times
 from bvat.models.base import coarse_dropout_mask, dropout_factor
 from bvat.models.layered import LayeredModel, glorot, layer_widths
 

@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from bvat.distributed.world import current
+from bvat.engine.sparse import SparseMatrix
+from bvat.engine.world import current
 from bvat.graph.inputs import GraphInputs
-from bvat.graph.sparse import SparseMatrix
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths, side_by_side
 
 _MEANS: WeakKeyDictionary[SparseMatrix, SparseMatrix] = WeakKeyDictionary()

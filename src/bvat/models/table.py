@@ -18,7 +18,7 @@ class Model:
         home: ``module:class``, called as ``Class(in_features, classes, generator=, **arguments)``.
         arguments: the settings that it takes.
         distributed: whether it runs over several ranks: its sums over nodes go through the world, and all
-            that it reads of neighbours comes through the matrix (:mod:`bvat.distributed`).
+            that it reads of neighbours comes through the matrix (:mod:`bvat.parts`).
     """
 
     name: str

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import SettingsError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.repair import symmetric_adjacency
-from bvat.graph.sparse import SparseMatrix, SymmetricMatrix
 from bvat.models.arguments import Arguments, call_arguments
 from bvat.models.base import ProjectedModel, Pullback, required
 from bvat.models.reading import Reading, injected, read_module

@@ -13,8 +13,8 @@ from bvat.paper.claims import fig1a_claims, named, sweep_claims, trained_claims
 from bvat.paper.published import paper, short
 from bvat.paper.request import Request
 from bvat.paper.robustness import CURVES
+from bvat.runs.store import RunSpec, RunStore
 from bvat.training.statistics import sample
-from bvat.training.store import RunSpec, RunStore
 
 PROBES = ("vat", "sbvat", "obvat")
 DROPOUT = {"on": "dropout on, as in the paper", "off": "dropout off"}

@@ -8,11 +8,11 @@ import torch
 
 from bvat.graph import Graph
 from bvat.paper.published import paper
+from bvat.runs.store import Measurement
 from bvat.training.build import build_regulariser
 from bvat.training.loop import TrainedModel
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
-from bvat.training.store import Measurement
 
 REPEATS = 5
 """Number of perturbations drawn for each T; R_vadv is averaged over them."""

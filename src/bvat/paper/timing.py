@@ -12,12 +12,12 @@ from bvat.paper.claims import time_claims
 from bvat.paper.published import paper, title
 from bvat.paper.request import Request
 from bvat.perturb.methods import METHODS
+from bvat.runs.pool import thread_count
+from bvat.runs.store import RunSpec, RunStore
 from bvat.training.loop import training_step
-from bvat.training.pool import thread_count
 from bvat.training.provenance import digest
 from bvat.training.settings import Settings
 from bvat.training.state import start_training
-from bvat.training.store import RunSpec, RunStore
 
 ROUNDS = 100
 WARM_UP = 10

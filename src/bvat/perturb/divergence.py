@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.distributed.world import current
+from bvat.engine.compiled import backend, rowwise
+from bvat.engine.compiled.layout import by_nodes, class_major, row_sums, softmax, softmax_and_log
+from bvat.engine.world import current
 from bvat.errors import SettingsError
-from bvat.kernels import backend, rowwise
-from bvat.kernels.layout import by_nodes, class_major, row_sums, softmax, softmax_and_log
 
 
 class _KnownGradient(torch.autograd.Function):

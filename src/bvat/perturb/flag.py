@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.distributed.draws import RowDraws
-from bvat.distributed.world import current
+from bvat.engine.draws import RowDraws
+from bvat.engine.world import current
 from bvat.errors import SettingsError
 from bvat.models.base import ProjectedModel, required
 from bvat.models.wrapped import adapt

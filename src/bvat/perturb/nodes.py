@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bvat.distributed.draws import RowDraws
-from bvat.distributed.world import current
+from bvat.engine.compiled.compile import Compiled
+from bvat.engine.draws import RowDraws
+from bvat.engine.world import current
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.kernels.compile import Compiled
 from bvat.models.base import required
 
 
@@ -131,7 +131,7 @@ class DisjointFields:
             raise SettingsError("receptive fields need the edges as a tensor: pass edge_index=... (2, E)")
         matrix = inputs.propagation
         if isinstance(generator, RowDraws):
-            from bvat.distributed.fields import disjoint_fields
+            from bvat.engine.rank_fields import disjoint_fields
 
             selection = Selection(*disjoint_fields(matrix, depth, self.count, generator))
             self._check(current().total(len(selection.chosen)), matrix.halo.world.nodes, depth)

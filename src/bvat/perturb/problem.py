@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bvat.distributed.world import current
+from bvat.engine.compiled.backend import LayeredPass
+from bvat.engine.world import current
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.kernels.backend import LayeredPass
 from bvat.models.base import ProjectedModel, linearize
 from bvat.perturb.divergence import CleanPrediction, Divergence
 from bvat.perturb.spaces import Space

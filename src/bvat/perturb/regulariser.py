@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.distributed.world import current
+from bvat.engine.compiled import backend
+from bvat.engine.world import current
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.fields import ReceptiveFields
 from bvat.graph.inputs import GraphInputs
-from bvat.kernels import backend
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import (

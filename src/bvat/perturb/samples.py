@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bvat.distributed.world import current
+from bvat.engine.compiled.layout import CLASS_MAJOR_UP_TO, softmax
+from bvat.engine.world import current
 from bvat.graph.inputs import GraphInputs
-from bvat.kernels.layout import CLASS_MAJOR_UP_TO, softmax
 from bvat.models.base import ProjectedModel
 from bvat.perturb.divergence import KL, CleanPrediction, Divergence, with_gradient
 

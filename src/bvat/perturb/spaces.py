@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.distributed.draws import RowDraws
-from bvat.distributed.world import current
+from bvat.engine.compiled.layout import plus_product, row_dots, times
+from bvat.engine.draws import RowDraws
+from bvat.engine.sparse import SparseMatrix
+from bvat.engine.world import current
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
-from bvat.graph.sparse import SparseMatrix
-from bvat.kernels.layout import plus_product, row_dots, times
 from bvat.models.base import ProjectedModel, required
 
 SpaceName = Literal["auto", "dense", "sparse", "factored"]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bvat.data.checksums import CHECKSUM, DAMAGED, UNSEALED, seal, verify
 from bvat.data.files import read_regular, write_atomic
-from bvat.distributed.world import current
+from bvat.engine.world import current
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint

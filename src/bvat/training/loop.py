@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
-from bvat.distributed.batches import PartsGraph
-from bvat.distributed.world import current
+from bvat.engine.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.parts.batches import PartsGraph
 from bvat.perturb.divergence import DIVERGENCES, cross_entropy, entropy
 from bvat.perturb.samples import agreement, draw_passes, nodes_of_passes, stacked
 from bvat.training.baseline import fit_baseline

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bvat.kernels.adam import adam_step_
+from bvat.engine.compiled.adam import adam_step_
 from bvat.training.settings import Settings
 
 try:  # torch.autograd.backward calls it too, but first imports sympy: a quarter of the time of a start

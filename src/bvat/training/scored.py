@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
 from bvat.graph.fields import ReceptiveFields
-from bvat.graph.sparse import SparseMatrix
 
 MOST = 0.5
 """Receptive fields are used if at most this share of the nodes has labels, and if dense features of at most

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bvat.distributed.world import current
+from bvat.engine.world import current
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.statistics import summarize
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from bvat.baselines.table import BASELINES
-from bvat.distributed.batches import PartsGraph
-from bvat.distributed.world import current
+from bvat.engine.world import current
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
+from bvat.parts.batches import PartsGraph
 from bvat.perturb.nodes import DisjointFields
 from bvat.training.build import build_model, build_regulariser
 from bvat.training.memory import keep_freed_arrays

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bvat.distributed.batches import PartsGraph
-from bvat.distributed.world import current
+from bvat.engine.world import current
 from bvat.graph import Graph
 from bvat.graph.notebook import html_table
+from bvat.parts.batches import PartsGraph
 from bvat.training.plottable import Plottable
 from bvat.training.scored import Scored
 from bvat.training.statistics import accuracy_text

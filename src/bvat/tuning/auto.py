@@ -20,11 +20,11 @@ from typing import Any
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.training.pool import ReportProgress, run_tasks
-from bvat.training.progress import ProgressDisplay
+from bvat.runs.pool import ReportProgress, run_tasks
+from bvat.runs.progress import ProgressDisplay
+from bvat.runs.store import RunSpec, RunStore
 from bvat.training.settings import Settings
 from bvat.training.statistics import accuracy_text, sample, wilson
-from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.blind import blind
 from bvat.tuning.cross_validation import (
     Choice,

@@ -18,14 +18,14 @@ from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.resplit import resplit
 from bvat.errors import BvatError, DataError, GraphError, SettingsError, printable
 from bvat.graph import UNKNOWN, Graph
-from bvat.training.claim import share
-from bvat.training.pool import ReportProgress
-from bvat.training.progress import ProgressDisplay
+from bvat.runs.claim import share
+from bvat.runs.pool import ReportProgress
+from bvat.runs.progress import ProgressDisplay
+from bvat.runs.shared_tasks import run_shared_tasks
+from bvat.runs.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, sources, versions
 from bvat.training.settings import short_name
-from bvat.training.shared_tasks import run_shared_tasks
 from bvat.training.statistics import clear_sign, sample
-from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.variants import AUTO, CANDIDATES, Variant, settings_of
 
 COMPARE_FORMAT = 1

@@ -22,12 +22,12 @@ from bvat.baselines.table import BASELINES
 from bvat.data.resplit import folds
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.training.run_folder import graph_parts
+from bvat.runs.folder import graph_parts
+from bvat.runs.store import Measurement, RunSpec, RunStore
 from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.statistics import wilson
-from bvat.training.store import Measurement, RunSpec, RunStore
 from bvat.training.trained import TrainedModel, predict
 from bvat.tuning.blind import blind
 

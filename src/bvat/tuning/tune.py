@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.training.claim import share
-from bvat.training.pool import ReportProgress, run_tasks
-from bvat.training.progress import ProgressDisplay
+from bvat.runs.claim import share
+from bvat.runs.pool import ReportProgress, run_tasks
+from bvat.runs.progress import ProgressDisplay
+from bvat.runs.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph, digest, versions
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
-from bvat.training.store import RunSpec, RunStore
 from bvat.tuning.blind import blind
 from bvat.tuning.space import STARTS, parameters, search_space, suggest, tuned_settings
 from bvat.tuning.storage import (

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bvat.data.readers.matrices import is_sparse
 from bvat.data.readers.tfidf import MAX_WORDS, tfidf, word_weights
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
-from bvat.graph.sparse import SparseMatrix
 
 MAX_ONE_HOT = 20_000
 """Largest graph without features that gets one feature per node."""

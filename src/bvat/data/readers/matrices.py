@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from bvat.data.npz import ObjectArray, read_npz
 from bvat.data.readers.matrix_market import read_market
 from bvat.data.readers.table import LARGEST
+from bvat.engine.sparse import check_csr
 from bvat.errors import GraphError
-from bvat.graph.sparse import check_csr
 from bvat.graph.validation import validate_columns
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bvat.kernels import backend, rowwise
-from bvat.kernels.adam import adam_step_
+from bvat.engine.compiled import backend, rowwise
+from bvat.engine.compiled.adam import adam_step_
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.searches.base import check
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bvat.distributed.world import current
+from bvat.engine.world import current
 from bvat.perturb.problem import Found, Norm, Problem
 from bvat.perturb.searches.base import check, check_length
 

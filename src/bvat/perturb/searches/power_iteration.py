@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bvat.distributed.world import current
+from bvat.engine.world import current
 from bvat.perturb.problem import Found, Norm, Problem
 from bvat.perturb.searches.base import Stateless, check, check_length
 

@@ -1,0 +1,211 @@
+"""Â and X over several ranks: own rows here, the rows of others by a halo exchange.
+
+The product with own rows of Â needs the rows of neighbours that other ranks own, the halo. They travel while
+the rows whose neighbours are all here are computed. Â is symmetric in where its entries stand, so the own
+rows of ``Âᵀ G`` are the same product with the same exchange, with other values where Â itself is not
+symmetric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bvat.engine.compiled import rowwise
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.ranks import Ranks, connected
+from bvat.engine.sparse import SparseMatrix
+from bvat.errors import SettingsError
+
+
+@dataclass(frozen=True, eq=False)
+class Halo:
+    """Which rows a rank sends to each rank and receives from each, and which of its own rows need them.
+
+    Shapes: nodes int64 (n) and halo int64 (h), numbers in the whole graph of own and received nodes, these
+    in the order of the ranks that own them; send int64 (s), own rows to send, those for rank 0 first;
+    send_counts and receive_counts: one number per rank; interior: how many of the first own rows have
+    neighbours here only.
+    """
+
+    world: Ranks
+    nodes: Tensor
+    halo: Tensor
+    send: Tensor
+    send_counts: list[int]
+    receive_counts: list[int]
+    interior: int
+
+    def receive(self, rows: Tensor, into: Tensor) -> Any:
+        """Start to send own rows (n, H) and to receive the halo into ``into`` (h, H); return the wait."""
+        sent = rows.index_select(0, self.send)
+        return self.world.exchange(into, sent, self.receive_counts, self.send_counts)
+
+
+class ExchangedMatrix(SparseMatrix):
+    """Own rows of Â, (n, n) to whoever multiplies by it: rows of other ranks come by exchange.
+
+    Args:
+        crow, col, values: own rows; columns count own nodes first, then the halo. The entries of a row are in
+            the order that they have in the whole graph, which fixes the rounding of its sum.
+        transposed: values of the transposed matrix at the same places; those of the matrix if symmetric.
+        halo: what is exchanged.
+    """
+
+    stores_transpose = False
+
+    def __init__(
+        self, crow: Tensor, col: Tensor, values: Tensor, transposed: Tensor | None, halo: Halo
+    ) -> None:
+        size = halo.nodes.numel()
+        super().__init__(crow, col, values, (size, size))
+        self.transposed = values if transposed is None else transposed
+        self.halo = halo
+
+    @cached_property
+    def _boundary(self) -> tuple[Any, Any, Tensor]:
+        """Row pointers and columns of the rows that need the halo, and the own rows that they need.
+
+        Their columns count the needed own rows first, then the halo.
+        """
+        size, first = self.halo.nodes.numel(), self.halo.interior
+        start = int(self.crow[first])
+        col = self.col[start:].long()
+        used = torch.zeros(size, dtype=torch.bool)
+        used[col[col < size]] = True
+        needed = torch.nonzero(used).flatten()
+        place = torch.cumsum(used, 0) - 1
+        local = torch.where(col < size, place[col.clamp_max(size - 1)], col - size + needed.numel())
+        return (self.crow[first:] - start).numpy(), local.to(torch.int32).numpy(), needed
+
+    def _with(self, values: Tensor, transposed: Tensor) -> ExchangedMatrix:
+        other = ExchangedMatrix(self.crow, self.col, values, transposed, self.halo)
+        other.__dict__["_boundary"] = self._boundary
+        return other
+
+    def masked(self, mask: Tensor) -> ExchangedMatrix:
+        """Return the matrix with its entries, and those of the transpose, multiplied; mask (nnz, 2)."""
+        return self._with(self.values * mask[:, 0], self.transposed * mask[:, 1])
+
+    def with_values(self, values: Tensor) -> SparseMatrix:
+        """Refuse: the values of the transpose would be unknown."""
+        raise SettingsError(
+            "this model changes entries of the matrix, which does not work over several ranks"
+        )
+
+    @cached_property
+    def global_entries(self) -> tuple[Tensor, Tensor]:
+        """The numbers in the whole graph of the two nodes of each entry, int64 (nnz) each."""
+        nodes = torch.cat([self.halo.nodes, self.halo.halo])
+        return nodes[self.rows], nodes[self.col.long()]
+
+    def neighbour_mean(self) -> ExchangedMatrix:
+        """Return M with ``(M H)_v`` the mean over the neighbours of v without v itself."""
+        other = self.rows != self.col
+        rows, size = self.rows[other], self.halo.nodes.numel()
+        counts = torch.bincount(rows, minlength=size)
+        crow = torch.zeros(size + 1, dtype=torch.int32)
+        crow[1:] = torch.cumsum(counts, 0)
+        share = counts.to(self.dtype).reciprocal()
+        col = self.col[other]
+        received = share.new_empty(self.halo.halo.numel(), 1)
+        if self.halo.world.size > 1:
+            with connected():
+                self.halo.receive(share[:, None].contiguous(), received).wait()
+        shares = torch.cat([share, received.flatten()])
+        return ExchangedMatrix(crow, col, share[rows], shares[col.long()], self.halo)
+
+    def product(self, dense: Tensor) -> Tensor:
+        """Return own rows of ``S @ dense`` without autograd; dense and result (n, H), rows of own nodes."""
+        return self._product(self.values, dense)
+
+    def transposed_product(self, dense: Tensor) -> Tensor:
+        """Return own rows of ``Sᵀ @ dense`` without autograd; dense and result (n, H)."""
+        return self._product(self.transposed, dense)
+
+    def _product(self, values: Tensor, dense: Tensor) -> Tensor:
+        halo, wide = self.halo, rowwise.padded(dense)
+        first, width = halo.interior, wide.shape[1]
+        out = wide.new_empty(wide.shape)
+        crow, col, numbers = self.crow.numpy(), self.col.numpy(), values.detach().numpy()
+        if halo.world.size == 1:
+            rowwise.product(crow, col, numbers, wide, out)
+        else:
+            own_crow, own_col, needed = self._boundary
+            rows = wide.new_empty(needed.numel() + halo.halo.numel(), width)
+            waiting = halo.receive(wide, rows[needed.numel() :])
+            rowwise.product(crow, col, numbers, wide, out[:first])
+            torch.index_select(wide, 0, needed, out=rows[: needed.numel()])
+            with connected():
+                waiting.wait()
+            rowwise.product(own_crow, own_col, numbers[crow[first] :], rows, out[first:])
+        return out if width == dense.shape[1] else out[:, : dense.shape[1]].contiguous()
+
+
+class PartFeatures(SparseMatrix):
+    """Own rows of sparse features X; ``Xᵀ G`` is the sum over the nodes of all ranks."""
+
+    stores_transpose = False
+
+    def __init__(
+        self, crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], world: Ranks
+    ) -> None:
+        super().__init__(crow, col, values, shape)
+        self.world = world
+
+    def with_values(self, values: Tensor) -> PartFeatures:
+        """Return features of the same pattern with other entries."""
+        other = PartFeatures(self.crow, self.col, values, self.shape, self.world)
+        if "rows" in self.__dict__:
+            other.__dict__["rows"] = self.rows
+        return other
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartFeatures:
+        """Return the features in another precision."""
+        values = self.values.to(dtype=dtype)
+        return self if values is self.values else self.with_values(values)
+
+    def product(self, dense: Tensor) -> Tensor:
+        """Return ``X @ dense`` without autograd; dense (D, H), result (n, H)."""
+        wide = rowwise.padded(dense)
+        out = wide.new_empty(self.shape[0], wide.shape[1])
+        rowwise.product(*self.arrays, wide, out)
+        return out if wide.shape[1] == dense.shape[1] else out[:, : dense.shape[1]].contiguous()
+
+    def transposed_product(self, dense: Tensor) -> Tensor:
+        """Return ``Xᵀ @ dense`` of all ranks without autograd; dense (n, H), result (D, H)."""
+        rounder = self.world.rounder(self.values, dense)
+        summed = rowwise.scattered_product(*self.arrays, dense, self.shape[1], rounder)
+        return self.world.reduce(summed).to(dense.dtype)
+
+
+class PartDense(DenseMatrix):
+    """Own rows of dense features X; ``Xᵀ G`` is the sum over the nodes of all ranks."""
+
+    def __init__(self, values: Tensor, world: Ranks) -> None:
+        super().__init__(values)
+        self.world = world
+
+    def with_values(self, values: Tensor) -> PartDense:
+        """Return features with other entries, shape (n, D)."""
+        return PartDense(values, self.world)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartDense:
+        """Return the features in another precision."""
+        values = self.values.to(dtype=dtype)
+        return self if values is self.values else self.with_values(values)
+
+    def product(self, dense: Tensor) -> Tensor:
+        """Return ``X @ dense`` without autograd; dense (D, H), result (n, H)."""
+        return rowwise.times(self.values, dense)
+
+    def transposed_product(self, dense: Tensor) -> Tensor:
+        """Return ``Xᵀ @ dense`` of all ranks without autograd; dense (n, H), result (D, H)."""
+        return self.world.node_product(self.values, dense)
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        return self.world.times(self.values, dense)

@@ -1,0 +1,233 @@
+"""The processes that ``torchrun`` started: sums over the nodes of all ranks, the same bits for any number."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.distributed.rendezvous import rendezvous
+
+from bvat.engine.compiled import rowwise
+from bvat.engine.draws import RowDraws
+from bvat.engine.world import World
+from bvat.errors import TrainingError
+
+_PASSES = 64
+"""The most passes of a model that are averaged at once."""
+
+T = TypeVar("T")
+
+
+class Ranks(World):
+    """The processes that ``torchrun`` started, one part of the graph each.
+
+    Args:
+        rank: the number of this process.
+        size: the number of processes.
+        nodes: N, the number of nodes of all parts.
+    """
+
+    rowwise = True
+
+    def __init__(self, rank: int, size: int, nodes: int) -> None:
+        self.rank, self.size, self.nodes = rank, size, nodes
+        self.leads = rank == 0
+        self.sent = 0
+        """Bytes that this rank has sent in halo exchanges."""
+
+    def reduce(self, tensor: Tensor, kind: Any = dist.ReduceOp.SUM) -> Tensor:
+        """Return the sum (or another reduction) of a tensor over the ranks; it is overwritten."""
+        if self.size > 1:
+            with connected():
+                dist.all_reduce(tensor, kind)
+        return tensor
+
+    def exchange(self, received: Tensor, sent: Tensor, receive: list[int], send: list[int]) -> Any:
+        """Start to send rows to every rank and receive rows; return what ends it when waited for.
+
+        Shapes: sent (sum(send), H), the rows for rank 0 first; received (sum(receive), H).
+        """
+        self.sent += (sent.shape[0] - send[self.rank]) * sent.shape[1:].numel() * sent.element_size()
+        with connected():
+            return dist.all_to_all_single(received, sent, receive, send, async_op=True)
+
+    def deliver(self, rows: Tensor, counts: list[int]) -> Tensor:
+        """Send rows (sum(counts), k), those for rank 0 first; return the rows that arrive from all ranks."""
+        sizes = torch.tensor(counts, dtype=torch.int64)
+        arriving = torch.empty_like(sizes)
+        with connected():
+            dist.all_to_all_single(arriving, sizes)
+            received = rows.new_empty(int(arriving.sum()), rows.shape[1])
+            dist.all_to_all_single(received, rows, arriving.tolist(), counts)
+        return received
+
+    def total(self, number: int) -> int:
+        """Return the sum of a number over the ranks."""
+        return int(self.reduce(torch.tensor(number, dtype=torch.int64)))
+
+    def any(self, flag: bool) -> bool:
+        """Return whether a flag is set on any rank."""
+        return bool(self.total(int(flag)))
+
+    def counts(self, counts: Tensor) -> Tensor:
+        """Return the sum of whole numbers over the ranks; any shape."""
+        return self.reduce(counts.clone())
+
+    def _bounds(self, *tensors: Tensor) -> list[float]:
+        """Return the largest absolute value of each tensor over the ranks."""
+        local = [float(t.detach().abs().amax()) if t.numel() else 0.0 for t in tensors]
+        return list(self.reduce(torch.tensor(local, dtype=torch.float64), dist.ReduceOp.MAX).tolist())
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean of the values of all nodes; values (n)."""
+        # several passes may come at once, each with its values of the nodes
+        rounder = rowwise.magic(self._bounds(values)[0], _PASSES * self.nodes)
+        wide = values.detach().double()
+        pair = torch.stack([((wide + rounder) - rounder).sum(), wide.new_tensor(wide.numel())])
+        summed = self.reduce(pair)
+        return (summed[0] / summed[1]).to(values.dtype)
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Return the largest of the values of all nodes, which are not negative; any shape."""
+        found = values.detach().amax() if values.numel() else values.new_zeros(())
+        return self.reduce(found.reshape(1), dist.ReduceOp.MAX)[0]
+
+    def group_sums(self, values: Tensor, group: Tensor, groups: int) -> Tensor:
+        """Return the sum of the values of each group of nodes; values and group (n), result (groups)."""
+        rounder = rowwise.magic(self._bounds(values)[0], self.nodes)
+        return self.reduce(rowwise.group_sums(values, group, groups, rounder)).to(values.dtype)
+
+    def rounder(self, a: Tensor, b: Tensor, terms: int = 0) -> float:
+        """Return the rounder for sums of products of entries of a and b over all nodes."""
+        largest, other = self._bounds(a, b)
+        return rowwise.magic(largest * other, terms or self.nodes)
+
+    def node_product(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M)."""
+        return self.reduce(rowwise.node_product(a, b, self.rounder(a, b))).to(a.dtype)
+
+    def column_sums(self, a: Tensor) -> Tensor:
+        """Return ``sum_v a_v`` over all nodes; a (n, K), result (K)."""
+        rounder = rowwise.magic(self._bounds(a)[0], self.nodes)
+        return self.reduce(((a.detach().double() + rounder) - rounder).sum(0)).to(a.dtype)
+
+    def times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``rows @ weight``, differentiable; rows (n, K), weight (K, M)."""
+        product: Tensor = _Times.apply(self, rows, weight)  # type: ignore[no-untyped-call]
+        return product
+
+    def plus(self, rows: Tensor, bias: Tensor) -> Tensor:
+        """Return ``rows + bias``, differentiable; rows (n, K), bias (K)."""
+        total: Tensor = _Plus.apply(self, rows, bias)  # type: ignore[no-untyped-call]
+        return total
+
+    def generator(self, graph: Any, seed: int) -> Any:
+        """Return the source of random numbers for training on a part of a graph."""
+        return RowDraws(seed, graph)
+
+    def begin_epoch(self, generator: Any, epoch: int) -> None:
+        """Tell the source of random numbers that an epoch begins."""
+        generator.begin_epoch(epoch)
+
+    def own_file(self, path: Path, epoch: int) -> Path:
+        """Return the file for what only this rank has of the checkpoint of an epoch."""
+        return path.with_name(f"{path.stem}-rank-{self.rank}-epoch-{epoch}{path.suffix}")
+
+    def agree(self, make: Callable[[], T]) -> T:
+        """Return what ``make`` returns on the leading rank."""
+        made: list[Any] = [make() if self.leads else None]
+        if self.size > 1:
+            with connected():
+                dist.broadcast_object_list(made, src=0)
+        return made[0]  # type: ignore[no-any-return]
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        self.reduce(torch.zeros(1))
+
+
+class _Times(torch.autograd.Function):
+    """``rows @ weight`` whose weight gradient is a sum over the nodes of all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, world: Ranks, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.world = world
+        ctx.save_for_backward(rows, weight)
+        return rowwise.times(rows, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        rows, weight = ctx.saved_tensors
+        needs_rows, needs_weight = ctx.needs_input_grad[1:]
+        for_rows = rowwise.times(grads[0], weight.t()) if needs_rows else None
+        return None, for_rows, ctx.world.node_product(rows, grads[0]) if needs_weight else None
+
+
+class _Plus(torch.autograd.Function):
+    """``rows + bias`` whose bias gradient is a sum over the nodes of all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, world: Ranks, rows: Tensor, bias: Tensor) -> Tensor:
+        ctx.world = world
+        return rows + bias
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, Tensor]:
+        return None, grads[0], ctx.world.column_sums(grads[0])
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Turn the errors of a lost connection inside the block into one sentence."""
+    try:
+        yield
+    except (RuntimeError, dist.DistError) as error:
+        if isinstance(error, TrainingError):
+            raise
+        raise lost(error) from None
+
+
+def lost(error: Exception) -> TrainingError:
+    """Return the error that says that another rank does not answer."""
+    late = "tim" in str(error).lower() and "out" in str(error).lower()
+    what = "did not answer in time" if late else "ended or closed the connection"
+    return TrainingError(f"another rank {what}: see its own message, and start again with --resume")
+
+
+def connect(rank: int, size: int, timeout: float) -> None:
+    """Join the process group of ``torchrun``; gloo waits at most ``timeout`` seconds for another rank.
+
+    The addresses of killed ranks stay in the store of ``torchrun``: each attempt has keys of its own.
+    """
+    if size == 1 or dist.is_initialized():
+        return
+    failures: list[Exception] = []
+    limit, attempt = timedelta(seconds=timeout), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+    def initialise() -> None:
+        try:
+            store = next(rendezvous("env://", rank, size, timeout=limit))[0]
+            store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+        except Exception as error:
+            failures.append(error)
+
+    # a thread, because gloo may wait for an address longer than it is told to
+    thread = threading.Thread(target=initialise, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if thread.is_alive():
+        raise lost(TimeoutError("timed out"))
+    if failures:
+        raise lost(failures[0])

@@ -1,0 +1,370 @@
+"""A folder of parts: what ``bvat partition`` writes and the ranks of ``bvat train`` read.
+
+partition.json             the graph, how it was cut, a row per part, and the checksums of the other files
+splits.safetensors         train, validation and test nodes of the whole graph
+names.json                 names of the nodes, if they have any
+part-0/part.safetensors    own nodes, rows of Â, X and labels, send and receive lists; read memory-mapped
+
+The folder is written under another name and renamed when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bvat.data.checksums import read_sealed_json, write_sealed_json
+from bvat.data.files import check_regular
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
+from bvat.errors import DataError, SettingsError
+from bvat.graph import Graph
+from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.validation import UNKNOWN, check_matrix, check_numbers, validate_features, validate_splits
+from bvat.parts.part_graph import own_share
+from bvat.parts.parts import Part, check_part, cut
+
+FORMAT = "bvat partition 1"
+ABOUT, SPLITS, NAMES = "partition.json", "splits.safetensors", "names.json"
+_SPLITS = ("train", "val", "test")
+Piece = tuple[Part, FeatureMatrix, dict[str, Any]]
+"""A part, its features, and its labels and splits (and weights of edges, if there are any)."""
+
+
+def is_partition(path: str | Path) -> bool:
+    """Return whether a path is a folder of parts."""
+    try:
+        return (Path(path) / ABOUT).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def part_file(part: int) -> str:
+    """Return the name of the file of a part."""
+    return f"part-{part}/part.safetensors"
+
+
+def write_parts(
+    graph: Graph,
+    owner: Tensor,
+    folder: Path,
+    *,
+    fingerprint: str,
+    how: Mapping[str, Any],
+    rank: Tensor | None = None,
+) -> dict[str, Any]:
+    """Cut a graph and write the folder; return what ``partition.json`` says.
+
+    Args:
+        graph: the whole graph.
+        owner: the part of each node, int64 (N).
+        folder: must not exist, or be empty.
+        fingerprint: of the graph.
+        how: what to note about the cut.
+        rank: order of the nodes within a part, (N); None for their numbers.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingsError(f"{folder} exists and is not empty: use another --out, or remove it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        about = _write(graph, owner, unfinished, rank)
+        about |= {**how, "graph": fingerprint}
+        write_sealed_json(unfinished / ABOUT, about)
+        if folder.exists():
+            folder.rmdir()
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return about
+
+
+def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> dict[str, Any]:
+    weighted = bool((graph.adjacency.values != 1).any())
+    sparse = isinstance(graph.features, SparseMatrix)
+    folder.mkdir()
+    files, rows = {}, []
+    for number, part in enumerate(cut(graph.propagation, owner, rank)):
+        share = own_share(graph, part)
+        features = share.pop("features")
+        tensors = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "interior"} | share
+        if sparse:
+            tensors |= {f"features.{name}": getattr(features, name) for name in ("crow", "col", "values")}
+        else:
+            tensors["features.values"] = features.values
+        if weighted:
+            tensors["weights"] = graph.adjacency.select(part.nodes).values
+        name = part_file(number)
+        path = folder / name
+        path.parent.mkdir()
+        save_file(tensors, path, {"format": FORMAT, "interior": str(part.interior)})
+        files[name] = file_digest(path)
+        rows.append(
+            {
+                "nodes": part.nodes.numel(),
+                "edges": part.values.numel(),
+                "interior": part.interior,
+                "halo": part.halo.numel(),
+                "sent": part.send.numel(),
+                "bytes": path.stat().st_size,
+            }
+        )
+    save_file({name: getattr(graph, name) for name in _SPLITS}, folder / SPLITS)
+    files[SPLITS] = file_digest(folder / SPLITS)
+    if graph.node_names is not None:
+        write_sealed_json(folder / NAMES, {"names": list(graph.node_names)})
+    return {
+        "format": FORMAT,
+        "name": graph.name,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "features": graph.num_features,
+        "sparse": sparse,
+        "weighted": weighted,
+        "classes": list(graph.class_names),
+        "validation": graph.validation,
+        "notes": list(graph.notes),
+        "repairs": dict(graph.repairs),
+        "recipe": dict(graph.recipe),
+        "parts": len(rows),
+        "table": rows,
+        "files": files,
+    }
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a regular file, read in pieces."""
+    check_regular(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_CONTENT: dict[str, Any] = {
+    "name": str,
+    "nodes": int,
+    "edges": int,
+    "features": int,
+    "sparse": bool,
+    "weighted": bool,
+    "classes": list,
+    "validation": str,
+    "notes": list,
+    "repairs": dict,
+    "recipe": dict,
+    "parts": int,
+    "table": list,
+    "files": dict,
+    "graph": str,
+    "by": str,
+    "cut": float,
+}
+"""What ``partition.json`` must contain."""
+_ROW = ("nodes", "edges", "interior", "halo", "sent", "bytes")
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """Return what ``partition.json`` says; DataError if it is damaged or of another version."""
+    try:
+        about = read_sealed_json(folder / ABOUT)
+        if about.get("format") == FORMAT:
+            _check_about(about)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder / ABOUT} cannot be read ({error}): run bvat partition again") from None
+    if about.get("format") != FORMAT:
+        raise DataError(f"{folder} was written by another version of bvat: run bvat partition again")
+    return about
+
+
+def _check_about(about: Mapping[str, Any]) -> None:
+    """Raise ValueError unless ``partition.json`` describes parts that make up a graph."""
+    wrong = [name for name, kind in _CONTENT.items() if type(about.get(name)) is not kind]
+    if wrong:
+        raise ValueError(f"its {wrong[0]} is missing or of another type")
+    rows = about["table"]
+    for row in rows:
+        sizes = [row.get(name) for name in _ROW] if isinstance(row, dict) else [None]
+        if not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
+            raise ValueError("its table has a row that does not describe a part")
+    if not len(rows) == about["parts"] > 0 or sum(row["nodes"] for row in rows) != about["nodes"]:
+        raise ValueError("its table does not add up to its nodes and parts")
+    if not 0 < about["features"] < 2**31 or not 0 <= about["edges"] < 2**63:
+        raise ValueError("its number of features or edges is impossible")
+    classes, texts = about["classes"], [*about["classes"], *about["notes"]]
+    if not all(type(text) is str for text in texts) or len(set(classes)) != len(classes) or not classes:
+        raise ValueError("its classes or notes are not texts")
+
+
+def read_tensors(
+    folder: Path, name: str, about: Mapping[str, Any], *, verified: bool = True
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors, memory-mapped, and the metadata of a file; DataError if it is damaged.
+
+    Without ``verified`` its checksum is not computed again.
+    """
+    path = folder / name
+    try:
+        if verified and file_digest(path) != about["files"].get(name):
+            raise ValueError("its checksum is wrong")
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
+
+
+def read_part(folder: Path, number: int, about: Mapping[str, Any], *, verified: bool = True) -> Piece:
+    """Return a part, its features, and its labels and splits (and weights of edges, if there are any).
+
+    Without ``verified`` neither its checksum nor its content is checked again.
+    """
+    tensors, metadata = read_tensors(folder, part_file(number), about, verified=verified)
+    try:
+        values = tensors.pop("features.values")
+        shape = (tensors["labels"].numel(), about["features"])
+        features: FeatureMatrix = DenseMatrix(values)
+        if about["sparse"]:
+            features = SparseMatrix(tensors.pop("features.crow"), tensors.pop("features.col"), values, shape)
+        names = [f.name for f in fields(Part) if f.name != "interior"]
+        part = Part(**{name: tensors.pop(name) for name in names}, interior=int(metadata["interior"]))
+        if verified:
+            check_part(part, about["parts"], about["nodes"])
+            _check_rest(part, features, tensors, about, about["table"][number])
+    except KeyError as error:
+        raise _no_part(folder, number, f"it has no {error}") from None
+    except ValueError as error:
+        raise _no_part(folder, number, error) from None
+    return part, features, tensors
+
+
+def _no_part(folder: Path, number: int, why: object) -> DataError:
+    return DataError(f"{folder / part_file(number)} is not a valid part ({why}): run bvat partition again")
+
+
+def _check_rest(
+    part: Part, features: FeatureMatrix, rest: Mapping[str, Tensor], about: Mapping[str, Any], row: Any
+) -> None:
+    """Raise ValueError unless features, labels and splits fit a part."""
+    size = part.nodes.numel()
+    if size != row["nodes"]:
+        raise ValueError(f"{ABOUT} says {row['nodes']} nodes, and it has {size}")
+    if isinstance(features, SparseMatrix):
+        check_matrix(features, ordered=True)
+    elif features.values.shape != (size, about["features"]):
+        raise ValueError(f"its features have shape {tuple(features.values.shape)}")
+    if features.dtype != part.values.dtype:
+        raise ValueError("its features and its rows have different types")
+    validate_features(features)
+    check_numbers("labels", rest["labels"], len(about["classes"]), least=UNKNOWN, size=size)
+    validate_splits(rest["labels"], {name: rest[name] for name in _SPLITS})
+
+
+def read_parts(folder: Path) -> tuple[dict[str, Any], list[Piece], dict[str, Tensor]]:
+    """Return what ``partition.json`` says, all parts, memory-mapped, and the splits of the whole graph.
+
+    Raises:
+        DataError: a file is damaged, not every node is in one part, or the splits are not those of the parts.
+    """
+    about = read_about(folder)
+    pieces = [read_part(folder, number, about) for number in range(about["parts"])]
+    splits, _ = read_tensors(folder, SPLITS, about)
+    nodes = torch.cat([part.nodes for part, _, _ in pieces])
+    if not torch.equal(nodes.sort()[0], torch.arange(about["nodes"])):
+        raise DataError(f"{folder} does not have every node once: run bvat partition again")
+    for name in _SPLITS:
+        own = torch.cat([part.nodes[rest[name]] for part, _, rest in pieces])
+        found = splits.get(name, own[:0])
+        same = (found.shape, found.dtype) == (own.shape, own.dtype)
+        if not same or not torch.equal(found.sort()[0], own.sort()[0]):
+            path = folder / SPLITS
+            raise DataError(f"{path} has other {name} nodes than the parts: run bvat partition again")
+    if len({features.dtype for _, features, _ in pieces}) > 1:
+        raise DataError(f"the parts in {folder} have different types: run bvat partition again")
+    return about, pieces, splits
+
+
+def whole_graph(folder: Path) -> Graph:
+    """Put the parts together again; needs the memory of the whole graph."""
+    about, pieces, splits = read_parts(folder)
+    back = torch.argsort(torch.cat([part.nodes for part, _, _ in pieces]))
+    rows, values = [], []
+    for number, (part, _, rest) in enumerate(pieces):
+        numbers = torch.cat([part.nodes, part.halo])[part.col.long()]
+        own = torch.repeat_interleave(part.nodes, torch.diff(part.crow.long()))
+        edge = own != numbers
+        counts = torch.zeros(part.nodes.numel(), dtype=torch.int64)
+        place = torch.repeat_interleave(torch.arange(part.nodes.numel()), torch.diff(part.crow.long()))
+        counts.index_add_(0, place[edge], torch.ones(int(edge.sum()), dtype=torch.int64))
+        ones = torch.ones(int(edge.sum()), dtype=part.values.dtype)
+        weights = rest.get("weights", ones)
+        if weights.shape != ones.shape or weights.dtype != ones.dtype:
+            raise _no_part(folder, number, "there is not one weight per edge")
+        rows.append((counts, numbers[edge]))
+        values.append(weights)
+    size = about["nodes"]
+    stacked = stack([(c, n, w) for (c, n), w in zip(rows, values, strict=True)], (size, size)).select(back)
+    features: FeatureMatrix
+    if about["sparse"]:
+        sparse = [(torch.diff(x.crow.long()), x.col, x.values) for _, x, _ in pieces]  # type: ignore[union-attr]
+        features = stack(sparse, (size, about["features"])).select(back)
+    else:
+        features = DenseMatrix(torch.cat([x.values for _, x, _ in pieces])[back])
+    return Graph(
+        features=features,
+        adjacency=SymmetricMatrix(stacked.crow, stacked.col, stacked.values, stacked.shape),
+        labels=torch.cat([rest["labels"] for _, _, rest in pieces])[back],
+        **{name: splits[name].clone() for name in _SPLITS},
+        class_names=tuple(about["classes"]),
+        name=about["name"],
+        node_names=read_names(folder),
+        validation=about["validation"],
+        repairs=about["repairs"],
+        notes=tuple(about["notes"]),
+        recipe=about["recipe"],
+    )
+
+
+def read_names(folder: Path) -> tuple[str, ...] | None:
+    """Return the names of the nodes, if they have any; DataError if the file is damaged."""
+    path = folder / NAMES
+    if not path.is_file():
+        return None
+    try:
+        names = read_sealed_json(path).get("names")
+        if not isinstance(names, list) or not all(type(name) is str for name in names):
+            raise ValueError("it is not a list of texts")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
+    return tuple(names)
+
+
+def stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:
+    """Return blocks of rows, each as counts, columns and values, below each other."""
+    counts = torch.cat([counts for counts, _, _ in blocks])
+    crow = torch.zeros(counts.numel() + 1, dtype=torch.int32)
+    crow[1:] = torch.cumsum(counts, 0)
+    col = torch.cat([col for _, col, _ in blocks]).to(torch.int32)
+    return SparseMatrix(crow, col, torch.cat([values for _, _, values in blocks]), shape)
+
+
+def check_parts(folder: Path) -> dict[str, Any]:
+    """Verify all checksums, that every node has one owner, and that all lists fit; DataError otherwise."""
+    about, pieces, _ = read_parts(folder)
+    read_names(folder)
+    for a, (sender, _, _) in enumerate(pieces):
+        sent = torch.split(sender.nodes[sender.send], sender.send_counts.tolist())
+        for b, (receiver, _, _) in enumerate(pieces):
+            expected = torch.split(receiver.halo, receiver.receive_counts.tolist())[a]
+            if not torch.equal(sent[b], expected):
+                raise DataError(
+                    f"{folder / part_file(a)} does not send what part {b} expects: run bvat partition again"
+                )
+    return about

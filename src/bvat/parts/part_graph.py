@@ -1,0 +1,124 @@
+"""A part of a graph that looks like a graph to models, regularisers and the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bvat.engine.exchange import ExchangedMatrix, Halo, PartDense, PartFeatures
+from bvat.engine.ranks import Ranks
+from bvat.engine.sparse import SparseMatrix
+from bvat.errors import SettingsError
+from bvat.graph import Graph
+from bvat.graph.inputs import FeatureMatrix
+from bvat.parts.parts import Part
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PartGraph(Graph):
+    """The part of one rank: own rows of X, Â, labels and splits, with numbers that count own nodes.
+
+    ``num_nodes`` and ``num_edges`` are those of the whole graph. Built by :func:`part_graph`.
+
+    Shapes: own_nodes int64 (n), numbers of own nodes in the whole graph.
+    """
+
+    own_nodes: Tensor
+    whole_nodes: int
+    whole_edges: int
+    fingerprint: str
+    """That of the whole graph."""
+    folder: str = ""
+    """The folder of the parts."""
+
+    perturbed_on = "whole"
+    """Perturbed passes run on all own rows: a receptive field may reach into other parts."""
+
+    @property
+    def num_nodes(self) -> int:
+        """N, of the whole graph."""
+        return self.whole_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges of the whole graph."""
+        return self.whole_edges
+
+    @property
+    def propagation(self) -> ExchangedMatrix:  # type: ignore[override]
+        """Own rows of Â."""
+        return self.adjacency  # type: ignore[return-value]
+
+    def with_features(self, features: FeatureMatrix) -> PartGraph:
+        """Return the part with other features (n, D')."""
+        return _make({f.name: getattr(self, f.name) for f in fields(self)} | {"features": features})
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartGraph:
+        """Return the part itself; SettingsError for a device or precision that it does not have."""
+        elsewhere = device is not None and torch.device(device).type != "cpu"
+        if elsewhere or dtype not in (None, self.features.dtype):
+            raise SettingsError("training over several ranks runs on the CPU: use --device cpu")
+        return self
+
+
+def _make(content: Mapping[str, Any]) -> PartGraph:
+    graph = object.__new__(PartGraph)  # checked before it was cut
+    for name, value in content.items():
+        object.__setattr__(graph, name, value)
+    return graph
+
+
+def part_graph(world: Ranks, part: Part, features: FeatureMatrix, about: Mapping[str, Any]) -> PartGraph:
+    """Return a part as a graph.
+
+    Args:
+        world: the ranks.
+        part: that of this rank.
+        features: own rows of X, in the order of ``part.nodes``.
+        about: the other fields of :class:`PartGraph`: labels, splits, class names, ...
+    """
+    halo = Halo(
+        world,
+        part.nodes,
+        part.halo,
+        part.send,
+        part.send_counts.tolist(),
+        part.receive_counts.tolist(),
+        part.interior,
+    )
+    own: FeatureMatrix
+    if isinstance(features, SparseMatrix):
+        own = PartFeatures(features.crow, features.col, features.values, features.shape, world)
+    else:
+        own = PartDense(features.values, world)
+    defaults = {
+        f.name: f.default for f in fields(Graph) if f.name in ("name", "node_names", "validation", "notes")
+    }
+    return _make(
+        {
+            **defaults,
+            "repairs": {},
+            "recipe": {},
+            "folder": "",
+            **about,
+            "own_nodes": part.nodes,
+            "features": own,
+            "adjacency": ExchangedMatrix(part.crow, part.col, part.values, None, halo),
+        }
+    )
+
+
+def own_share(graph: Graph, part: Part) -> dict[str, Any]:
+    """Return features, labels and splits of the nodes of a part, with splits that count own nodes."""
+    place = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
+    place[part.nodes] = torch.arange(part.nodes.numel())
+    splits = {}
+    for name in ("train", "val", "test"):
+        local = place[getattr(graph, name)]
+        splits[name] = local[local >= 0]
+    features = graph.features.select(part.nodes)
+    return {"features": features, "labels": graph.labels[part.nodes], **splits}

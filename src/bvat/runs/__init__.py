@@ -1,0 +1,1 @@
+"""Runs: their folders, the store that never computes anything twice, and parallel processes."""

@@ -1,0 +1,113 @@
+"""The progress display of the command line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Mapping
+from contextlib import ExitStack
+from typing import Any, Generic, TypeVar
+
+from bvat.engine.compiled.compile import when_compiling
+from bvat.errors import printable
+
+Key = TypeVar("Key", bound=Hashable)
+
+LINE_EVERY = 60.0
+"""Seconds."""
+
+
+class ProgressDisplay(Generic[Key]):
+    """One bar for all tasks together with the time left and, if asked for, one per running task.
+
+    While kernels are compiled, which happens in the first run on a machine, the text before the bar says so.
+
+    Args:
+        title: text before the bar.
+        sizes: the size of each task, in any unit.
+        console: a rich console; None shows nothing.
+        labels: text before the bar of each task; None for no such bars.
+        unit: name of the unit, which is then counted; otherwise the display shows percent.
+        lines: whether a file, which no bar can be drawn in, gets a line once a minute.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        sizes: Mapping[Key, float],
+        console: Any = None,
+        *,
+        labels: Mapping[Key, str] | None = None,
+        unit: str = "",
+        lines: bool = False,
+    ) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        amount = [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
+        self._rich = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            *(amount if unit else [progress.TaskProgressColumn()]),
+            progress.TimeRemainingColumn(),
+            console=console or Console(quiet=True),
+            transient=True,
+            speed_estimate_period=600,  # tasks differ in speed: average over a long time
+        )
+        title = printable(title)
+        self._lines, self._said = lines and not self._rich.console.is_terminal, time.monotonic()
+        self._sizes, self._done = dict(sizes), dict.fromkeys(sizes, 0.0)
+        self._bars = {
+            key: self._rich.add_task(label, total=sizes[key], visible=False)
+            for key, label in (labels or {}).items()
+        }
+        self._whole = self._rich.add_task(title, total=sum(sizes.values()) or 1)
+        self._title, self._open, self._unit = title, ExitStack(), unit
+        self._compiling: list[str] = []
+        self._compiled = 0
+
+    def __enter__(self) -> ProgressDisplay[Key]:
+        self._open.enter_context(when_compiling(self._note_compiling))
+        self._rich.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._rich.stop()
+        self._open.close()
+
+    @property
+    def finished(self) -> int:
+        """The number of tasks that are done."""
+        return sum(self._done[key] >= size for key, size in self._sizes.items())
+
+    def update(self, key: Key, done: float) -> None:
+        """Note how much of a task is done."""
+        self._done[key] = min(done, self._sizes[key])
+        if key in self._bars:
+            self._rich.update(self._bars[key], completed=done, visible=0 < done < self._sizes[key])
+        self._rich.update(self._whole, completed=sum(self._done.values()))
+        if self._lines and time.monotonic() - self._said >= LINE_EVERY:
+            self._said = time.monotonic()
+            all_done, size = sum(self._done.values()), sum(self._sizes.values())
+            share = f"{all_done:,.0f} of {size:,.0f} {self._unit}" if self._unit else f"{all_done / size:.0%}"
+            self._rich.console.print(f"{self._title}: {share}", markup=False, highlight=False, soft_wrap=True)
+
+    def set_title(self, title: str) -> None:
+        """Change the text before the bar."""
+        self._title = printable(title)
+        self._show_title()
+
+    def _note_compiling(self, name: str) -> None:
+        """Note that a function is compiled now, one inside the other; "" ends the last one."""
+        if name:
+            self._compiling.append(name)
+        elif self._compiling:
+            self._compiling.pop()
+            self._compiled += 1
+        self._show_title()
+
+    def _show_title(self) -> None:
+        text = self._title
+        if self._compiling:
+            done = f", {self._compiled} done" if self._compiled else ""
+            text = f"compiling for the first run: {self._compiling[-1]}{done}"
+        self._rich.update(self._whole, description=text)

@@ -1,0 +1,200 @@
+"""Training over two ranks of this machine with torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bvat.bench.rank_runs import compare_bits, torchrun
+from bvat.cli.main import main
+from bvat.data import save_graph, synthetic_graph
+from bvat.data.checksums import read_sealed_json, write_sealed_json
+from graph_helpers import random_graph
+from rank_helpers import write
+
+OPTIONS = ["--method", "obvat", "--epochs", "4", "--pretrain", "0", "--confidence", "0", "--beta", "1"]
+LOOPBACK = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "seed-0" / "weights.safetensors")
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_one_and_the_run_can_be_used(tmp_path, capsys) -> None:
+    graph = synthetic_graph(nodes=120, edges=400, features=40)
+    found = []
+    for parts in (1, 2):
+        folder, run = write(graph, parts, tmp_path / f"parts-{parts}", "random"), tmp_path / f"run-{parts}"
+        command = ["-m", "bvat", "train", str(folder), *OPTIONS, "--out", str(run), "--json"]
+        done = torchrun(parts, *command, env=LOOPBACK, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["epochs"] == 4  # one rank prints
+        found.append(weights_of(run))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    assert (tmp_path / "run-2" / "report.html").is_file()
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", str(tmp_path / "run-2"), "--out", str(tmp_path / "predictions.csv")])
+    assert ended.value.code == 0
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 121
+    assert "120 nodes" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_method_has_the_same_bits_on_three_ranks() -> None:
+    graph = random_graph(nodes=60, edges=120)
+    plain = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0}
+    runs = {method: ("", method, 3, plain) for method in ("gcn", "random", "vat", "sbvat", "obvat")}
+    runs["appnp"] = ("", "vat", 2, {**plain, "model": "appnp"})
+    runs["sage"] = ("", "vat", 2, {**plain, "model": "sage"})
+    for name, answers in compare_bits(graph, runs, (1, 3), "random").items():
+        assert answers["3"]["same_weights"], name
+        assert answers["3"]["same_predictions"], name
+
+
+@pytest.mark.slow
+def test_errors_of_a_rank_are_one_sentence(tmp_path) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    path = folder / "part-1" / "part.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = torchrun(
+        2, "-m", "bvat", "train", str(folder), *OPTIONS, "--out", str(tmp_path / "run"), env=LOOPBACK
+    )
+    assert done.returncode != 0
+    assert "bvat: rank 1: " in done.stderr
+    assert "checksum is wrong" in done.stderr
+    assert "Traceback" not in "".join(line for line in done.stderr.splitlines() if "bvat" in line)
+
+
+def test_what_does_not_run_over_ranks_says_so(tmp_path, capsys) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    for arguments, message in (
+        (["--method", "gcn", "--model", "gat"], "gat does not run over several ranks"),
+        (["--method", "auto"], "name a method"),
+        ([], "name a method"),
+        (["--method", "gcn"], "--nproc-per-node 2"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", str(folder), *arguments, "--out", str(tmp_path / "run")])
+        assert ended.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_partition_prints_a_table_and_checks(tmp_path, capsys) -> None:
+    from bvat.data import save_graph
+
+    save_graph(random_graph(), tmp_path / "graph.npz")
+    out = tmp_path / "parts"
+    for arguments in (
+        [str(tmp_path / "graph.npz"), "--parts", "3", "--by", "order", "--out", str(out)],
+        [str(out), "--check"],
+        [str(out), "--check", "--json"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["partition", *arguments])
+        assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "3 parts" in printed
+    assert "edges are cut (by order)" in printed
+    for arguments in (["graph.npz"], [str(tmp_path), "--check"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["partition", *arguments])
+        assert ended.value.code == 2
+
+
+def run_ranks(ranks: Sequence[Sequence[str]], size: int = 2) -> list[tuple[int, list[str]]]:
+    """Start ranks as machines of their own would, each with its own arguments; return codes and sentences."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bvat", "train", *arguments],
+            env={**LOOPBACK, **shared, "RANK": str(rank), "TORCHELASTIC_RUN_ID": "test"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, arguments in enumerate(ranks)
+    ]
+    said = [process.communicate(timeout=200)[1].splitlines() for process in started]
+    sentences = [[line for line in lines if line.startswith("bvat: ")] for lines in said]
+    return [(process.returncode, each) for process, each in zip(started, sentences, strict=True)]
+
+
+@pytest.mark.slow
+def test_a_missing_rank_ends_the_others_in_time(tmp_path) -> None:
+    folder = write(random_graph(), 2, tmp_path / "parts")
+    [(code, sentences)] = run_ranks(
+        [[str(folder), *OPTIONS, "--out", str(tmp_path / "run"), "--rank-timeout", "3"]]
+    )
+    assert code == 2
+    assert len(sentences) == 1
+    assert "bvat: rank 0: another rank" in sentences[0]
+
+
+@pytest.mark.slow
+def test_torchrun_needs_a_folder_of_parts(tmp_path) -> None:
+    save_graph(random_graph(), tmp_path / "graph.npz")
+    command = [
+        str(tmp_path / "graph.npz"),
+        "--method",
+        "gcn",
+        "--epochs",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    for code, sentences in run_ranks([command, command]):
+        assert code == 2
+        assert "torchrun started 2 processes, and" in sentences[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("labels", "graph is "),
+        ("cut", "cut is "),
+        ("number of parts", "number of parts is 2 on rank 0 and 3 on rank 1"),
+        ("settings", "hidden is 64 on rank 0 and 8 on rank 1"),
+        ("seeds", "seeds is 1 on rank 0 and 2 on rank 1"),
+        ("classes", "description of the graph is "),
+    ],
+)
+def test_ranks_that_see_something_else_do_not_train_together(other, said, tmp_path) -> None:
+    graph = random_graph()
+    folder = write(graph, 2, tmp_path / "parts", "random")
+    elsewhere, more = folder, []
+    if other == "labels":
+        changed = (graph.labels + 1) % graph.num_classes
+        elsewhere = write(replace(graph, labels=changed), 2, tmp_path / "other", "random")
+    elif other in ("cut", "number of parts"):
+        elsewhere = write(graph, 2 if other == "cut" else 3, tmp_path / "other", "order")
+    elif other == "classes":
+        elsewhere = Path(shutil.copytree(folder, tmp_path / "other"))
+        about = read_sealed_json(elsewhere / "partition.json")
+        write_sealed_json(elsewhere / "partition.json", {**about, "classes": [*about["classes"], "more"]})
+    else:
+        more = {"settings": ["--hidden", "8"], "seeds": ["--seeds", "2"]}[other]
+    run = ["--out", str(tmp_path / "run"), "--rank-timeout", "60"]
+    answers = run_ranks([[str(folder), *OPTIONS, *run], [str(elsewhere), *OPTIONS, *run, *more]])
+    for rank, (code, sentences) in enumerate(answers):
+        assert code == 2
+        assert len(sentences) == 1
+        assert sentences[0].startswith(f"bvat: rank {rank}: the ranks do not train the same: {said}")
+        assert "on rank 0 and" in sentences[0]
+        assert "on rank 1;" in sentences[0]
+    assert not (tmp_path / "run").exists()
