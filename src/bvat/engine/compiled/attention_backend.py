@@ -1,4 +1,4 @@
-"""The compiled twins of attention; :mod:`bvat.engine.compiled.backend` gives those of all other operations."""
+"""The compiled twins of attention; ``backend`` has those of all other operations."""
 
 from __future__ import annotations
 
