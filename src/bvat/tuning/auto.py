@@ -25,9 +25,9 @@ from bvat.runs.progress import ProgressDisplay
 from bvat.runs.store import RunSpec, RunStore
 from bvat.training.settings import Settings
 from bvat.training.statistics import accuracy_text, sample, wilson
-from bvat.tuning.blind import blind
 from bvat.tuning.cross_validation import (
     Choice,
+    blind,
     can_cross_validate,
     cross_validate,
     estimate,
