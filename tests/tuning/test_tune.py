@@ -23,8 +23,15 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
 from bvat.training.settings import Settings, preset
 from bvat.tuning import tune as tuning
-from bvat.tuning.presets import PRESETS, read_tuning_results, with_results
-from bvat.tuning.space import parameters, search_space, suggest, tuned_settings
+from bvat.tuning.presets import (
+    PRESETS,
+    parameters,
+    read_tuning_results,
+    search_space,
+    suggest,
+    tuned_settings,
+    with_results,
+)
 from bvat.tuning.tune import TuningPlan, blind, tune
 
 
@@ -215,6 +222,8 @@ def test_the_first_trial_is_the_preset_and_the_finalists_have_other_seeds(
     best = max(entry["val"]["mean"] for entry in result["finalists"])
     assert result["val"]["mean"] == best
     assert Settings(**{**today, **result["fixed"], **result["chosen"]})
+    written = tomllib.loads((tmp_path / "small-obvat.toml").read_text())
+    assert written == {"method": "obvat", "epochs": 3, **result["chosen"]}
 
 
 def test_presets_are_made_from_results(tmp_path: Path) -> None:

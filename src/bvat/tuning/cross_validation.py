@@ -21,16 +21,15 @@ import torch
 from bvat.baselines.table import BASELINES
 from bvat.data.resplit import folds
 from bvat.errors import SettingsError
-from bvat.graph import Graph
+from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN
-from bvat.runs.folder import graph_parts
-from bvat.runs.store import Measurement, RunSpec, RunStore
+from bvat.store.folder import graph_parts
+from bvat.store.store import Measurement, RunSpec, RunStore
 from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.statistics import wilson
 from bvat.training.trained import TrainedModel, predict
-from bvat.tuning.blind import blind
 
 FOLDS = 5
 """Folds of the cross-validation; fewer if there are fewer labels."""
@@ -117,6 +116,14 @@ def lacks_validation(graph: Graph) -> bool:
 def can_cross_validate(graph: Graph) -> bool:
     """Return whether some class has two labelled nodes."""
     return _usable(graph) > 1
+
+
+def blind(graph: Graph) -> Graph:
+    """Return the graph without what a search must not know: test nodes, and the labels of other nodes."""
+    labels = torch.full_like(graph.labels, UNKNOWN)
+    for nodes in (graph.train, graph.val):
+        labels[nodes] = graph.labels[nodes]
+    return dataclasses.replace(graph, labels=labels, test=graph.test[:0])
 
 
 def labelled_folds(graph: Graph) -> list[Graph]:
