@@ -90,6 +90,7 @@ def _run_in_processes(
     threads: int,
     advice: str,
 ) -> list[Any]:
+    _start_tracker()
     context = mp.get_context("spawn")
     shared = _Shared(context, len(tasks))
     others, workers = set(multiprocessing.active_children()), set[Any]()
@@ -163,6 +164,18 @@ def _ending(codes: set[int | None]) -> str:
     return f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
 
 
+def _start_tracker() -> None:
+    """Start Python's process for cleaning up semaphores, so that a closed terminal (SIGHUP) does not end it.
+
+    If it were started later, with the first process, it would also unblock signals that are blocked then.
+    """
+    mask = getattr(signal, "pthread_sigmask", None)
+    if mask is not None:
+        old = mask(signal.SIG_BLOCK, set(STOP_SIGNALS) - {signal.SIGTERM})
+        resource_tracker.ensure_running()  # it inherits what is blocked
+        mask(signal.SIG_SETMASK, old)
+
+
 @contextlib.contextmanager
 def _sheltered() -> Iterator[None]:
     """Keep signals of the terminal away from processes started in the block.
@@ -175,7 +188,6 @@ def _sheltered() -> Iterator[None]:
     if mask is None:  # not a POSIX system
         yield
         return
-    resource_tracker.ensure_running()  # if started later, with the first process, it would unblock SIGINT
     old = mask(signal.SIG_BLOCK, {signal.SIGINT, *STOP_SIGNALS} - {signal.SIGTERM})
     try:
         with postpone_interrupts():
