@@ -22,8 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
-from bvat.data.readers.table import EMPTY, LARGEST, Block, check_rows, check_unpacked, fault, shown
-from bvat.errors import GraphError
+from bvat.data.readers.table import EMPTY, LARGEST, Block, check_rows, check_unpacked, fault
+from bvat.errors import GraphError, shown
 
 LONGEST = 2**23
 """Characters of a line at most: the cells of a longer one could fill the memory."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bvat.data.npz import MARGIN, RATIO
-from bvat.errors import GraphError
+from bvat.errors import GraphError, shown
 
 LARGEST = 1e30
 """Larger numbers would overflow when float32 rows are summed or weights are squared."""
@@ -56,12 +56,6 @@ def fault(table: Table, row: int | None, column: str | None, problem: str) -> Gr
     if column is not None:
         where.append(f"column {column!r}")
     return GraphError(f"{', '.join(where)}: {problem}")
-
-
-def shown(value: Any, width: int = 40) -> str:
-    """Return a value for an error message, shortened if necessary."""
-    text = repr(value)
-    return text if len(text) <= width else f"{text[: width - 4]}...{text[0]}"
 
 
 def find_column(table: Table, wanted: str) -> str | None:
