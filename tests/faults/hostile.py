@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from bvat.bench.rank_runs import cut_into
 from safetensors.torch import load, save
 
 import bvat
-from bvat.bench.rank_runs import cut_into
 from bvat.data import synthetic_graph
 from bvat.data.checksums import CHECKSUM, UNSEALED, read_sealed_json, seal, sha256, write_sealed_json
 from bvat.data.planetoid import read_planetoid

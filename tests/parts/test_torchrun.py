@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from bvat.bench.rank_runs import compare_bits, torchrun
 from safetensors.torch import load_file
 
-from bvat.bench.rank_runs import compare_bits, torchrun
 from bvat.cli.main import main
 from bvat.data import save_graph, synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json

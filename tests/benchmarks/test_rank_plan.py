@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from rank_plan import Plan, fitted
+from rank_speed import community_graph, formula, halos
 
-from bvat.bench.rank_plan import Plan, fitted
-from bvat.bench.rank_speed import community_graph, formula, halos
 from bvat.training.settings import preset
 
 

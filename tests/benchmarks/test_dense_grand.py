@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dense_grand
+import grand
 import pytest
 import torch
 
 import bvat
-from bvat.bench import dense_grand, grand
 from bvat.errors import SettingsError
 from bvat.training.settings import preset
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from search import measure_search
 
-from bvat.bench.search import measure_search
 from bvat.data import synthetic_graph
 from bvat.training.settings import preset
 
