@@ -17,9 +17,9 @@ from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.inference.run_list import compare_runs, read_run
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import summary_of
-from bvat.runs.store import RunSpec, RunStore, SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.results import summary_of
+from bvat.store.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.training.settings import Settings
 from cli_helpers import bvat
 

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from bvat.data import load_graph, save_graph, synthetic_graph
-from bvat.runs.progress import ProgressDisplay
+from bvat.store.progress import ProgressDisplay
 from bvat.training import provenance
 from bvat.training.checkpoint import Checkpoint
 from bvat.training.settings import Settings

@@ -14,9 +14,9 @@ import bvat
 from bvat.cli.data import app
 from bvat.data import registry
 from bvat.errors import DataError
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import summary_of
-from bvat.runs.store import SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.results import summary_of
+from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.settings import preset
 
 run = CliRunner()

@@ -37,8 +37,8 @@ from bvat.models.table import MODELS
 from bvat.parts.batches import open_batches
 from bvat.parts.folder import check_parts, part_file, whole_graph
 from bvat.parts.join import join
-from bvat.runs.folder import RunFolder
-from bvat.runs.store import SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.loop import train
 from bvat.training.provenance import digest
 from bvat.training.settings import Settings, preset

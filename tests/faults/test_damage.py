@@ -30,8 +30,8 @@ from bvat.data.sources import obtain
 from bvat.errors import BvatError, DataError, TrainingError
 from bvat.graph import Graph
 from bvat.inference.runs import open_run
-from bvat.runs.folder import RunFolder
-from bvat.runs.store import RunSpec, RunStore, SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.loop import run_epoch
 from bvat.training.provenance import graph_fingerprint

@@ -279,8 +279,8 @@ def test_a_run_on_a_data_set_of_the_paper_is_loaded_by_name(
 ) -> None:
     """Its graph is not copied, and one that has changed is not taken for it."""
     from bvat.inference import runs
-    from bvat.runs.folder import RunFolder
-    from bvat.runs.store import SeedTrainer, train_seeds
+    from bvat.store.folder import RunFolder
+    from bvat.store.store import SeedTrainer, train_seeds
 
     graph = bvat.load(folder / "pages", train_per_class=15)
     named = replace(graph, name="cora", recipe={})

@@ -20,7 +20,7 @@ from bvat.paper import timing
 from bvat.paper.request import Request, parse_seeds
 from bvat.paper.robustness import CURVES
 from bvat.paper.targets import TARGETS, reproduce
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.settings import preset
 
 

@@ -20,8 +20,8 @@ from bvat.report.paper_charts import figure_file
 from bvat.report.paper_files import write_paper_files
 from bvat.report.paper_page import paper_page, signed
 from bvat.report.run_page import train_command, write_run_page
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import summary_of
+from bvat.store.folder import RunFolder
+from bvat.store.results import summary_of
 from bvat.training.settings import Settings
 
 

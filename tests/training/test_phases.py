@@ -16,7 +16,7 @@ from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
-from bvat.runs.results import seed_result, summary_of
+from bvat.store.results import seed_result, summary_of
 from bvat.training.callbacks import Callback
 from bvat.training.checkpoint import read_safetensors
 from bvat.training.loop import TrainedModel, predict, train

@@ -18,7 +18,7 @@ from bvat.paper.request import Request
 from bvat.paper.targets import reproduce
 from bvat.report.compare_page import compare_page
 from bvat.report.paper_page import paper_page
-from bvat.runs.results import seed_result, summary_of
+from bvat.store.results import seed_result, summary_of
 from bvat.training import provenance
 from bvat.training.loop import train
 from bvat.training.provenance import code, digest, package_versions, source_digest, versions

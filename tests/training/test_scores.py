@@ -11,7 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from bvat.data import synthetic_graph
 from bvat.graph import Graph
 from bvat.models import GCN
-from bvat.runs.results import seed_result, summary_of
+from bvat.store.results import seed_result, summary_of
 from bvat.training.loop import predict, train, training_step
 from bvat.training.scores import balanced_weights, f1_scores, macro_f1, summarize_f1
 from bvat.training.settings import Settings

@@ -17,7 +17,7 @@ from bvat.data import save_graph, synthetic_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.inference.estimator import NodeClassifier
-from bvat.runs.store import RunSpec
+from bvat.store.store import RunSpec
 from bvat.tuning import auto
 from bvat.tuning.auto import candidates_for, choose, parse_budget
 from bvat.tuning.cross_validation import Choice

@@ -16,7 +16,7 @@ from bvat.bench.epochs import measure_compiled, measure_methods
 from bvat.bench.plan import GCN_ROWS, BenchPlan, Budget
 from bvat.bench.pyg import measure_pyg
 from bvat.data import load
-from bvat.runs.pool import thread_count
+from bvat.store.pool import thread_count
 from bvat.training.provenance import package_versions
 from bvat.training.settings import short_name
 

@@ -9,7 +9,7 @@ from bvat.paper import published as paper
 from bvat.paper.claims import named, table2_claims
 from bvat.paper.request import Request, in_order
 from bvat.perturb.methods import METHODS
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph
 from bvat.training.statistics import Sample, sample
 

@@ -12,8 +12,8 @@ from bvat.paper.claims import time_claims
 from bvat.paper.published import paper, title
 from bvat.paper.request import Request
 from bvat.perturb.methods import METHODS
-from bvat.runs.pool import thread_count
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.pool import thread_count
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.loop import training_step
 from bvat.training.provenance import digest
 from bvat.training.settings import Settings

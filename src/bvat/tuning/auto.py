@@ -20,9 +20,9 @@ from typing import Any
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.runs.pool import ReportProgress, run_tasks
-from bvat.runs.progress import ProgressDisplay
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.pool import ReportProgress, run_tasks
+from bvat.store.progress import ProgressDisplay
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.settings import Settings
 from bvat.training.statistics import accuracy_text, sample, wilson
 from bvat.tuning.blind import blind

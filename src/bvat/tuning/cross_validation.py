@@ -22,8 +22,8 @@ from bvat.baselines.table import BASELINES
 from bvat.data.resplit import folds
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.runs.folder import graph_parts
-from bvat.runs.store import Measurement, RunSpec, RunStore
+from bvat.store.folder import graph_parts
+from bvat.store.store import Measurement, RunSpec, RunStore
 from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model

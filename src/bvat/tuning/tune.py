@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.runs.claim import share
-from bvat.runs.pool import ReportProgress, run_tasks
-from bvat.runs.progress import ProgressDisplay
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.claim import share
+from bvat.store.pool import ReportProgress, run_tasks
+from bvat.store.progress import ProgressDisplay
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph, digest, versions
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample

@@ -18,9 +18,9 @@ from bvat.data import synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import summary_of
-from bvat.runs.store import Measurement, RunSpec, RunStore, SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.results import summary_of
+from bvat.store.store import Measurement, RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.training.loop import METRICS, train
 from bvat.training.settings import Settings, preset, preset_among
 from bvat.training.statistics import summarize

@@ -16,8 +16,8 @@ from bvat.data import save_graph
 from bvat.data.checksums import check_files
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
-from bvat.runs.claim import claim, share
-from bvat.runs.folder import AUTO_FILE, RunFolder, choose_folder
+from bvat.store.claim import claim, share
+from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
 from bvat.training.settings import preset
 
 SETTINGS = preset("none", "gcn", epochs=2, hidden=4)
