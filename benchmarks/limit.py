@@ -29,7 +29,7 @@ from bvat.data import load
 from bvat.data.checksums import read_sealed_json
 from bvat.data.files import write_json
 from bvat.graph import Graph
-from bvat.runs.pool import thread_count
+from bvat.store.pool import thread_count
 from bvat.training.provenance import versions
 from bvat.training.settings import Settings, short_name
 from cost import Sizes, cost_of, counts_of

@@ -19,7 +19,7 @@ from bvat.data import load
 from bvat.data.files import write_json
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.runs.pool import thread_count
+from bvat.store.pool import thread_count
 from bvat.training.provenance import versions
 from bvat.training.settings import short_name
 

@@ -10,7 +10,6 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
-
 from bvat.report.markers import replace_between
 
 HERE = Path(__file__).parent

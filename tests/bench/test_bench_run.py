@@ -17,7 +17,9 @@ from bvat.bench.run import run_bench
 from bvat.data import load
 from bvat.perturb.methods import METHODS
 from bvat.report.bench_tables import all_tables
+from bvat.training.loop import run_epoch
 from bvat.training.settings import preset
+from bvat.training.state import start_training
 
 KEYS = {
     "epoch_ms", "epoch_ms_p10", "step_ms", "step_ms_p10", "peak_mb", "process_peak_mb", "pyg_gcn_epoch_ms",
@@ -115,6 +117,11 @@ def test_rows_are_the_methods_and_two_variants() -> None:
     assert len({ROWS[name].colour for name in GCN_ROWS}) == len(GCN_ROWS)  # one chart shows all of them
     assert settings_of("cora", "vat") == preset("cora", "vat")
     assert (settings_of("cora", "obvat").search, settings_of("cora", "obvat").steps) == ("adam", 10)
+
+
+def test_the_regulariser_acts_from_the_first_epoch_on_any_graph(graph_file: Path) -> None:
+    state = start_training(load(str(graph_file)), settings_of("tiny", "vat"))
+    assert run_epoch(state)["r_vadv"] > 0
 
 
 def test_the_fast_entry_is_obvat_with_the_fast_search() -> None:

@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cost import Counts, Sizes, cost_of, counts_of
-from limit import limit_of, machine_rates, measure_limit
 
 from bvat.bench.plan import Budget, settings_of
 from bvat.training.settings import preset
+from cost import Counts, Sizes, cost_of, counts_of
+from limit import limit_of, machine_rates, measure_limit
 
 SIZES = Sizes(nodes=10, features=7, hidden=4, classes=3, nnz_x=20, nnz_a=30)
 
@@ -84,4 +84,4 @@ def test_epochs_and_products_are_compared_with_the_limit(small_file: Path) -> No
     assert limit["obvat"]["bytes"] > limit["vat"]["bytes"] > limit["gcn"]["bytes"]
     for row in limit.values():
         assert row["fraction"] == pytest.approx(row["limit_ms"] / row["epoch_ms"])
-        assert 0 < row["products_ms"]
+        assert row["products_ms"] > 0

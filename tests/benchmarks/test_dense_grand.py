@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dense_grand
-import grand
 import pytest
 import torch
 
 import bvat
+import dense_grand
+import grand
 from bvat.errors import SettingsError
 from bvat.training.settings import preset
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from search import measure_search
 
 from bvat.data import synthetic_graph
 from bvat.training.settings import preset
+from search import measure_search
 
 
 @pytest.mark.slow

@@ -3,14 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import growth
 import pytest
-from growth import Growth, fit_all, fit_exponent, measure_growth, points
-from limit import limits_of_growth
 
+import growth
 from bvat.bench import cell
 from bvat.bench.plan import Budget
 from bvat.data.files import write_json
+from growth import Growth, fit_all, fit_exponent, measure_growth, points
+from limit import limits_of_growth
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from rank_plan import Plan, fitted
-from rank_speed import community_graph, formula, halos
 
 from bvat.training.settings import preset
+from rank_plan import Plan, fitted
+from rank_speed import community_graph, formula, halos
 
 
 def test_a_plan_scales_with_the_number_of_ranks() -> None:

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from bvat.bench.rank_runs import cut_into
 from safetensors.torch import load, save
 
 import bvat
@@ -42,6 +41,7 @@ from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.loop import train
 from bvat.training.provenance import digest
 from bvat.training.settings import Settings, preset
+from rank_runs import cut_into
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
 from data_files import planetoid_files

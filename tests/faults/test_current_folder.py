@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from bvat.bench.rank_runs import cut_into
 from commands import forker
 from tally import Tally
 
@@ -17,6 +16,7 @@ from bvat.bench.cell import Cell, run_cell
 from bvat.bench.plan import Budget
 from bvat.data import registry, save_graph, synthetic_graph, wheel
 from bvat.data.download import Unreachable
+from rank_runs import cut_into
 
 MODULES = ("pickle", "json", "torch", "numpy", "typing", "multiprocessing", "numba", "pip", "bvat", "site")
 

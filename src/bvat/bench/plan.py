@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bvat.perturb.methods import METHODS
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings, has_preset, preset_among
 
 PLAIN = next(iter(METHODS))
 """The method without a regulariser: the GCN that the others are compared with."""
@@ -53,8 +53,13 @@ GCN_ROWS = tuple(name for name, row in ROWS.items() if "model" not in row.overri
 
 
 def settings_of(dataset: str, row: str, **changes: Any) -> Settings:
-    """Return the settings of a row of the benchmark on a data set."""
-    return preset(dataset, ROWS[row].method, **{**ROWS[row].overrides, **changes})
+    """Return the settings of a row of the benchmark on a data set.
+
+    Presets of other graphs start with a phase without the regulariser, and then leave out nodes that the
+    model is unsure of. Here the regulariser acts on all nodes from the first epoch.
+    """
+    at_once = {} if has_preset(dataset) else {"pretrain": 0, "ramp": 0, "confidence": 0.0}
+    return preset_among(dataset, ROWS[row].method, **{**at_once, **ROWS[row].overrides, **changes})
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def _pyg(results: dict[str, Any]) -> BenchTable:
 
 
 def _memory(results: dict[str, Any]) -> BenchTable:
-    columns = [results[key] for key in ("peak_mb", "process_peak_mb")] + [results["ratios"]["memory_over_gcn"]]
+    columns = [results["peak_mb"], results["process_peak_mb"], results["ratios"]["memory_over_gcn"]]
     rows: Rows = [
         (dataset, method, *(column[dataset][method] for column in columns))
         for dataset, row in results["peak_mb"].items()
