@@ -13,13 +13,12 @@ from typing import Any
 
 import rank_faults
 import rank_speed
-from bvat.bench.plan import PLAIN
 from bvat.bench.run import machine
 from bvat.data import load, synthetic_graph
 from bvat.data.files import write_json
 from rank_runs import FROM_THE_START, Runs, compare_bits, cut_into
 
-METHODS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "flag", "grand")
+METHODS = ("none", "consistency", "random", "vat", "sbvat", "obvat", "flag", "grand")
 MODELS = ("sgc", "appnp", "sage", "random-propagation", "mlp")
 
 
@@ -28,7 +27,7 @@ def all_runs(key: str, epochs: int, models: bool) -> Runs:
     runs: dict[str, tuple[str, str, int, Mapping[str, Any]]] = {}
     options = {} if key else FROM_THE_START
     for name in METHODS:
-        runs[name] = (key, PLAIN if name == "gcn" else name, epochs, options)
+        runs[name] = (key, name, epochs, options)
     runs["obvat-adam"] = (key, "obvat", epochs, {"search": "adam", **options})
     for model in MODELS if models else ():
         for method in ("vat", "sbvat"):

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bvat.perturb.methods import METHODS
+from bvat.perturb.methods import METHODS, ON_GCN
 from bvat.training.settings import Settings, has_preset, preset_among
-
-PLAIN = next(iter(METHODS))
-"""The method without a regulariser: the GCN that the others are compared with."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +20,7 @@ class BenchRow:
     """Settings that differ from the preset."""
 
 
-ROWS = {"gcn": BenchRow(PLAIN, "GCN", METHODS[PLAIN].colour)}
-ROWS |= {
-    name: BenchRow(name, method.short, method.colour)
-    for name, method in METHODS.items()
-    if name not in (PLAIN, "grand")
-}
+ROWS = {name: BenchRow(row.name, row.short, row.colour) for name, row in ON_GCN.items() if name != "grand"}
 ROWS["obvat"] = BenchRow(
     "obvat", "O-BVAT, 10 steps", METHODS["obvat"].colour, {"search": "adam", "steps": 10}
 )
