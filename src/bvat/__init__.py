@@ -53,8 +53,8 @@ __all__ = [
     "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "CSVLogger", "Callback",
     "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
     "Regulariser", "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel",
-    "TrainingError", "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot", "predict",
-    "preset", "run", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
+    "TrainingError", "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot",
+    "predict", "preset", "run", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
 ]  # fmt: skip
 
 
