@@ -150,7 +150,7 @@ def test_many_classes_and_no_test_nodes(tmp_path: Path) -> None:
         "train",
         str(tmp_path / "many.npz"),
         "--method",
-        "gcn",
+        "none",
         "--epochs",
         "3",
         "--out",

@@ -33,7 +33,7 @@ def graph() -> Graph:
 
 def test_variants() -> None:
     assert Variant.parse("vat") == Variant("gcn", "vat")
-    assert Variant.parse("APPNP") == Variant("appnp", "gcn")
+    assert Variant.parse("APPNP") == Variant("appnp", "none")
     assert Variant.parse("appnp/vat").title == "APPNP + VAT"
     assert [Variant.parse(name).name for name in CANDIDATES] == list(CANDIDATES)
     for wrong in ("", "cubic", "appnp/cubic", "cubic/vat", "vat/appnp"):

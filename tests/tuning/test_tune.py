@@ -270,7 +270,7 @@ epochs = 3
     assert text.index("# why") < text.index("[dataset.b]")
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m != "gcn"])
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "none"])
 @pytest.mark.parametrize("dataset", ["cora", "citeseer", "pubmed", "nell"])
 def test_spaces_hold_only_settings(method: str, dataset: str) -> None:
     space = search_space(method)
@@ -315,9 +315,9 @@ def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert result == stored
     assert {trial["number"] for trial in result["trials"]} == {0, 1}
     with pytest.raises(SystemExit) as ended:
-        main(["tune", str(small_file), "--method", "gcn", "--out", str(tmp_path)])
+        main(["tune", str(small_file), "--method", "none", "--out", str(tmp_path)])
     assert ended.value.code == 2
-    assert "nothing to tune in 'gcn'" in capsys.readouterr().err
+    assert "nothing to tune in 'none'" in capsys.readouterr().err
 
 
 def test_without_optuna_the_remedy_is_named(monkeypatch: Any) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.perturb.methods import PLAIN
 from bvat.store.pool import ReportProgress, run_tasks
 from bvat.store.progress import ProgressDisplay
 from bvat.store.store import RunSpec, RunStore
@@ -54,7 +55,7 @@ def candidates_for(overrides: dict[str, Any]) -> tuple[str, ...]:
     if model is None:
         return CANDIDATES
     own = ("grand",) if model == "random-propagation" else ()
-    return tuple(Variant(model, method).name for method in ("gcn", "vat", "consistency", *own))
+    return tuple(Variant(model, method).name for method in (PLAIN, "vat", "consistency", *own))
 
 
 def parse_budget(text: str) -> float:
@@ -250,7 +251,7 @@ def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the candidate with the best mean among those with the most repetitions; of equals the first."""
     winner = max(tried, key=lambda entry: (len(entry["val"]), _mean(entry)))
     if not winner["val"]:
-        raise TrainingError("no candidate could be trained: check the features, or use --method gcn")
+        raise TrainingError("no candidate could be trained: check the features, or use --method none")
     return winner
 
 

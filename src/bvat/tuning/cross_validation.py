@@ -23,6 +23,7 @@ from bvat.baselines.table import BASELINES
 from bvat.data.resplit import folds
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
+from bvat.perturb.methods import PLAIN
 from bvat.store.folder import graph_parts
 from bvat.store.store import Measurement, RunSpec, RunStore
 from bvat.training.scores import f1_scores, macro_f1
@@ -187,8 +188,8 @@ def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Setting
     if not settings.pretrain:
         return fixed_epochs(settings, epochs=max(1, second))
     first = max(1, first)
-    if not second or settings.method == "gcn":
-        plain: dict[str, Any] = {"method": "gcn", "alpha": 0.0, "beta": 0.0, "pretrain": 0, "epochs": first}
+    if not second or settings.method == PLAIN:
+        plain: dict[str, Any] = {"method": PLAIN, "alpha": 0.0, "beta": 0.0, "pretrain": 0, "epochs": first}
         return fixed_epochs(settings, **plain)
     return fixed_epochs(settings, pretrain=first, epochs=first + second)
 
