@@ -63,7 +63,7 @@ def audit(
     import torch
 
     from bvat.audit.audit import check_epsilon, sample_nodes
-    from bvat.audit.tables import audit_csv
+    from bvat.audit.kept import audit_csv
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, write_text
     from bvat.store.pool import thread_count
