@@ -160,9 +160,9 @@ def audit_batches(
         probability = torch.softmax(problem.clean_logits, 1).amax(1)
         norm = fields.sums(squares.index_select(0, fields.nodes)).sqrt()
         relative = flip.length / norm  # infinite where there are no features at all
-        found = (fields.centres, predicted, probability, fields.sizes, lds)
-        found += (flip.length, relative, flip.becomes)
-        yield Audit(epsilon, *(part.cpu() for part in found))
+        about = (fields.centres, predicted, probability, fields.sizes)
+        found = (lds, flip.length, relative, flip.becomes)
+        yield Audit(epsilon, *(part.cpu() for part in (*about, *found)))
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -133,6 +133,7 @@ def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, balls: list[Any])
     rows = np.searchsorted(keys, np.arange(len(balls)) * size + centres.cpu().numpy())
     csr = (crow.astype(np.int32), col[inside].astype(np.int32), matrix.data[entries[inside]])
     device = inputs.propagation.device
-    found = [torch.from_numpy(array).to(device) for array in (rows, nodes, owner, *csr)]
-    copied = SymmetricMatrix(*found[3:], (nodes.size, nodes.size))
-    return CopiedFields(inputs, centres.to(device), *found[:3], copied)
+    found = (torch.from_numpy(array).to(device) for array in (rows, nodes, owner, *csr))
+    at, copied, owners, crow, col, values = found
+    matrix = SymmetricMatrix(crow, col, values, (nodes.size, nodes.size))
+    return CopiedFields(inputs, centres.to(device), at, copied, owners, matrix)
