@@ -127,11 +127,11 @@ def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, balls: list[Any])
     keys = owner * size + nodes
     entries, row = _entries(matrix, nodes)
     wanted = owner[row] * size + matrix.indices[entries]
-    col = np.searchsorted(keys, wanted).clip(max=nodes.size - 1)
-    inside = keys[col] == wanted
-    crow = np.concatenate([[0], np.bincount(row[inside], minlength=nodes.size).cumsum()])
+    places = np.searchsorted(keys, wanted).clip(max=nodes.size - 1)
+    inside = keys[places] == wanted
+    starts = np.concatenate([[0], np.bincount(row[inside], minlength=nodes.size).cumsum()])
     rows = np.searchsorted(keys, np.arange(len(balls)) * size + centres.cpu().numpy())
-    csr = (crow.astype(np.int32), col[inside].astype(np.int32), matrix.data[entries[inside]])
+    csr = (starts.astype(np.int32), places[inside].astype(np.int32), matrix.data[entries[inside]])
     device = inputs.propagation.device
     found = (torch.from_numpy(array).to(device) for array in (rows, nodes, owner, *csr))
     at, copied, owners, crow, col, values = found
