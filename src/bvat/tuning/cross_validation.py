@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
-from bvat.data.resplit import folds
+from bvat.data.splits import folds
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN
