@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bvat.engine.compiled.compile import Compiled
 from bvat.engine.sparse import SymmetricMatrix
+from bvat.engine.tensor import TensorEngine
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
 from bvat.perturb.nodes import DisjointFields
 
@@ -44,6 +45,10 @@ class CopiedFields:
     def features(self) -> FeatureMatrix:
         """Node features X, shape (m, D); selected only for models that are not linear in X."""
         return self.whole.features.select(self.nodes)
+
+    @property
+    def engine(self) -> TensorEngine:
+        return self.whole.engine
 
     @property
     def inputs(self) -> GraphInputs:
@@ -97,7 +102,7 @@ def copied_fields(
         copied = _copy_fields(*arrays, depth, numbers[start:], rows_at_once)
         rows, ball, owner, crow, col, values = (torch.from_numpy(part).to(matrix.device) for part in copied)
         stop = start + rows.numel()
-        parts = SymmetricMatrix(crow, col, values, (ball.numel(), ball.numel()))
+        parts = SymmetricMatrix(crow, col, values, (ball.numel(), ball.numel()), inputs.engine)
         yield CopiedFields(inputs, nodes[start:stop].to(matrix.device), rows, ball, owner, parts)
         start = stop
 

@@ -173,7 +173,7 @@ def train(
             labels={number: f"seed {number}" for number in numbers},
             unit="epochs",
         ) as display:
-            processes = 1 if here.rowwise else jobs or min(seeds, os.cpu_count() or 1)
+            processes = 1 if here.processes else jobs or min(seeds, os.cpu_count() or 1)
 
             def advance(number: int, done: float) -> None:
                 display.update(number, done)
