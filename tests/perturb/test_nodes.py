@@ -16,7 +16,6 @@ import bvat
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.perturb import AllNodes, DisjointFields
-from bvat.perturb.nodes import _grow
 
 
 def graph_of(nodes: int, edges: list[tuple[int, int]]) -> Graph:
