@@ -15,7 +15,7 @@ from typing import Any
 
 from bvat.data import load
 from bvat.data.checksums import read_sealed_json, write_sealed_json
-from bvat.data.resplit import resplit
+from bvat.data.splits import resplit
 from bvat.errors import BvatError, DataError, GraphError, SettingsError, printable
 from bvat.graph import UNKNOWN, Graph
 from bvat.store.claim import share

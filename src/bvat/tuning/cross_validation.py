@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from bvat.baselines.table import BASELINES
-from bvat.data.resplit import folds
+from bvat.data.splits import folds
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN

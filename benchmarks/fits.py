@@ -1,6 +1,6 @@
 """Processor seconds of one fit of each method and baseline, for the page "Which method when".
 
-python -m bvat.bench.fits cora pubmed --out results/bench/fits.json && python docs/which_method.py
+python benchmarks/fits.py cora pubmed --out results/bench/fits.json && python docs/which_method.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.baselines.table import BASELINES
-from bvat.bench.machine import machine
+from bvat.bench.run import machine
 from bvat.data import load, synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.store.pool import thread_count
@@ -46,7 +46,7 @@ def seconds_per_fit(source: str, row: str) -> dict[str, float]:
 
 def main(arguments: list[str]) -> None:
     """Measure what is missing in the file, and write it after every fit."""
-    parser = argparse.ArgumentParser(prog="python -m bvat.bench.fits")
+    parser = argparse.ArgumentParser(prog="python benchmarks/fits.py")
     parser.add_argument("graphs", nargs="+")
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--out", type=Path, default=Path("results/bench/fits.json"))

@@ -1,4 +1,4 @@
-"""Ranks that are killed or stopped during training, see :mod:`bvat.bench.distributed`."""
+"""Ranks that are killed or stopped during training, see ranks.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The least that an epoch costs: bytes and flops, counted from the sizes.
+"""The least that an epoch costs: bytes and flops, counted from the sizes (used by ``benchmarks/limit.py``).
 
 With N nodes, D features, H hidden units, C classes, z_x stored entries of X, z_a of Â, w = min(H, C), numbers
 and indices of 4 bytes, every operand read once and every result written once:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import bvat
-from bvat.bench import dense_grand, grand
+import dense_grand
+import grand
 from bvat.errors import SettingsError
 from bvat.training.settings import preset
 

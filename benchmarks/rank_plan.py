@@ -83,7 +83,7 @@ class Plan:
 def fitted(
     method: str, one: Mapping[str, Any], *, nodes: int, edges: int, ranks: int, halo: float, steps: int = 10
 ) -> Plan:
-    """Return a plan whose measured numbers come from one rank of ``bench.distributed speed``."""
+    """Return a plan whose measured numbers come from one rank of ``benchmarks/ranks.py speed``."""
     passes = passes_per_epoch(method, steps)
     alone = Plan(nodes=nodes, edges=edges, ranks=1, halo=0, passes=passes)
     rows = max(one["memory_mb"]) * 2**20 - alone.memory_bytes

@@ -1,5 +1,7 @@
 """Strength of the fast search: its R_vadv and that of ten cold steps of Adam, during training.
 
+python benchmarks/search.py cora citeseer pubmed --out results/bench/search.json
+
 A model is trained with O-BVAT and Adam. In every epoch both searches perturb the same model under the same
 dropout masks: Adam takes T = 10 steps from a cold start, the fast search one full step from its own last
 perturbation, with every row as long as Adam's rows on average.
@@ -7,15 +9,23 @@ perturbation, with every row as long as Adam's rows on average.
 
 from __future__ import annotations
 
+import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from bvat.bench.plan import settings_of
+from bvat.bench.run import machine
+from bvat.data import load
+from bvat.data.files import write_json
 from bvat.graph import Graph
 from bvat.perturb.regulariser import Regulariser
 from bvat.perturb.searches import AdamAscent, FastAscent
 from bvat.training.loop import training_step
-from bvat.training.settings import Settings
+from bvat.training.provenance import versions
+from bvat.training.settings import Settings, short_name
 from bvat.training.state import start_training
 
 
@@ -48,3 +58,19 @@ def measure_search(graph: Graph, settings: Settings, *, every: int = 20) -> dict
             points.append({"epoch": epoch, "row_norm": fast.epsilon, **values})
     ratios = [point["fast"] / point["adam"] for point in points]
     return {"points": points, "least_ratio": min(ratios), "mean_ratio": sum(ratios) / len(ratios)}
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("graphs", nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args(arguments)
+    found = {
+        short_name(name): measure_search(load(name), settings_of(short_name(name), "obvat"))
+        for name in asked.graphs
+    }
+    write_json(asked.out, {"search": found, "machine": machine(), "versions": versions()})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Measurements of training over several ranks: python -m bvat.bench.distributed --help.
+"""Measurements of training over several ranks: python benchmarks/ranks.py --help.
 
 Results are JSON files; those of results/distributed were made with the commands in docs/large-graphs.md.
 """
@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bvat.bench import rank_faults, rank_speed
-from bvat.bench.machine import machine
-from bvat.bench.rank_runs import PLAIN, Runs, compare_bits, cut_into
+import rank_faults
+import rank_speed
+from bvat.bench.run import machine
 from bvat.data import load, synthetic_graph
 from bvat.data.files import write_json
+from rank_runs import FROM_THE_START, Runs, compare_bits, cut_into
 
 METHODS = ("none", "consistency", "random", "vat", "sbvat", "obvat", "flag", "grand")
 MODELS = ("sgc", "appnp", "sage", "random-propagation", "mlp")
@@ -24,12 +25,13 @@ MODELS = ("sgc", "appnp", "sage", "random-propagation", "mlp")
 def all_runs(key: str, epochs: int, models: bool) -> Runs:
     """Return a run of every method with a GCN, and of every model, dropout on."""
     runs: dict[str, tuple[str, str, int, Mapping[str, Any]]] = {}
-    for method in METHODS:
-        runs[method] = (key, method, epochs, {} if key else PLAIN)
-    runs["obvat-adam"] = (key, "obvat", epochs, {"search": "adam", **({} if key else PLAIN)})
+    options = {} if key else FROM_THE_START
+    for name in METHODS:
+        runs[name] = (key, name, epochs, options)
+    runs["obvat-adam"] = (key, "obvat", epochs, {"search": "adam", **options})
     for model in MODELS if models else ():
         for method in ("vat", "sbvat"):
-            runs[f"{model}-{method}"] = ("", method, epochs, {**PLAIN, "model": model})
+            runs[f"{model}-{method}"] = ("", method, epochs, {**FROM_THE_START, "model": model})
     return runs
 
 

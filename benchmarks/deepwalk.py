@@ -1,7 +1,7 @@
 """Time and memory of DeepWalk on a large random graph, beside gensim's skip-gram on the same walks.
 
-python -m bvat.bench.deepwalk --out results/bench/deepwalk.json
-python -m bvat.bench.deepwalk --gensim-share 0.1    # gensim on a tenth of the walks; needs pip install gensim
+python benchmarks/deepwalk.py --out results/bench/deepwalk.json
+python benchmarks/deepwalk.py --gensim-share 0.1    # gensim on a tenth of the walks; needs pip install gensim
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from bvat.baselines.deepwalk import PRESETS, Preset, embed_nodes
 from bvat.baselines.skipgram import SkipGram, embed
 from bvat.baselines.walks import Nodes, walks_from_all
-from bvat.bench.machine import machine
+from bvat.bench.run import machine
 from bvat.data.checksums import write_sealed_json
 from bvat.training.memory import peak_mb, reset_peak
 from bvat.training.provenance import package_versions
@@ -91,7 +91,7 @@ def with_gensim(walks: Nodes, how: SkipGram, workers: int) -> dict[str, float]:
 
 def main(arguments: list[str]) -> None:
     """Measure, print, and write the result."""
-    parser = argparse.ArgumentParser(prog="python -m bvat.bench.deepwalk")
+    parser = argparse.ArgumentParser(prog="python benchmarks/deepwalk.py")
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bvat.bench.search import measure_search
 from bvat.data import synthetic_graph
 from bvat.training.settings import preset
+from search import measure_search
 
 
 @pytest.mark.slow

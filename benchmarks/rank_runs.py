@@ -1,24 +1,37 @@
-"""Training over several ranks of this machine with torchrun, for measurements and tests."""
+"""Training over several ranks of this machine with torchrun, for measurements and tests.
+
+:func:`train_parts` starts this file once per rank: torchrun ... benchmarks/rank_runs.py PARTS PLAN
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from bvat.engine.ranks import RankEngine
+from bvat.engine.world import current
 from bvat.graph import Graph
 from bvat.parts.folder import write_parts
+from bvat.parts.join import join
 from bvat.parts.order import locality
 from bvat.parts.parts import assign, cut_share
+from bvat.training.loop import predict, run_epoch
+from bvat.training.memory import current_mb, peak_mb, reset_peak
 from bvat.training.provenance import graph_fingerprint
+from bvat.training.settings import preset_among
+from bvat.training.state import start_training
 
-PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0}
+FROM_THE_START = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0}
+"""Settings with which a regulariser acts on all nodes from the first epoch."""
 Runs = Mapping[str, tuple[str, str, int, Mapping[str, Any]]]
 """By name: key of the preset, method, number of epochs, other settings."""
 
@@ -36,7 +49,7 @@ def train_parts(parts: Path, ranks: int, runs: Runs) -> dict[str, dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.json"
         plan.write_text(json.dumps({"out": folder, "runs": runs}), "utf-8")
-        done = torchrun(ranks, "-m", "bvat.bench.rank_work", str(parts), str(plan))
+        done = torchrun(ranks, __file__, str(parts), str(plan))
         if done.returncode:
             raise RuntimeError(done.stderr[-4000:])
         found = {}
@@ -83,3 +96,55 @@ def compare_bits(
                 "largest_difference": float(np.abs(result["logits"] - first["logits"]).max()),
             }
     return answers
+
+
+def measure(graph: Any, settings: Any, epochs: int) -> dict[str, Any]:
+    """Train some epochs; return logits of own nodes (n, C), a digest of the weights, times and bytes."""
+    world = cast(RankEngine, current())
+    state = start_training(graph, settings)
+    first = time.perf_counter()
+    run_epoch(state)  # compiles
+    started, sent = time.perf_counter(), world.sent
+    times, busy = [], time.process_time()
+    for _ in range(epochs - 1):
+        before = time.perf_counter()
+        run_epoch(state)
+        world.barrier()
+        times.append(time.perf_counter() - before)
+    sent, busy = world.sent - sent, time.process_time() - busy
+    weights = hashlib.sha256()
+    for _, tensor in sorted(state.model.state_dict().items()):
+        weights.update(tensor.contiguous().numpy().tobytes())
+    rows = [{name: value for name, value in row.items() if name != "ms"} for row in state.metrics]
+    weights.update(json.dumps(rows).encode())
+    return {
+        "logits": predict(state.model, graph).numpy(),
+        "weights": weights.hexdigest(),
+        "seconds": np.array(times),
+        "first": started - first,
+        "sent": sent / max(1, epochs - 1),
+        "busy": busy / max(1, epochs - 1),
+    }
+
+
+def main(parts: str, plan: str) -> None:
+    """Do the work of one rank.
+
+    Args:
+        parts: the folder of parts.
+        plan: a JSON file with ``out``, a folder, and ``runs``. Every rank trains all of them one after
+            another and writes ``RUN-rank-R.npz``: own nodes, their logits, and what it measured.
+    """
+    wanted = json.loads(Path(plan).read_text("utf-8"))
+    empty = current_mb()  # of a process that has imported everything
+    reset_peak()
+    graph = join(Path(parts), 300)
+    world = cast(RankEngine, current())
+    for name, (key, method, epochs, options) in wanted["runs"].items():
+        found = measure(graph, preset_among(key, method, **options), epochs)
+        found |= {"nodes": graph.own_nodes.numpy(), "memory": peak_mb() - empty}
+        np.savez(Path(wanted["out"]) / f"{name}-rank-{world.rank}.npz", **found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

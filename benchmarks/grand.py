@@ -2,7 +2,7 @@
 
 Seconds and accuracies of some seeds, as JSON; finished seeds are kept when the command is repeated:
 
-    python -m bvat.bench.grand cora --seeds 3 --out results/grand/cora.json
+    python benchmarks/grand.py cora --seeds 3 --out results/grand/cora.json
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.bench.dense_grand import PUBLISHED, DenseGrand
 from bvat.data import load
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import SettingsError
@@ -24,6 +23,7 @@ from bvat.training.loop import train
 from bvat.training.provenance import versions
 from bvat.training.settings import Settings, preset
 from bvat.training.statistics import sample
+from dense_grand import PUBLISHED, DenseGrand
 
 
 def train_ours(graph: Graph, settings: Settings, seed: int) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def compare_grand(dataset: str, seeds: int, path: Path, *, dense: bool = True) -
         raise SettingsError(f"GRAND has no settings for {dataset!r}: use {', '.join(PUBLISHED)}")
     graph, settings = load(dataset), preset(dataset, "grand", model="random-propagation")
     result: dict[str, Any] = {
-        "command": f"python -m bvat.bench.grand {dataset} --seeds {seeds}" + ("" if dense else " --no-dense"),
+        "command": f"python benchmarks/grand.py {dataset} --seeds {seeds}" + ("" if dense else " --no-dense"),
         "versions": versions(),
         "settings": {"ours": settings.as_dict(), "dense": asdict(PUBLISHED[dataset])},
         "rows": {},

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bvat.bench.rank_plan import Plan, fitted
-from bvat.bench.rank_speed import community_graph, formula, halos
 from bvat.training.settings import preset
+from rank_plan import Plan, fitted
+from rank_speed import community_graph, formula, halos
 
 
 def test_a_plan_scales_with_the_number_of_ranks() -> None:

@@ -1,4 +1,4 @@
-"""Time, memory and bytes of an epoch over several ranks, see :mod:`bvat.bench.distributed`."""
+"""Time, memory and bytes of an epoch over several ranks, see ranks.py."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bvat.bench.rank_plan import passes_per_epoch
-from bvat.bench.rank_runs import PLAIN, cut_into, train_parts
 from bvat.engine.compiled.rowwise import fitting_width
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph import Graph
 from bvat.parts.parts import assign, cut
 from bvat.training.settings import preset_among
+from rank_plan import passes_per_epoch
+from rank_runs import FROM_THE_START, cut_into, train_parts
 
 WORDS, FEATURES, CLASSES = 8, 128, 8
 
@@ -75,7 +75,7 @@ def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...
     loaded there.
     """
     graph, tiny = community_graph(nodes, edges), community_graph(1000, 10_000)
-    plain = {**PLAIN, "hidden": 16, "model": "gcn"}
+    plain = {**FROM_THE_START, "hidden": 16, "model": "gcn"}
     runs: Any = {
         "gcn": ("", "none", epochs, plain),
         "vat": ("", "vat", epochs, plain),
@@ -122,7 +122,7 @@ def halos(graph: Graph, parts: int) -> dict[str, Any]:
 def growth(work: Path, sizes: list[int], epochs: int) -> dict[str, Any]:
     """Measure O-BVAT's epoch on one rank at several numbers of edges, ordered and not."""
     rows: list[dict[str, Any]] = []
-    options = {**PLAIN, "hidden": 16, "model": "gcn", "search": "adam", "steps": 10}
+    options = {**FROM_THE_START, "hidden": 16, "model": "gcn", "search": "adam", "steps": 10}
     for edges in sizes:
         graph = community_graph(edges // 10, edges)
         for order in ("metis", "none"):

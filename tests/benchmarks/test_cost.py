@@ -1,21 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from bvat.bench.cost import Counts, Sizes, cost_of, counts_of
-from bvat.bench.epochs import settings_of
-from bvat.bench.limit import limit_of, machine_rates
-from bvat.bench.plan import GCN_ROWS, ROWS
-from bvat.perturb.methods import METHODS
+from bvat.bench.plan import Budget, settings_of
 from bvat.training.settings import preset
+from cost import Counts, Sizes, cost_of, counts_of
+from limit import limit_of, machine_rates, measure_limit
 
 SIZES = Sizes(nodes=10, features=7, hidden=4, classes=3, nnz_x=20, nnz_a=30)
 
 
 def test_cost_of_a_gcn_epoch_by_hand() -> None:
-    counts = counts_of(preset("cora", "none"))
+    counts = counts_of(settings_of("cora", "gcn"))
     assert counts is not None
     cost = cost_of(SIZES, counts)
     x = 8 * 20 + 4 * 11 + 4 * 4 * 17  # X W0
@@ -60,7 +59,7 @@ def test_a_regulariser_of_weight_zero_costs_nothing() -> None:
 
 
 def test_the_limit_is_the_longer_of_the_two_times() -> None:
-    settings = preset("cora", "none")
+    settings = settings_of("cora", "gcn")
     slow_memory = limit_of(SIZES, settings, 2.0, {"memory_gb_s": 1e-3, "gflop_s": 1e9})
     slow_arithmetic = limit_of(SIZES, settings, 2.0, {"memory_gb_s": 1e9, "gflop_s": 1e-3})
     assert slow_memory is not None
@@ -76,14 +75,13 @@ def test_rates_are_positive() -> None:
     assert rates["memory_gb_s"] == max(rates["copy_gb_s"], rates["triad_gb_s"])
 
 
-def test_rows_are_the_methods_and_two_variants() -> None:
-    assert [*ROWS] == [*(name for name in METHODS if name != "grand"), "obvat-fast", "random-propagation"]
-    assert len({ROWS[name].colour for name in GCN_ROWS}) == len(GCN_ROWS)  # one chart shows all of them
-    assert settings_of("cora", "vat") == preset("cora", "vat")
-    assert (settings_of("cora", "obvat").search, settings_of("cora", "obvat").steps) == ("adam", 10)
-
-
-def test_the_fast_entry_is_obvat_with_the_fast_search() -> None:
-    settings = settings_of("cora", "obvat-fast")
-    assert (settings.method, settings.search) == ("obvat", "fast")
-    assert settings.steps < preset("cora", "obvat").steps
+def test_epochs_and_products_are_compared_with_the_limit(small_file: Path) -> None:
+    rates = {"memory_gb_s": 1.0, "gflop_s": 1.0}
+    budget = Budget(warmup=1, rounds=1, seconds=0.0, min_rounds=1)
+    found = measure_limit(str(small_file), rates, budget=budget)
+    limit = found["methods"]
+    assert set(limit) == {"gcn", "consistency", "random", "vat", "obvat", "obvat-fast"}
+    assert limit["obvat"]["bytes"] > limit["vat"]["bytes"] > limit["gcn"]["bytes"]
+    for row in limit.values():
+        assert row["fraction"] == pytest.approx(row["limit_ms"] / row["epoch_ms"])
+        assert row["products_ms"] > 0
