@@ -18,8 +18,8 @@ from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.splits import resplit
 from bvat.errors import BvatError, DataError, GraphError, SettingsError, printable
 from bvat.graph import UNKNOWN, Graph
-from bvat.store.claim import share
-from bvat.store.pool import ReportProgress, run_shared_tasks
+from bvat.store.claim import run_shared_tasks, share
+from bvat.store.pool import ReportProgress
 from bvat.store.progress import ProgressDisplay
 from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, sources, versions
