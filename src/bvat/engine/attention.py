@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-if TYPE_CHECKING:
-    from bvat.engine.sparse import SparseMatrix
+from bvat.engine.matrix import Matrix
 
 
 class _EdgeSoftmax(torch.autograd.Function):
     """Softmax over the entries of each row, each column by itself; scores and result (nnz, heads)."""
 
     @staticmethod
-    def forward(ctx: Any, pattern: SparseMatrix, scores: Tensor) -> Tensor:
+    def forward(ctx: Any, pattern: Matrix, scores: Tensor) -> Tensor:
         top = scores.new_full((pattern.shape[0], scores.shape[1]), -torch.inf)
         top.scatter_reduce_(0, pattern.rows[:, None].expand_as(scores), scores, "amax")
         alpha = (scores - top.index_select(0, pattern.rows)).exp_()
@@ -34,13 +33,13 @@ class _EdgeSoftmax(torch.autograd.Function):
         return None, for_scores
 
 
-def _row_sums(pattern: SparseMatrix, values: Tensor) -> Tensor:
+def _row_sums(pattern: Matrix, values: Tensor) -> Tensor:
     """Return at every entry the sum over its row; shapes (nnz, heads)."""
     sums = values.new_zeros(pattern.shape[0], values.shape[1]).index_add_(0, pattern.rows, values)
     return sums.index_select(0, pattern.rows)
 
 
-def edge_softmax(pattern: SparseMatrix, scores: Tensor) -> Tensor:
+def edge_softmax(pattern: Matrix, scores: Tensor) -> Tensor:
     """Return softmax over the entries of each row of ``pattern``; scores and result (nnz, heads)."""
     alpha: Tensor = _EdgeSoftmax.apply(pattern, scores)  # type: ignore[no-untyped-call]
     return alpha
@@ -50,7 +49,7 @@ class _Attend(torch.autograd.Function):
     """``out_i = sum_j alpha_ij h_j``, one sparse product per head; alpha (nnz, heads), h (N, heads, F)."""
 
     @staticmethod
-    def forward(ctx: Any, pattern: SparseMatrix, alpha: Tensor, h: Tensor) -> Tensor:
+    def forward(ctx: Any, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:
         ctx.pattern = pattern
         ctx.save_for_backward(alpha, h)
         heads = zip(alpha.t().contiguous(), h.transpose(0, 1).contiguous(), strict=True)
@@ -73,11 +72,11 @@ def _side_by_side(heads: list[Tensor]) -> Tensor:
 class AttentionMath:
     """Layers of GAT and MoNet on tensors; nothing flows back to the features."""
 
-    def edge_dots(self, pattern: SparseMatrix, left: Tensor, right: Tensor) -> Tensor:
+    def edge_dots(self, pattern: Matrix, left: Tensor, right: Tensor) -> Tensor:
         """Return ``left_i . right_j`` for every entry (i, j); left, right (N, heads, F), (nnz, heads)."""
         return left.index_select(0, pattern.rows).mul_(right.index_select(0, pattern.col)).sum(2)
 
-    def attend(self, pattern: SparseMatrix, alpha: Tensor, h: Tensor) -> Tensor:
+    def attend(self, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:
         """Return ``sum_j alpha_ij h_j`` over the entries (i, j) of ``pattern``, each head by itself.
 
         Shapes: alpha (nnz, heads), h (N, heads, F); result (N, heads, F), differentiable in both.
@@ -87,7 +86,7 @@ class AttentionMath:
 
     def attention(
         self,
-        pattern: SparseMatrix,
+        pattern: Matrix,
         source: Tensor,
         target: Tensor,
         h: Tensor,

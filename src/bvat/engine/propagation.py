@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-if TYPE_CHECKING:
-    from bvat.engine.sparse import SparseMatrix
+from bvat.engine.matrix import Matrix
 
 
 class LayerSource(Protocol):
@@ -27,14 +26,15 @@ class LayerSource(Protocol):
 class Spread:
     """``sum_{k <= steps} (ratio Â)^k (share ∘ P)`` as a function of P (N, H); share is a number or (N, 1)."""
 
-    adjacency: SparseMatrix
+    adjacency: Matrix
     ratio: float
     steps: int
     share: Any
 
     def sum(self, start: Tensor, *, transposed: bool = False) -> Tensor:
-        engine = self.adjacency.engine
-        return engine.power_sum(self.adjacency, self.ratio, self.steps, start, transposed=transposed)
+        power_sum = self.adjacency.engine.power_sum
+        summed: Tensor = power_sum(self.adjacency, self.ratio, self.steps, start, transposed=transposed)
+        return summed
 
     def forward(self, projected: Tensor) -> Tensor:
         return self.sum(projected * self.share)
@@ -117,7 +117,7 @@ class PropagationMath:
     """The operations of random propagation on tensors."""
 
     def power_sum(
-        self, adjacency: SparseMatrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
+        self, adjacency: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
     ) -> Tensor:
         """Return ``sum_{k <= K} (rÂ)^k start`` by Horner's rule, without autograd; start, result (N, H)."""
         product = adjacency.transposed_product if transposed else adjacency.product

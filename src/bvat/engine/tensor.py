@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,10 +21,8 @@ from bvat.engine.compiled.adam import adam_step_
 from bvat.engine.compiled.backend import LayeredPass
 from bvat.engine.draws import Draws, TensorDraws
 from bvat.engine.fields import grown_fields
+from bvat.engine.matrix import Matrix
 from bvat.engine.propagation import PropagationMath
-
-if TYPE_CHECKING:
-    from bvat.engine.sparse import SparseMatrix
 
 T = TypeVar("T")
 
@@ -210,15 +208,15 @@ class TensorEngine(AttentionMath, PropagationMath):
 
     # sparse matrices
 
-    def product(self, matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    def product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         """Return ``S @ dense`` without autograd; dense (columns, H), result (rows, H)."""
         return _multiply(matrix.csr, dense)
 
-    def transposed_product(self, matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    def transposed_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd by the stored transpose; dense (rows, H)."""
         return _multiply(matrix.transposed_csr, dense)
 
-    def scattered_product(self, matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd and without a stored transpose; dense (rows, H)."""
         rows = dense.detach().index_select(0, matrix.rows) * matrix.values[:, None]
         return dense.new_zeros(matrix.shape[1], dense.shape[1]).index_add_(0, matrix.col.long(), rows)
@@ -299,7 +297,7 @@ class TensorEngine(AttentionMath, PropagationMath):
         return problem.loss(found, last), found.row_squares
 
     def disjoint_fields(
-        self, matrix: SparseMatrix, depth: int, count: int, draws: Draws, among: Tensor | None = None
+        self, matrix: Matrix, depth: int, count: int, draws: Draws, among: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Choose at most ``count`` nodes whose K-hop balls do not meet, at random, one after another.
 

@@ -7,7 +7,7 @@ the tensor operations of :class:`bvat.engine.tensor.TensorEngine` otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,26 +15,24 @@ from torch.autograd.function import once_differentiable
 
 from bvat.engine.compiled import attention_backend, backend, propagation_backend
 from bvat.engine.compiled.backend import LayeredPass
+from bvat.engine.matrix import Matrix
 from bvat.engine.propagation import LayerSource
 from bvat.engine.tensor import AdamSteps, TensorEngine, Trace, by_nodes, class_major, with_gradient
 from bvat.errors import SettingsError
-
-if TYPE_CHECKING:
-    from bvat.engine.sparse import SparseMatrix
 
 
 class CompiledEngine(TensorEngine):
     """One process with compiled loops."""
 
-    def product(self, matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    def product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         found = backend.product(matrix.crow, matrix.col, matrix.values, dense, matrix.shape[1])
         return super().product(matrix, dense) if found is None else found
 
-    def transposed_product(self, matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    def transposed_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         found = backend.product(*matrix.transposed_tensors, dense, matrix.shape[0])
         return super().transposed_product(matrix, dense) if found is None else found
 
-    def scattered_product(self, matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         found = backend.scattered_product(matrix, dense)
         return super().scattered_product(matrix, dense) if found is None else found
 
@@ -116,13 +114,13 @@ class CompiledEngine(TensorEngine):
         loss: Tensor = _StepLoss.apply(last_base, first, second, step.value, gradients)
         return loss if problem.share == 1 else problem.share * loss, step.row_squares
 
-    def edge_dots(self, pattern: SparseMatrix, left: Tensor, right: Tensor) -> Tensor:
+    def edge_dots(self, pattern: Matrix, left: Tensor, right: Tensor) -> Tensor:
         found = attention_backend.edge_dots(pattern.crow, pattern.col, left, right)
         return super().edge_dots(pattern, left, right) if found is None else found
 
     def attention(
         self,
-        pattern: SparseMatrix,
+        pattern: Matrix,
         source: Tensor,
         target: Tensor,
         h: Tensor,
@@ -154,7 +152,7 @@ class CompiledEngine(TensorEngine):
         return out
 
     def power_sum(
-        self, adjacency: SparseMatrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
+        self, adjacency: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
     ) -> Tensor:
         found = None
         if start.device.type == "cpu":
@@ -208,7 +206,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        pattern: SparseMatrix,
+        pattern: Matrix,
         source: Tensor,
         target: Tensor,
         slope: float,
@@ -250,7 +248,7 @@ class _MaskedProjection(torch.autograd.Function):
     """The projection of sparse features by all heads, from its result."""
 
     @staticmethod
-    def forward(ctx: Any, features: SparseMatrix, mask: Tensor, weight: Tensor, found: Tensor) -> Tensor:
+    def forward(ctx: Any, features: Matrix, mask: Tensor, weight: Tensor, found: Tensor) -> Tensor:
         ctx.features = features
         ctx.save_for_backward(mask)
         return found.view_as(found)
