@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled import attention_backend as backend
+from bvat.engine.compiled import attention as compiled
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import FeatureMatrix
 from bvat.models.base import dropped_features
@@ -67,9 +67,7 @@ class _Attend(torch.autograd.Function):
         pattern, (alpha, h), grad = ctx.pattern, ctx.saved_tensors, grads[0]
         heads = zip(alpha.t().contiguous(), grad.transpose(0, 1).contiguous(), strict=True)
         for_h = _side_by_side([pattern.with_values(a).transposed_product(part) for a, part in heads])
-        for_alpha = backend.edge_dots(pattern.crow, pattern.col, grad, h)
-        if for_alpha is None:
-            for_alpha = grad.index_select(0, pattern.rows).mul_(h.index_select(0, pattern.col)).sum(2)
+        for_alpha = grad.index_select(0, pattern.rows).mul_(h.index_select(0, pattern.col)).sum(2)
         return None, for_alpha, for_h
 
 
@@ -109,7 +107,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         source, target, mask, h, alpha = ctx.saved_tensors
-        for_source, for_target, for_h = backend.attention_gradients(
+        for_source, for_target, for_h = compiled.attention_gradients(
             ctx.pattern.crow, ctx.pattern.col, source, target, ctx.slope, mask, h, alpha, grads[0]
         )
         return None, for_source, for_target, None, None, for_h, None
@@ -127,7 +125,7 @@ def attention(
 
     Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
     """
-    found = backend.attention(pattern.crow, pattern.col, source, target, slope, mask, h)
+    found = compiled.attention(pattern.crow, pattern.col, source, target, slope, mask, h)
     if found is not None:
         out: Tensor = _Attention.apply(pattern, source, target, slope, mask, h, found)  # type: ignore[no-untyped-call]
         return out
@@ -136,49 +134,12 @@ def attention(
     return attend(pattern, alpha if mask is None else alpha * mask, h)
 
 
-class _HeadProjection(torch.autograd.Function):
-    """The compiled :func:`head_projection`, from its result."""
-
-    @staticmethod
-    def forward(ctx: Any, state: Tensor, mask: Tensor, weight: Tensor, found: Tensor) -> Tensor:
-        ctx.save_for_backward(state, mask, weight)
-        return found.view_as(found)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        state, mask, weight = ctx.saved_tensors
-        for_state, for_weight = backend.head_projection_gradients(state, mask, weight, grads[0])
-        return for_state, None, for_weight, None
-
-
 def head_projection(state: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
     """Project what every head keeps of a state: ``out[n, h] = (state[n] * mask[n, h]) W_h``.
 
     Shapes: state (N, I), mask (N, heads, I), weight (I, heads, F); result (N, heads, F).
     """
-    found = backend.head_projection(state, mask, weight)
-    if found is not None:
-        out: Tensor = _HeadProjection.apply(state, mask, weight, found)  # type: ignore[no-untyped-call]
-        return out
     return torch.einsum("nhi,ihf->nhf", state[:, None] * mask, weight)
-
-
-class _MaskedProjection(torch.autograd.Function):
-    """The compiled :func:`masked_projection`, from its result."""
-
-    @staticmethod
-    def forward(ctx: Any, features: SparseMatrix, mask: Tensor, weight: Tensor, found: Tensor) -> Tensor:
-        ctx.features = features
-        ctx.save_for_backward(mask)
-        return found.view_as(found)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, (mask,) = ctx.features, ctx.saved_tensors
-        for_weight = backend.masked_projection_gradient(x.crow, x.col, x.values, mask, grads[0], x.shape[1])
-        return None, None, for_weight, None
 
 
 def masked_projection(features: FeatureMatrix, mask: Tensor, weight: Tensor) -> Tensor:
@@ -187,10 +148,5 @@ def masked_projection(features: FeatureMatrix, mask: Tensor, weight: Tensor) -> 
     Shapes: X (N, D), mask (nnz, heads) for sparse X and (N, D, heads) for dense X, weight (D, heads, F);
     result (N, heads, F). Nothing flows back to X.
     """
-    if isinstance(features, SparseMatrix):
-        found = backend.masked_projection(features.crow, features.col, features.values, mask, weight)
-        if found is not None:
-            out: Tensor = _MaskedProjection.apply(features, mask, weight, found)  # type: ignore[no-untyped-call]
-            return out
     parts = zip(weight.unbind(1), mask.unbind(-1), strict=True)
     return torch.stack([dropped_features(features, kept) @ part.contiguous() for part, kept in parts], 1)

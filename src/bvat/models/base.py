@@ -15,7 +15,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled import backend
 from bvat.engine.draws import RowDraws
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
@@ -105,10 +104,7 @@ def coarse_dropout_mask(
     words = torch.empty((size + 7) // 8, dtype=torch.int64, device=like.device)
     words.random_(-(2**63), None, generator=generator)
     drawn = words.view(torch.uint8)[:size]
-    mask = backend.dropout_factors(drawn, level, factor, like)
-    if mask is None:
-        mask = (drawn >= level).to(like.dtype).mul_(factor)
-    return mask.view(shape)
+    return (drawn >= level).to(like.dtype).mul_(factor).view(shape)
 
 
 def dropout_mask(

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled import propagation_backend as backend
-from bvat.engine.compiled import rowwise
-from bvat.engine.compiled.backend import usable
+from bvat.engine.compiled import backend, rowwise
 from bvat.engine.compiled.layout import narrow_product, times
 from bvat.engine.sparse import SparseMatrix
 from bvat.engine.world import current
@@ -76,7 +74,7 @@ class _TwoLayers(torch.autograd.Function):
 
 
 class _NormalisedLayers(torch.autograd.Function):
-    """The same with the batch normalisation of the hidden layer before its mask, compiled.
+    """The same with the batch normalisation of the hidden layer before its mask.
 
     Shapes: as in :class:`_TwoLayers`, and g (H) and b (H), the factors and shifts of the normalisation.
     """
@@ -86,44 +84,33 @@ class _NormalisedLayers(torch.autograd.Function):
         ctx: Any, spread: _Source, norm: nn.BatchNorm1d, projected: Tensor, mask: Tensor | None, *rest: Tensor
     ) -> Tensor:
         b0, w1, b1, g, b = rest
-        r = spread.forward(projected)
-        sums = backend.relu_with_moments(r, b0)
-        assert sums is not None, "asked before"
-        mean, variance = _moments(norm, sums, len(r))
-        unit = (variance + norm.eps).rsqrt()
-        scale = g * unit
-        shift = b - scale * mean
-        if mask is None:
-            mask = torch.ones_like(scale)[None]
-        ctx.save_for_backward(r, scale, shift, mask, w1, mean, unit)
-        ctx.spread, ctx.batch = spread, norm.training
-        return backend.head_forward(r, scale, shift, mask, w1, b1)
+        r = spread.forward(projected).add_(b0).clamp_min_(0)
+        running = norm.running_mean, norm.running_var
+        hidden, mean, unit = torch.native_batch_norm(
+            r, g, b, *running, norm.training, norm.momentum, norm.eps
+        )
+        if norm.training:
+            norm.num_batches_tracked += 1  # type: ignore[operator]
+        if mask is not None:
+            hidden.mul_(mask)
+        ctx.save_for_backward(r, hidden, mask, w1, g, mean, unit)
+        ctx.spread, ctx.norm, ctx.batch = spread, norm, norm.training
+        return narrow_product(hidden, w1).add_(b1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        for_state, for_b0, for_w1, (for_b, for_g) = backend.head_backward(
-            grads[0], *ctx.saved_tensors, batch=ctx.batch
+        r, hidden, mask, w1, g, mean, unit = ctx.saved_tensors
+        norm, grad = ctx.norm, grads[0]
+        for_hidden = grad @ w1.t()
+        if mask is not None:
+            for_hidden.mul_(mask)
+        for_r, for_g, for_b = torch.ops.aten.native_batch_norm_backward(
+            for_hidden, r, g, norm.running_mean, norm.running_var, mean, unit, ctx.batch, norm.eps, [True] * 3
         )
-        rest = for_b0, for_w1, grads[0].sum(0), for_g, for_b
+        for_state = torch.ops.aten.threshold_backward(for_r, r, 0)
+        rest = for_state.sum(0), hidden.t() @ grad, grad.sum(0), for_g, for_b
         return None, None, ctx.spread.backward(for_state), None, *rest
-
-
-def _moments(norm: nn.BatchNorm1d, sums: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
-    """Return mean and variance to normalise by: those of this pass, which join the running ones, or these."""
-    running, spread = norm.running_mean, norm.running_var
-    assert running is not None
-    assert spread is not None
-    if not norm.training:
-        return running, spread
-    mean = sums[0] / nodes
-    variance = (sums[1] / nodes - mean.square()).clamp_min_(0)
-    share = 0.1 if norm.momentum is None else norm.momentum
-    running.lerp_(mean.to(running.dtype), share)
-    spread.lerp_((variance * (nodes / max(1, nodes - 1))).to(spread.dtype), share)
-    assert norm.num_batches_tracked is not None
-    norm.num_batches_tracked += 1
-    return mean.to(running.dtype), variance.to(running.dtype)
 
 
 class _PowerSum(torch.autograd.Function):
@@ -171,18 +158,13 @@ class _SpreadFeatures:
 
     def forward(self, weight: Tensor) -> Tensor:
         spread, kept = self.spread, self._masked(weight)
-        start = backend.kept_product(self.features, kept, spread.share)
-        if start is None:
-            start = self.features.product(kept) * spread.share
+        start = self.features.product(kept) * spread.share
         return power_sum(spread.adjacency, spread.ratio, spread.steps, start)
 
     def backward(self, grad: Tensor) -> Tensor:
         spread = self.spread
         summed = power_sum(spread.adjacency, spread.ratio, spread.steps, grad, transposed=True)
-        found = backend.kept_scattered_product(self.features, summed, spread.share)
-        if found is None:
-            found = self.features.transposed_product(summed * spread.share)
-        return self._masked(found)
+        return self._masked(self.features.transposed_product(summed * spread.share))
 
     def _masked(self, weight: Tensor) -> Tensor:
         return weight if self.columns is None else weight * self.columns[:, None]
@@ -195,7 +177,7 @@ def power_sum(
     if start.device.type == "cpu" and not rowwise.active():
         crow, col, values = adjacency.transposed_arrays if transposed else adjacency.arrays
         scaled = values if ratio == 1 else values * values.dtype.type(ratio)
-        twin = backend.power_sum((crow, col, scaled), start.contiguous(), steps)
+        twin = backend.power_sum((crow, col, scaled), start, steps)
         if twin is not None:
             return twin
     product = adjacency.transposed_product if transposed else adjacency.product
@@ -357,11 +339,10 @@ class RandomPropagation(LayeredModel):
                 factor = dropout_factor(self.dropout, 8)
                 logits = _TwoLayers.apply(source, given, mask, factor, *weights)  # type: ignore[no-untyped-call]
                 return logits if logits.requires_grad else logits.contiguous()  # argmax is faster along rows
-            if given.shape[1] % 16 == 0 and usable(given):
-                norm: Any = self.norms[0]
-                weights += norm.weight, norm.bias
-                logits = _NormalisedLayers.apply(source, norm, given, mask, *weights)  # type: ignore[no-untyped-call]
-                return logits if logits.requires_grad else logits.contiguous()
+            norm: Any = self.norms[0]
+            weights += norm.weight, norm.bias
+            logits = _NormalisedLayers.apply(source, norm, given, mask, *weights)  # type: ignore[no-untyped-call]
+            return logits if logits.requires_grad else logits.contiguous()
         state: Tensor = _PowerSum.apply(source, given)  # type: ignore[no-untyped-call]
         for layer, weight in enumerate(self.weights):
             if layer:

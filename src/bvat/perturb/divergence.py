@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled import backend, rowwise
+from bvat.engine.compiled import rowwise
 from bvat.engine.compiled.layout import by_nodes, class_major, row_sums, softmax, softmax_and_log
 from bvat.engine.world import current
 from bvat.errors import SettingsError
@@ -56,11 +56,6 @@ def entropy(logits: Tensor, *, independent: bool = False) -> Tensor:
         here = current()
         return with_gradient(logits, -here.mean(negative), gradient, -1 / here.total(negative.numel()))
     values, classes = class_major(logits)
-    twin = backend.entropy(values, classes)
-    if twin is not None:
-        total, gradient = twin
-        value = values.new_tensor(total / logits.shape[0])
-        return with_gradient(logits, value, by_nodes(gradient, classes), -1 / logits.shape[0])
     log_p = torch.log_softmax(values, classes)
     p = log_p.exp()
     negative = torch.linalg.vecdot(p, log_p, dim=classes)  # -E of each node

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled import backend, rowwise
+from bvat.engine.compiled import rowwise
 from bvat.engine.compiled.adam import adam_step_
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.searches.base import check
@@ -69,41 +69,15 @@ class AdamAscent:
         """Return R after T steps."""
         r = problem.space.draw(generator).mul_(self.start)
         moments = self._start_moments(r, problem)
-        if not self._compiled_steps(problem, r, moments):
-            step = self._step_of_rows if self.second_moment == "row" else self._step
-            for _ in range(self.steps):
-                gradient = problem.gradient(r)
-                if self.reduction == "mean":
-                    gradient.div_(problem.num_chosen)
-                step(problem, r, gradient, moments)
+        step = self._step_of_rows if self.second_moment == "row" else self._step
+        for _ in range(self.steps):
+            gradient = problem.gradient(r)
+            if self.reduction == "mean":
+                gradient.div_(problem.num_chosen)
+            step(problem, r, gradient, moments)
         if self.keep_moments and problem.owner is None:
             self._moments = moments
         return Found(r, problem.space.row_squares(r))
-
-    def _compiled_steps(self, problem: Problem, r: Tensor, moments: dict[str, Tensor]) -> bool:
-        """Make all steps at once where they have a compiled twin: KL, factored space, one set of masks."""
-        upper = problem.space.upper
-        if upper is None or problem.divergence.name != "kl" or not problem.same_passes:
-            return False
-        if problem.owner is not None or problem.rows is not None:
-            return False
-        if problem.weights is not None or self.second_moment == "row":
-            return False
-        masks, base = problem.next_pass()
-        step = problem.layered_pass(masks)
-        return step is not None and backend.adam_ascent(
-            step,
-            base,
-            upper,
-            problem.clean.p,
-            r,
-            moments,
-            steps=self.steps,
-            step_size=self.step_size,
-            betas=self.betas,
-            penalty=2 * self.gamma,
-            scale=1 / problem.num_chosen if self.reduction == "mean" else 1.0,
-        )
 
     def _start_moments(self, r: Tensor, problem: Problem) -> dict[str, Tensor]:
         by_row = self.second_moment == "row"
