@@ -6,10 +6,9 @@ from typing import Any
 
 from bvat.errors import SettingsError
 from bvat.paper import published as paper
-from bvat.paper.claims import named, table2_claims
 from bvat.paper.request import Request, in_order
-from bvat.perturb.methods import METHODS
-from bvat.runs.store import RunSpec, RunStore
+from bvat.perturb.methods import ON_GCN
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph
 from bvat.training.statistics import Sample, sample
 
@@ -42,13 +41,13 @@ def collect(request: Request, store: RunStore) -> dict[str, Any]:
         "target": "table2",
         "title": "Table 2: test accuracy (%)",
         "datasets": {
-            dataset: {"title": named(dataset), **about_graph(store.graphs[dataset])} for dataset in datasets
+            dataset: {"title": paper.named(dataset), **about_graph(store.graphs[dataset])}
+            for dataset in datasets
         },
         "methods": {method: paper.title(method) for method in methods},
         "about": {method: paper.source(method) for method in methods},
         "comparable": paper.paper()["comparable"],
         "cells": cells,
-        "claims": table2_claims(cells),
     }
 
 
@@ -75,7 +74,6 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         "methods": {name: paper.title(name) for name in names},
         "about": {name: paper.source(name) for name in names},
         "cells": cells,
-        "claims": table2_claims(cells),
         "settings": settings,
         "seeds": {**before["seeds"], **new["seeds"], **before["seeds"]},  # of most rows
         "rows": {name: made for name, made in rows.items() if name in kept},
@@ -102,7 +100,7 @@ def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[
             cell[selection]["val"] = sample(vals).as_dict()
         if published is not None:
             cell[selection]["difference"] = found.mean - published.mean
-            if published.std is not None or method in METHODS:
+            if published.std is not None or method in ON_GCN:
                 cell[selection]["verdict"] = verdict(found, published)
     if all("fit" in result for result in results):
         shares = [result["fit"]["unscored_test"] for result in results]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bvat.perturb.methods import METHODS
+from bvat.perturb.methods import ON_GCN
 from bvat.report.charts import Drawing, Line, line_chart, standalone
 
 OTHER_COLOUR = 3
@@ -20,7 +20,7 @@ def figure_panels(result: dict[str, Any]) -> list[Drawing]:
         several = sum(bool(series["paper"]) for series in panel["series"]) > 1
         for series in panel["series"]:
             label, published = series["label"], series["paper"]
-            colour = METHODS[series["name"]].colour if series["name"] in METHODS else OTHER_COLOUR
+            colour = ON_GCN[series["name"]].colour if series["name"] in ON_GCN else OTHER_COLOUR
             lines.append(Line(label, x, series["mean"], series["std"], colour, marks=True))
             if published:
                 name = f"{label}, paper" if several else "the paper"

@@ -47,7 +47,7 @@ def plot(*things: TrainedModel | Audit | NodeClassifier) -> Figure:
             fitted classifiers, or audits (several are drawn together, to compare them).
 
     Example:
-        >>> trained = bvat.train(graph, bvat.preset("", "gcn", epochs=5))
+        >>> trained = bvat.train(graph, bvat.preset("", "none", epochs=5))
         >>> figure = bvat.plot(trained)  # or trained.plot()
         >>> figure.save("training.svg")
     """

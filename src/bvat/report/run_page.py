@@ -16,8 +16,8 @@ from bvat.report.html import Markup, page, provenance, section, settings_table, 
 from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
 from bvat.report.run_curves import training_charts
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import cross_validation_text, score_texts
+from bvat.store.folder import RunFolder
+from bvat.store.results import cross_validation_text, score_texts
 from bvat.training.loop import predict
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model

@@ -8,8 +8,8 @@ apply (another device or precision, shapes that do not fill whole vectors, numba
     if result is None:
         result = ...  # tensor operations
 
-Twins check nothing: their inputs are checked here, those of GAT's in ``attention``. Tests compare every twin with
-its tensor operations.
+Twins check nothing: their inputs are checked here, those of GAT's in ``attention``. Tests compare every twin
+with its tensor operations.
 """
 
 from __future__ import annotations
@@ -17,46 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bvat.engine.compiled import rowwise
 from bvat.engine.compiled.compile import has_numba
+from bvat.engine.matrix import Matrix
 
 _enabled: ContextVar[bool] = ContextVar("compiled", default=True)
-
-
-class Matrix(Protocol):
-    """What the twins need of a sparse matrix."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(rows, columns)."""
-
-    @property
-    def values(self) -> Tensor:
-        """The entries."""
-
-    @property
-    def stores_transpose(self) -> bool:
-        """Whether ``transposed_arrays`` cost nothing after their first use."""
-
-    @property
-    def arrays(self) -> tuple[Any, Any, Any]:
-        """Row pointers, columns and values as numpy arrays."""
-
-    @property
-    def transposed_arrays(self) -> tuple[Any, Any, Any]:
-        """The same of the transpose."""
-
-    def product(self, dense: Tensor) -> Tensor:
-        """Return ``S @ dense``."""
-
-    def transposed_product(self, dense: Tensor) -> Tensor:
-        """Return ``Sᵀ @ dense``."""
 
 
 class LayeredPass(NamedTuple):
@@ -83,13 +53,9 @@ def plain() -> Iterator[None]:
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Return whether compiled twins work on these tensors: single precision, on a CPU, and numba installed.
-
-    Most fuse work across rows or reorder sums: none runs where results must not depend on other rows.
-    """
+    """Return whether compiled twins take these tensors: single precision, on a CPU, and numba installed."""
     return (
         _enabled.get()
-        and not rowwise.active()
         and has_numba()
         and all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
     )

@@ -57,16 +57,16 @@ def compile_and_keep(function: Callable[..., Any], **options: Any) -> Any:
 
     dispatcher = numba.njit(**options)(function)
     dispatcher._cache = KeptCode(function)
-    compiler = dispatcher._compiler
+    compiler, config = dispatcher._compiler, vars(numba)["config"]
     compile_it = compiler.compile
 
     def compile_with_vectors(*signature: Any) -> Any:
         # numba leaves neighbouring scalar operations as they are unless told; it holds its lock here
-        before, numba.config.SLP_VECTORIZE = numba.config.SLP_VECTORIZE, 1
+        before, config.SLP_VECTORIZE = config.SLP_VECTORIZE, 1
         try:
             return compile_it(*signature)
         finally:
-            numba.config.SLP_VECTORIZE = before
+            config.SLP_VECTORIZE = before
 
     compiler.compile = compile_with_vectors
     return dispatcher

@@ -1,9 +1,9 @@
 """Sparse products and the layers of a GCN as compiled loops. All matrices lie by rows unless said.
 
 Dense matrices are read 8 columns at a time; their width is a multiple of 8. The running sums of 8 columns are
-a tuple: numba has no small arrays that stay in registers, but LLVM turns a tuple whose elements are neighbours in
-memory into one vector. Positions are unsigned, which saves the code for negative ones. A sparse matrix is the
-tuple of its CSR arrays ``(crow, col, values)``.
+a tuple: numba has no small arrays that stay in registers, but LLVM turns a tuple whose elements are
+neighbours in memory into one vector. Positions are unsigned, which saves the code for negative ones. A sparse
+matrix is the tuple of its CSR arrays ``(crow, col, values)``.
 """
 
 from __future__ import annotations

@@ -6,16 +6,11 @@ exact, so that the order of its terms does not matter: every term is first round
 chosen so that all sums of such multiples fit the 53 bits of a double (Demmel and Nguyen, 2013,
 https://doi.org/10.1109/ARITH.2013.9). The quantum is ``N / 2^52`` of the largest term, so a sum of a million
 terms has 32 bits below its largest one.
-
-:func:`use` switches these versions on where ``layout`` and ``backend`` offer a choice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -24,28 +19,6 @@ import torch
 from torch import Tensor
 
 from bvat.engine.compiled.compile import Compiled
-
-_active: ContextVar[bool] = ContextVar("rowwise", default=False)
-
-
-def active() -> bool:
-    """Return whether results must not depend on how rows are spread over processes."""
-    return _active.get()
-
-
-def switch_on() -> None:
-    """Use these versions from now on."""
-    _active.set(True)
-
-
-@contextmanager
-def use(wanted: bool = True) -> Iterator[None]:
-    """Use these versions inside the block."""
-    before = _active.set(wanted)
-    try:
-        yield
-    finally:
-        _active.reset(before)
 
 
 def magic(largest: float, terms: int) -> float:

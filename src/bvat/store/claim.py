@@ -1,0 +1,151 @@
+"""Folders and pieces of work that one process has, locked with files whose locks end with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+from filelock import FileLock, Timeout
+
+from bvat.data.files import remove_leftovers
+from bvat.errors import SettingsError
+from bvat.store.pool import ReportProgress, Task, TaskFunction, run_tasks
+
+LOCK = ".lock"
+"""The end of the name of every file that is locked."""
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What file systems answer that cannot lock (some network ones); they are used without."""
+
+
+@contextlib.contextmanager
+def claim(folder: Path) -> Iterator[None]:
+    """Create a folder and hold it alone inside the block; SettingsError if another process holds it.
+
+    What processes that were killed have left half written is removed, and so is the folder if it is empty at
+    the end.
+    """
+    with _held(folder / LOCK, at_end=folder) as alone:
+        if not alone:
+            raise SettingsError(
+                f"another process is working in {folder}: wait until it has ended, or use another --out"
+            )
+        remove_leftovers(folder, "seed-*")
+        yield
+
+
+@contextlib.contextmanager
+def share(folder: Path) -> Iterator[bool]:
+    """Create a folder and hold it together with others; yield whether there are none at the start."""
+    with contextlib.ExitStack() as mine:
+        with _held(folder / LOCK, wait=True, at_end=folder):  # one process at a time looks who is there
+            alone = True
+            for path in folder.glob(f".?*{LOCK}"):
+                with _held(path) as ended:  # its process has, if nobody holds the lock
+                    alone &= ended
+            if alone:
+                remove_leftovers(folder, "work/**", "runs/**", "pretrained/**")
+            mine.enter_context(_held(folder / f".{uuid.uuid4().hex}{LOCK}", at_end=folder))
+        yield alone
+
+
+@contextlib.contextmanager
+def taken(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold one of several pieces of work inside the block; yield False if another process holds it.
+
+    Processes on several machines can so share work in a folder that all of them see, if its file system has
+    locks. With ``wait``, wait until the other process has ended or finished it.
+
+    Args:
+        path: a file for the lock; it is removed at the end, unless there is an error.
+        wait: whether to wait for another process.
+    """
+    with _held(path, wait=wait, keep=True) as mine:
+        yield mine
+
+
+@contextlib.contextmanager
+def _held(
+    path: Path, *, wait: bool = False, keep: bool = False, at_end: Path | None = None
+) -> Iterator[bool]:
+    """Lock a file, which is created, and remove it at the end; yield False if another process holds it.
+
+    Args:
+        path: the file.
+        wait: whether to wait for another process.
+        keep: whether to keep the file if the block raises.
+        at_end: a folder to remove at the end if it is empty then.
+    """
+    lock = _lock(path, wait=wait)
+    if lock is None:
+        yield False
+        return
+    done = not keep
+    try:
+        yield True
+        done = True
+    finally:
+        if done:  # while it is locked: whoever waits for the lock notices, and creates another file
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if at_end is not None:
+                    at_end.rmdir()
+        lock.release()
+
+
+def _lock(path: Path, *, wait: bool) -> FileLock | None:
+    """Return a lock that this process has, or None if another process holds it."""
+    if path.parent.exists() and not path.parent.is_dir():
+        raise SettingsError(f"{path.parent} is not a folder: use another --out")
+    lock = FileLock(path, timeout=-1 if wait else 0)
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            return None
+        except FileNotFoundError:  # the folder has been removed since
+            continue
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        return lock
+
+
+def run_shared_tasks(
+    function: TaskFunction[Task],
+    tasks: Sequence[Task],
+    lock: Callable[[Task], Path],
+    jobs: int,
+    progress: Callable[[Task, float], None],
+) -> None:
+    """Do all tasks that no other process does, then wait for those, and do what they have left undone.
+
+    The other processes may run on other machines that see the same folder.
+
+    Args:
+        function: does a task unless it is finished already, see :func:`run_tasks`.
+        tasks: in the order in which they are started.
+        lock: returns a file that exists while a process is at a task; sent to worker processes.
+        jobs: number of processes.
+        progress: called with a task and how much of it is done.
+    """
+    run_tasks(_Alone(function, lock, wait=False).run, tasks, jobs, progress)
+    left = [task for task in tasks if lock(task).exists()]
+    run_tasks(_Alone(function, lock, wait=True).run, left, jobs, progress)
+
+
+@dataclass(frozen=True)
+class _Alone(Generic[Task]):
+    function: TaskFunction[Task]
+    lock: Callable[[Task], Path]
+    wait: bool
+
+    def run(self, task: Task, report: ReportProgress) -> None:
+        with taken(self.lock(task), wait=self.wait) as mine:
+            if mine:
+                self.function(task, report)

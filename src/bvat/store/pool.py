@@ -1,0 +1,290 @@
+"""Tasks in parallel processes, with one thread per process unless asked otherwise.
+
+The processes are those of :class:`concurrent.futures.ProcessPoolExecutor`. What it lacks is added here: a
+process that is told to stop finishes its epoch and saves it, one that is killed is named with its probable
+cause, and progress is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from multiprocessing.connection import wait as wait_for_end
+from typing import Any, NoReturn, TypeVar
+
+import torch
+import torch.multiprocessing as mp
+
+from bvat.engine.compiled.compile import tell, when_compiling
+from bvat.errors import TrainingError, explain
+from bvat.training.interrupt import STOP_SIGNALS, postpone_interrupts
+
+Task = TypeVar("Task")
+
+ReportProgress = Callable[[float], None]
+"""Called by a task with how much of it is done, in a unit of its own."""
+TaskFunction = Callable[[Task, ReportProgress], Any]
+"""Does one task. It and the tasks are pickled: use functions of a module, methods and plain dataclasses."""
+
+_INTERRUPTED = 75
+"""The exit code of a process that was told to stop."""
+_REFRESH = 0.1
+"""Seconds between two looks at the progress of all tasks."""
+
+
+def run_tasks(
+    function: TaskFunction[Task],
+    tasks: Sequence[Task],
+    jobs: int,
+    progress: Callable[[Task, float], None],
+    *,
+    finished: Callable[[Task, Any], None] = lambda task, result: None,
+    threads: int = 1,
+    advice: str = "run again with fewer --jobs, finished runs are kept",
+) -> list[Any]:
+    """Do all tasks, at most ``jobs`` in parallel; return what ``function`` returned, in their order.
+
+    Args:
+        function: called with a task and a function that reports its progress.
+        tasks: in the order in which they are started.
+        jobs: number of processes; with 1, the tasks run in the current process.
+        progress: called with a task and how much of it is done.
+        finished: called with a task and its result.
+        threads: number of threads per process.
+        advice: what the user can do if a process dies.
+    """
+    if jobs > 1 and len(tasks) > 1:
+        jobs = min(jobs, len(tasks))
+        return _run_in_processes(function, tasks, jobs, progress, finished, threads, advice)
+    results = []
+    with thread_count(threads):
+        for task in tasks:
+            results.append(function(task, lambda done, task=task: progress(task, done)))  # type: ignore[misc]
+            finished(task, results[-1])
+    return results
+
+
+class _Shared:
+    """Numbers in memory that all processes see, without a lock that a killed one would leave locked."""
+
+    def __init__(self, context: Any, tasks: int) -> None:
+        self.done = context.RawArray("d", tasks)  # the progress of each task
+        self.compiling = context.RawArray("i", tasks)  # functions that it is compiling, one inside the other
+        self.stop = context.RawValue("b", 0)  # whether no further task is to begin
+
+
+def _run_in_processes(
+    function: TaskFunction[Task],
+    tasks: Sequence[Task],
+    jobs: int,
+    progress: Callable[[Task, float], None],
+    finished: Callable[[Task, Any], None],
+    threads: int,
+    advice: str,
+) -> list[Any]:
+    _start_tracker()
+    context = mp.get_context("spawn")
+    shared = _Shared(context, len(tasks))
+    others, workers = set(multiprocessing.active_children()), set[Any]()
+    # the function, which may hold a graph, is sent to each process once, not with every task
+    pool = ProcessPoolExecutor(jobs, context, _begin, (function, threads, shared))
+    try:
+        futures = []
+        with _environment(threads), _sheltered():
+            for numbered in enumerate(tasks):
+                futures.append(pool.submit(_do, *numbered))
+                workers |= set(multiprocessing.active_children()) - others
+        results = _follow(tasks, futures, shared, progress, finished)
+        pool.shutdown()
+        return results
+    except (BrokenProcessPool, BrokenPipeError):
+        _stop(pool, workers, shared)
+        raise TrainingError(f"a process {_ending({each.exitcode for each in workers})}: {advice}") from None
+    except OSError as error:
+        raise TrainingError(explain(error)) from error
+    finally:
+        _stop(pool, workers, shared)
+
+
+def _follow(
+    tasks: Sequence[Task],
+    futures: Sequence[Future[Any]],
+    shared: _Shared,
+    progress: Callable[[Task, float], None],
+    finished: Callable[[Task, Any], None],
+) -> list[Any]:
+    """Pass on progress and results until all tasks are done; the first error of a task is raised."""
+    task_of = dict(zip(futures, tasks, strict=True))
+    shown, compiling, waiting = [0.0] * len(tasks), 0, set(futures)
+    while waiting:
+        ended, waiting = wait(waiting, _REFRESH, FIRST_COMPLETED)
+        before, shown = shown, list(shared.done)
+        for task, old, new in zip(tasks, before, shown, strict=True):
+            if old != new:
+                progress(task, new)
+        now = sum(shared.compiling)
+        for _ in range(abs(now - compiling)):
+            tell("kernels" if now > compiling else "")
+        compiling = now
+        for future in ended:
+            finished(task_of[future], future.result())
+    return [future.result() for future in futures]
+
+
+def _stop(pool: ProcessPoolExecutor, workers: Iterable[Any], shared: _Shared) -> None:
+    """Let processes finish their epoch and save it; Ctrl-C in the meantime ends them at once."""
+    try:
+        shared.stop.value = 1
+        for worker in workers:
+            worker.terminate()
+        pool.shutdown(cancel_futures=True)
+        for worker in workers:
+            worker.join()
+    except BaseException:
+        for worker in workers:
+            worker.kill()
+        raise
+
+
+def _ending(codes: set[int | None]) -> str:
+    """Say how the first process ended; the others were told to stop because of it."""
+    code = next((code for code in codes if code not in (None, _INTERRUPTED, -signal.SIGTERM)), None)
+    if code is None:
+        return "was told to stop"
+    if code == -9:
+        return "was killed (out of memory?)"
+    return f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
+
+
+def _start_tracker() -> None:
+    """Start Python's process for cleaning up semaphores, so that a closed terminal (SIGHUP) does not end it.
+
+    If it were started later, with the first process, it would also unblock signals that are blocked then.
+    """
+    mask = getattr(signal, "pthread_sigmask", None)
+    if mask is not None:
+        old = mask(signal.SIG_BLOCK, set(STOP_SIGNALS) - {signal.SIGTERM})
+        resource_tracker.ensure_running()  # it inherits what is blocked
+        mask(signal.SIG_SETMASK, old)
+
+
+@contextlib.contextmanager
+def _sheltered() -> Iterator[None]:
+    """Keep signals of the terminal away from processes started in the block.
+
+    They inherit blocked signals, so that Ctrl-C does not end them before they have said how to handle it.
+    Other threads of this process still receive them: it finishes starting processes first, because one that
+    is started by half complains.
+    """
+    mask = getattr(signal, "pthread_sigmask", None)
+    if mask is None:  # not a POSIX system
+        yield
+        return
+    old = mask(signal.SIG_BLOCK, {signal.SIGINT, *STOP_SIGNALS} - {signal.SIGTERM})
+    try:
+        with postpone_interrupts():
+            yield
+    finally:
+        mask(signal.SIG_SETMASK, old)
+
+
+@contextlib.contextmanager
+def _environment(threads: int) -> Iterator[None]:
+    """Set the environment of processes started in the block.
+
+    Python starts them with the current folder as the first place to import from, unless it is told not to.
+    The libraries under numpy take a thread per core, and those of all processes would fight for the cores.
+    """
+    libraries = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    changed = {"PYTHONSAFEPATH": "1", **dict.fromkeys(libraries, str(threads))}
+    before = {name: os.environ[name] for name in changed if name in os.environ}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name in changed:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+class _Worker:
+    """What a process of the pool knows; :func:`_begin` sets it."""
+
+    function: Callable[..., Any]
+    shared: _Shared
+    busy = False
+
+
+def _begin(function: Callable[..., Any], threads: int, shared: _Shared) -> None:
+    """Prepare a process for its tasks."""
+    for number in (signal.SIGINT, *STOP_SIGNALS):
+        signal.signal(number, signal.SIG_IGN)  # the parent handles them
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    _Worker.function, _Worker.shared = staticmethod(function), shared
+
+
+def _do(number: int, task: Any) -> Any:
+    """Do a task in a process of the pool, unless the others are stopping."""
+    shared = _Worker.shared
+
+    def report(done: float) -> None:
+        shared.done[number] = done
+
+    def note_compiling(name: str) -> None:
+        shared.compiling[number] += 1 if name else -1
+
+    try:
+        _Worker.busy = True
+        if shared.stop.value:
+            raise KeyboardInterrupt
+        with when_compiling(note_compiling):
+            return _Worker.function(task, report)
+    except KeyboardInterrupt:
+        _end()
+    finally:
+        _Worker.busy = False
+
+
+def _interrupt(*_: Any) -> None:
+    """Finish the epoch and save a checkpoint; end at once if there is no task."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if not _Worker.busy:
+        _end()
+    raise KeyboardInterrupt
+
+
+def _end() -> NoReturn:
+    """End this process at once, without touching queues that a killed process may have left locked."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(_INTERRUPTED)
+
+
+def _end_with_parent() -> None:
+    """End this process when the parent has died, whatever it is doing."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for_end([parent.sentinel])
+        os._exit(_INTERRUPTED)
+
+
+@contextlib.contextmanager
+def thread_count(threads: int) -> Iterator[None]:
+    """Set the number of threads of PyTorch inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

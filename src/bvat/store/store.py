@@ -1,0 +1,249 @@
+"""Training runs and keeping their results, so that nothing is computed twice.
+
+Every run has a :class:`RunFolder`. In ``bvat train`` the user names it. ``bvat reproduce`` and ``bvat tune``
+do many runs in a :class:`RunStore`, which finds a folder by a key made from everything the result depends on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bvat.graph import Graph
+from bvat.perturb.methods import METHODS
+from bvat.store.claim import run_shared_tasks
+from bvat.store.folder import RunFolder
+from bvat.store.pool import ReportProgress, run_tasks
+from bvat.store.progress import ProgressDisplay
+from bvat.store.results import seed_result
+from bvat.training.baseline import SHARED
+from bvat.training.callbacks import LOGGERS, EpochReporter
+from bvat.training.loop import TrainedModel, train
+from bvat.training.memory import peak_mb
+from bvat.training.provenance import digest, graph_fingerprint
+from bvat.training.settings import Settings
+
+RUN_FORMAT = 2
+"""Version of what a run computes and keeps; a new version invalidates the runs of all stores."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a run measures on the trained model, besides the accuracies that every result has.
+
+    Args:
+        name: part of the name of the run folder.
+        measure: returns plain values to add to the result.
+        parameters: returns what else the result depends on; part of the key.
+        effort: its time, in epochs of a GCN.
+    """
+
+    name: str
+    measure: Callable[[Graph, Settings, TrainedModel], dict[str, Any]]
+    parameters: Callable[[], Any]
+    effort: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One seed of one run: data set, settings (which name the method), seed, and what to measure."""
+
+    dataset: str
+    settings: Settings
+    seed: int
+    measurement: Measurement | None = None
+
+
+@dataclass(frozen=True)
+class SeedTrainer:
+    """Trains seeds of one run into its folder. It is sent to worker processes.
+
+    Args:
+        folder: of the run.
+        graph: to train on.
+        settings: of the run.
+        keep: "all", or "result" for neither weights, metrics nor checkpoints.
+        resume: continue from checkpoints.
+        device: to train on.
+        measurement: what to measure on the trained model.
+        key: identifies the run in a store.
+        pretrained: folder for what several runs share.
+        log: how epochs are logged while training runs, names of ``LOGGERS``.
+    """
+
+    folder: RunFolder
+    graph: Graph
+    settings: Settings
+    keep: str = "all"
+    resume: bool = False
+    device: str = "cpu"
+    measurement: Measurement | None = None
+    key: str = ""
+    pretrained: Path | None = None
+    log: tuple[str, ...] = ()
+
+    def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
+        """Train a seed, report epochs, write the result and return it."""
+        started = time.perf_counter()
+        graph, leads = self.graph.to(self.device), self.graph.engine.leads
+        loggers = [LOGGERS[name](self.folder.seed_path(seed)) for name in self.log if leads]
+        trained = train(
+            graph,
+            self.settings,
+            seed,
+            callbacks=[EpochReporter(report), *loggers],
+            checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
+            resume=self.resume,
+            pretrained=self.pretrained,
+        )
+        result = seed_result(trained, peak_mb())
+        if self.measurement is not None:
+            result |= self.measurement.measure(graph, self.settings, trained)
+        result["seconds"] = round(time.perf_counter() - started, 3)
+        if self.key:
+            result["key"] = self.key
+        if leads:
+            if self.keep == "all":
+                self.folder.write_model(trained)
+            self.folder.finish(seed, result)
+        report(self.settings.epochs)
+        return result
+
+
+def train_seeds(
+    trainer: SeedTrainer,
+    seeds: Sequence[int],
+    jobs: int,
+    progress: Callable[[int, float], None] = lambda seed, epochs: None,
+    *,
+    finished: Callable[[int, dict[str, Any]], None] = lambda seed, result: None,
+    threads: int = 1,
+) -> list[dict[str, Any]]:
+    """Train all seeds that are not finished, at most ``jobs`` in parallel; return the results of all.
+
+    The numbers of a seed do not depend on how many seeds run in parallel.
+    """
+    ranks = trainer.graph.engine
+    found = ranks.agree(lambda: {seed: trainer.folder.result(seed) for seed in seeds})
+    results = {seed: result for seed, result in found.items() if result is not None}
+    for seed, result in results.items():
+        progress(seed, trainer.settings.epochs)
+        finished(seed, result)
+    waiting = [seed for seed in seeds if seed not in results]
+    advice = "run again with --resume and fewer --jobs"
+    made = run_tasks(trainer.run, waiting, jobs, progress, finished=finished, threads=threads, advice=advice)
+    results |= dict(zip(waiting, made, strict=True))
+    return ranks.agree(lambda: [results[seed] for seed in seeds])
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """A folder of runs, found by key, and the graphs they are trained on. It is sent to worker processes."""
+
+    path: Path
+    graphs: Mapping[str, Graph]
+    fingerprints: Mapping[str, str]
+
+    @classmethod
+    def open(cls, path: Path, graphs: Mapping[str, Graph]) -> RunStore:
+        """Return the store in a folder, which need not exist yet."""
+        return cls(path, dict(graphs), {name: graph_fingerprint(graph) for name, graph in graphs.items()})
+
+    def key(self, spec: RunSpec) -> str:
+        """Return the digest of everything the result depends on except the seed."""
+        measured = spec.measurement
+        return digest(
+            {
+                "format": RUN_FORMAT,
+                "measurement": None if measured is None else [measured.name, measured.parameters()],
+                "graph": self.fingerprints[spec.dataset],
+                "settings": spec.settings.identity(),
+            }
+        )
+
+    def folder(self, spec: RunSpec) -> RunFolder:
+        """Return the run folder, which the seeds of the same run share."""
+        dataset = re.sub(r"[^A-Za-z0-9_.-]+", "_", spec.dataset)
+        measured = "accuracy" if spec.measurement is None else spec.measurement.name
+        name = f"{spec.settings.method}-{measured}-{self.key(spec)}"
+        return RunFolder(self.path / "runs" / dataset / name)
+
+    def result(self, spec: RunSpec) -> dict[str, Any] | None:
+        """Return the result of a finished seed, else None."""
+        return self.folder(spec).result(spec.seed, self.key(spec))
+
+    def results(self, specs: Iterable[RunSpec]) -> list[dict[str, Any]]:
+        """Return the results of those seeds that are finished."""
+        return [result for spec in specs if (result := self.result(spec)) is not None]
+
+    def run(self, spec: RunSpec, report: ReportProgress = lambda epochs: None) -> dict[str, Any]:
+        """Train one seed unless it is finished; return its result."""
+        if (found := self.result(spec)) is not None:
+            return found
+        folder, graph, key = self.folder(spec), self.graphs[spec.dataset], self.key(spec)
+        if not folder.exists:
+            folder.write_settings(graph, spec.settings, keep="result", key=key)
+        trainer = SeedTrainer(
+            folder,
+            graph,
+            spec.settings,
+            keep="result",
+            measurement=spec.measurement,
+            key=key,
+            pretrained=self._pretrained,
+        )
+        return trainer.run(spec.seed, report)
+
+    @property
+    def _pretrained(self) -> Path:
+        return self.path / "pretrained"
+
+    def lock(self, spec: RunSpec) -> Path:
+        """Return the file that exists while a process is at a run."""
+        return self.folder(spec).path / f".seed-{spec.seed}.lock"
+
+    def run_all(self, specs: Iterable[RunSpec], jobs: int, console: Any = None) -> int:
+        """Do all runs that are missing, at most ``jobs`` in parallel; return how many those were.
+
+        Several processes, also of several machines, can work on one store: each takes runs that no other one
+        is at, and waits for the rest at the end. The longest runs are started first, so that none of them
+        is left at the end, alone on one processor. What baselines share is removed at the end: it is large.
+
+        Args:
+            specs: repeated ones are done once.
+            jobs: number of processes with one thread each.
+            console: where progress is shown; None shows nothing.
+        """
+        unique = list({(self.key(spec), spec.seed): spec for spec in specs}.values())
+        missing = [spec for spec in unique if self.result(spec) is None]
+        efforts = {spec: self._effort(spec) for spec in missing}
+        missing.sort(key=lambda spec: -efforts[spec])
+        title = f"{len(missing)} runs to do, {len(unique) - len(missing)} already finished"
+        with ProgressDisplay(title, efforts, console) as display:
+
+            def advance(spec: RunSpec, epochs: float) -> None:
+                display.update(spec, efforts[spec] * min(1.0, epochs / spec.settings.epochs))
+                number = min(display.finished + 1, len(missing))
+                display.set_title(f"run {number} of {len(missing)}: {spec.settings.method} on {spec.dataset}")
+
+            run_shared_tasks(self.run, missing, self.lock, jobs, advance)
+        for path in self._pretrained.glob(f"{SHARED}*.safetensors"):
+            path.unlink(missing_ok=True)
+        return len(missing)
+
+    def _effort(self, spec: RunSpec) -> float:
+        """Return roughly how long a run takes, in arbitrary units."""
+        graph, settings = self.graphs[spec.dataset], spec.settings
+        size = graph.features.nnz + 2 * graph.num_edges
+        size += graph.num_nodes * (settings.hidden + graph.num_classes)
+        measured = 0.0 if spec.measurement is None else spec.measurement.effort
+        return (settings.epochs * _epoch_effort(settings.method) + measured) * (1e4 + size)
+
+
+def _epoch_effort(method: str) -> float:
+    """Return roughly how long an epoch takes, in epochs of a GCN; a baseline has one for the whole fit."""
+    return METHODS[method].effort if method in METHODS else 200.0
