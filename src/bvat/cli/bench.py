@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from bvat.cli.common import Json, print_json
 
 
 def bench(
@@ -15,7 +16,7 @@ def bench(
         bool,
         typer.Option("--quick", help="Cora and Pubmed only, and fewer rounds: about two minutes"),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+    as_json: Json = False,
     out: Annotated[
         Path | None,
         typer.Option(help="folder for bench.json, tables as CSV and charts as SVG", metavar="DIR"),
@@ -55,6 +56,6 @@ def bench(
     if out is not None:
         write_bench_files(results, out)
     if as_json:
-        typer.echo(json.dumps(results, allow_nan=False))
+        print_json(results)
     else:
         print_tables(results)

@@ -1,9 +1,9 @@
-"""``bvat train`` on a folder of parts, one process per part."""
+"""Runs on a folder of parts, one process per part."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from bvat.graph import Graph
     from bvat.training.settings import Settings
 
+TIMEOUT = 600.0
+"""Seconds."""
 MOST_NODES = 200_000
 """Nodes up to which the parts are put together again for the page of a run."""
 
@@ -33,12 +35,18 @@ def name_of_parts(dataset: str, method: str | None) -> str:
 
 
 def join_parts(
-    dataset: str, settings: Settings | None, timeout: float, batch: int | None, **same: Any
+    dataset: str, settings: Settings | None, options: Mapping[str, Any], **same: Any
 ) -> Graph | None:
     """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts.
 
-    The settings and the options in ``same`` must be those of all ranks.
+    Args:
+        dataset: a folder of parts, or something else.
+        settings: None for ``auto``, which does not run over ranks.
+        options: ``rank_timeout``, the seconds to wait for another rank, and ``batch_parts``, to train in one
+            process on so many parts at a time.
+        same: what all ranks must agree on, besides the settings.
     """
+    timeout, batch = options.get("rank_timeout", TIMEOUT), options.get("batch_parts")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if settings is None or not (Path(dataset) / "partition.json").is_file():
         if batch is not None:
@@ -94,10 +102,11 @@ def whole(graph: Any) -> Iterator[Graph]:
     if not folder:
         yield graph
         return
-    from bvat.engine.world import World, within
+    from bvat.engine.compiled.engine import DEFAULT_ENGINE
+    from bvat.engine.world import within
     from bvat.parts.folder import whole_graph
 
     if graph.num_nodes > MOST_NODES:
         raise SettingsError(f"the graph has more than {MOST_NODES:,} nodes")
-    with within(World()):
+    with within(DEFAULT_ENGINE):
         yield whole_graph(Path(folder))
