@@ -35,7 +35,7 @@ def list_runs(
 
       bvat runs list experiments --json
     """
-    from bvat.inference.run_list import find_runs
+    from bvat.inference.runs import find_runs
 
     found = find_runs(folder, internal=internal)
     rows = [run.summary() for run in found.runs]
@@ -70,7 +70,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
 
       bvat runs show runs/cora-obvat
     """
-    from bvat.inference.run_list import MEASURES, measure_of, read_run
+    from bvat.inference.runs import MEASURES, measure_of, read_run
     from bvat.training.settings import Settings
 
     found = read_run(run)
@@ -114,7 +114,7 @@ def compare_runs(
 
       bvat runs compare runs/cora-gcn runs/cora-obvat runs/cora-vat
     """
-    from bvat.inference import run_list
+    from bvat.inference import runs as run_list
 
     if len(runs) < 2:
         raise SettingsError("a comparison needs at least two run folders: name another one")

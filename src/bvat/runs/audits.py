@@ -13,8 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bvat.audit.audit import Audit, check_epsilon, sample_nodes
-from bvat.audit.kept import KeptAudits
-from bvat.audit.tables import audit_csv
+from bvat.audit.kept import KeptAudits, audit_csv
 from bvat.baselines.table import BASELINES
 from bvat.data.checksums import sha256
 from bvat.data.files import append
