@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -80,7 +79,7 @@ def run(
     *,
     folder: Path | str | None = None,
     seeds: int | Sequence[int] = 1,
-    jobs: int | None = None,
+    jobs: int = 1,
     resume: bool = False,
     options: RunOptions | None = None,
     **overrides: Any,
@@ -94,7 +93,7 @@ def run(
     >>> import bvat, tempfile
     >>> graph = bvat.synthetic_graph(nodes=120, edges=300, features=40)
     >>> folder = tempfile.mkdtemp()
-    >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, jobs=1, epochs=5)
+    >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, epochs=5)
     >>> done.summary["test_accuracy"]["values"] == [each["selected"]["test"] for each in done.results]
     True
     >>> sorted(path.name for path in done.path.iterdir() if path.suffix in (".json", ".html"))
@@ -107,7 +106,8 @@ def run(
             By default "obvat" for the paper's data sets, else "auto".
         folder: the run folder; by default a new one, ``runs/NAME-METHOD``.
         seeds: how many, from 0 on, or which.
-        jobs: number of parallel processes; by default one per core.
+        jobs: number of parallel processes. With several, a script needs ``if __name__ == "__main__":``, as
+            for every use of multiprocessing.
         resume: continue an unfinished run.
         options: how to carry it out.
         overrides: settings that replace those of the method.
@@ -128,12 +128,11 @@ def run(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
     )
     how = replace(how, console=how.console if ranks.leads else None)
-    processes = jobs or os.cpu_count() or 1
     with claim(place.path) if ranks.leads else nullcontext():
         choice = None
         if settings is None or lacks_validation(graph):
             place.check_new(resume=resume)
-            choice = _choose(place, graph, settings or overrides, name, how, processes)
+            choice = _choose(place, graph, settings or overrides, name, how, jobs)
             settings, graph = choice.settings, choice.graph
         elif not ranks.total(graph.val.numel()) and ranks.leads:  # all ranks ask for the sum
             note("there are no validation nodes: training runs to its last epoch", how.console)
@@ -142,7 +141,7 @@ def run(
         trainer = SeedTrainer(
             place, in_order(graph, how.order), settings, resume=resume, device=device, log=_logs(how)
         )
-        results = _train(trainer, numbers, 1 if ranks.processes else processes, name, how)
+        results = _train(trainer, numbers, 1 if ranks.processes else jobs, name, how)
         summary = _summary(graph, settings, results, choice)
         if ranks.leads:
             place.summarize(numbers, summary)
