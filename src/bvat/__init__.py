@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bvat.graph import Graph
     from bvat.inference.estimator import NodeClassifier
     from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
-    from bvat.perturb import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
+    from bvat.perturb import FLAG, GRAND, OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
     from bvat.report.plots import plot
     from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
     from bvat.training.loop import TrainedModel, predict, train
@@ -39,7 +39,17 @@ _HOME = {
     "bvat.graph": ["Graph"],
     "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE"],
     "bvat.models.wrapped": ["wrap"],
-    "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
+    "bvat.perturb": [
+        "FLAG",
+        "GRAND",
+        "OBVAT",
+        "SBVAT",
+        "VAT",
+        "Consistency",
+        "Random",
+        "Regulariser",
+        "entropy",
+    ],
     "bvat.report.plots": ["plot"],
     "bvat.training.callbacks": ["Callback", "CSVLogger", "TensorBoardLogger"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
@@ -48,10 +58,10 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "CSVLogger", "Callback",
-    "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
-    "Regulariser", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel", "TrainingError",
-    "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot", "predict",
+    "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError",
+    "CSVLogger", "Callback", "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier",
+    "Random", "Regulariser", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel",
+    "TrainingError", "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot", "predict",
     "preset", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
 ]  # fmt: skip
 

@@ -12,8 +12,8 @@ from bvat.bench.run import run_bench
 from bvat.data import synthetic_graph
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.training.build import build_model
 from bvat.training.settings import preset
+from bvat.training.state import build_model
 
 
 @pytest.fixture(scope="module")

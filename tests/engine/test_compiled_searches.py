@@ -70,6 +70,7 @@ def test_adam_ascent(
     for way in (counted, lambda *_, **__: False):
         monkeypatch.setattr(backend, "adam_ascent", way)
         regulariser = OBVAT(
+            "adam",
             steps=6,
             step_size=0.01,
             start=0.05,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bvat.bench.plan import Budget
@@ -61,7 +61,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     torch.set_num_threads(1)
     settings = Settings(**cell.settings)
     # kernels and libraries loaded on first use belong to the process, not to this graph
-    small = replace(settings, hidden=16, count=5)
+    small = settings.replace(hidden=16, **({"count": 5} if settings.method == "sbvat" else {}))
     few = synthetic_graph(nodes=200, edges=400, features=40, classes=4, train_per_class=5)
     interleave({"": epoch_action(few, small)}, Budget(warmup=1, rounds=1, min_rounds=1))
     baseline = current_mb()

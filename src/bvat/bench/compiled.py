@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from bvat.bench.epochs import epoch_action, settings_of
@@ -33,7 +32,7 @@ def measure_compiled(
     rows = []
     for method in methods:
         for width in widths:
-            settings = replace(settings_of(dataset, method), hidden=width)
+            settings = settings_of(dataset, method).replace(hidden=width)
             actions = {"plain": plain_action(graph, settings), "compiled": epoch_action(graph, settings)}
             times = {name: each.summary() for name, each in interleave(actions, budget).items()}
             row: dict[str, Any] = {"dataset": dataset, "method": method, "hidden": width}

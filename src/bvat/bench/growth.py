@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from bvat.bench.cell import Cell, run_cell
@@ -87,5 +86,5 @@ def _cell(point: dict[str, Any], growth: Growth) -> Cell:
         "features": point["features"],
         "classes": growth.classes,
     }
-    settings = replace(settings_of("synthetic", point["method"]), hidden=point["hidden"])
+    settings = settings_of("synthetic", point["method"]).replace(hidden=point["hidden"])
     return Cell(source, settings.as_dict(), growth.budget)

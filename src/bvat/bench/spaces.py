@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from bvat.bench.cell import Cell, run_cell
@@ -49,7 +48,7 @@ def measure_spaces(
     reasons = {space: reason_against(graph, space, plan.max_dense_gb) for space in plan.spaces}
     skipped += [f"{dataset}, space {space}: {why}" for space, why in reasons.items() if why]
     settings = {
-        (method, space): replace(settings_of(dataset, method), space=space)
+        (method, space): settings_of(dataset, method).replace(space=space)
         for method in plan.space_methods
         for space in plan.spaces
         if reasons[space] is None

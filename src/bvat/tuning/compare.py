@@ -140,7 +140,7 @@ class _CellRunner:
         names = self.plan.trained()
         whole, fingerprint = _graph(cell.graph)
         settings = settings_of(names, self.plan.overrides)
-        about = {name: chosen.identity() for name, chosen in settings.items()}
+        about = {name: chosen.as_dict() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
         if (found := read_cell(path)) is None or found["key"] != key:
