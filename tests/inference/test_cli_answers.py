@@ -19,7 +19,7 @@ from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, r
 import bvat
 from bvat.audit.audit import audit_batches
 from bvat.audit.copied_fields import copied_fields
-from bvat.audit.tables import AUDIT_COLUMNS
+from bvat.audit.kept import AUDIT_COLUMNS
 from bvat.data import save_graph
 from bvat.inference import open_run
 from bvat.report.audit_neighbourhood import neighbourhood

@@ -15,20 +15,14 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.layout import CLASS_MAJOR_UP_TO, softmax
+from bvat.engine.draws import Source, as_draws
+from bvat.engine.tensor import CLASS_MAJOR_UP_TO, with_gradient
 from bvat.engine.world import current
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.base import ProjectedModel, required
+from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
-from bvat.perturb.divergence import (
-    KL,
-    CleanPrediction,
-    Divergence,
-    cross_entropy,
-    make_divergence,
-    with_gradient,
-)
+from bvat.perturb.divergence import KL, CleanPrediction, Divergence, cross_entropy, make_divergence
 from bvat.perturb.flag import labelled
 from bvat.perturb.methods import GRANDOptions
 from bvat.perturb.passes import DropoutPolicy
@@ -55,7 +49,7 @@ class Passes(list[Pass]):
 def draw_passes(
     model: ProjectedModel,
     inputs: GraphInputs,
-    generator: torch.Generator,
+    generator: Source,
     count: int,
     *,
     reuse: bool = False,
@@ -105,7 +99,7 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
 
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
-    return _sharpened(_mean(softmax(stacked(logits)), len(logits)), temperature)
+    return _sharpened(_mean(current().softmax(stacked(logits)), len(logits)), temperature)
 
 
 class Agreement(NamedTuple):
@@ -123,15 +117,15 @@ def agreement(
     Nodes whose mean prediction has no probability of ``confidence`` count as zero.
     Shapes: logits (S N, C) of ``count`` passes, see :func:`stacked`.
     """
-    predicted = softmax(logits)
+    here = current()
+    predicted = here.softmax(logits)
     mean = _mean(predicted, count)
     target = _sharpened(mean, temperature)
-    clean = CleanPrediction(*(stacked([part] * count) for part in (target, KL().logits(target))))
-    value, gradient = divergence.value_and_gradient(clean, logits, predicted)
+    clean = CleanPrediction(*(stacked([part] * count) for part in (target, KL(here).logits(target))))
+    value, gradient = divergence.on(here).value_and_gradient(clean, logits, predicted)
     if confidence:
         unsure = (mean.amax(1) < confidence).repeat(count)
         value, gradient = value.masked_fill(unsure, 0), gradient.masked_fill(unsure[:, None], 0)
-    here = current()
     loss = with_gradient(logits, here.mean(value), gradient, 1 / here.total(value.numel()))
     return Agreement(target, loss)
 
@@ -144,7 +138,8 @@ def _mean(predicted: Tensor, count: int) -> Tensor:
 
 
 def _sharpened(mean: Tensor, temperature: float) -> Tensor:
-    return softmax(KL().logits(mean).div_(temperature))
+    here = current()
+    return here.softmax(KL(here).logits(mean).div_(temperature))
 
 
 @dataclass
@@ -170,7 +165,7 @@ class GRAND:
     temperature: float = GRANDOptions.temperature
     divergence: Divergence | str = GRANDOptions.divergence
     dropout: DropoutPolicy = "reuse"
-    generator: torch.Generator | int | None = None
+    generator: Source | int | None = None
     confidence: float = GRANDOptions.confidence
     class_weights: Tensor | None = None
 
@@ -185,7 +180,7 @@ class GRAND:
             self.generator = torch.Generator().manual_seed(self.generator)
 
     def draw(
-        self, model: ProjectedModel, inputs: GraphInputs, generator: torch.Generator, *, keep_projected: bool
+        self, model: ProjectedModel, inputs: GraphInputs, generator: Source, *, keep_projected: bool
     ) -> Passes:
         """Make all passes of a training step."""
         reuse = self.dropout == "reuse"
@@ -215,7 +210,7 @@ class GRAND:
         """
         train, labels = labelled(graph, "GRAND")
         model, inputs = adapt(model, graph, arguments)
-        generator = required(cast("torch.Generator | None", self.generator))
+        generator = as_draws(cast("Source | None", self.generator))
         passes = Passes([Pass(masks, projected, logits)])
         for _ in range(1, self.samples):
             reused = projected if self.dropout == "reuse" else None

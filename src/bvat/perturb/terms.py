@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from bvat.engine.draws import Source
 from bvat.graph import Graph
 from bvat.models.base import ProjectedModel
 from bvat.perturb.divergence import cross_entropy, entropy
@@ -59,7 +59,7 @@ class Method:
         """Whether any weight is not 0."""
         return bool(self.alpha or self.beta or self.agreement)
 
-    def passes(self, model: ProjectedModel, graph: Graph, generator: torch.Generator) -> Passes:
+    def passes(self, model: ProjectedModel, graph: Graph, generator: Source) -> Passes:
         """Make the clean passes of a step."""
         keep = bool(self.beta)  # a perturbation may start from the projected features
         if self.several is not None and self.agreement:
@@ -75,7 +75,7 @@ class Method:
             measured = {"r_vadv": apart.detach(), "nodes": graph.num_nodes}
             found.append(Term(self.agreement, apart, measured))
         if self.alpha:
-            uncertainty = entropy(logits)
+            uncertainty = entropy(logits, engine=graph.engine)
             found.append(Term(self.alpha, uncertainty, {"entropy": uncertainty.detach()}))
         if self.beta:
             outcome = self.regulariser(model, graph, logits, masks, projected, target)
@@ -96,12 +96,12 @@ def supervised_term(graph: Graph, passes: Passes, class_weights: Tensor | None =
     """Return L0, the mean over the passes of the cross-entropy at the training nodes."""
     known = nodes_of_passes(graph.train, passes[0].logits.shape[0], len(passes))
     labels = graph.labels[graph.train].repeat(len(passes))
-    loss = cross_entropy(passes.stacked.index_select(0, known), labels, class_weights)
+    loss = cross_entropy(passes.stacked.index_select(0, known), labels, class_weights, graph.engine)
     return Term(1.0, loss, {"supervised": loss.detach()})
 
 
 def build_method(
-    name: str, options: Any, generator: torch.Generator | None = None, class_weights: Tensor | None = None
+    name: str, options: Any, generator: Source | None = None, class_weights: Tensor | None = None
 ) -> Method:
     """Return a method with some settings (see :mod:`bvat.perturb.methods`).
 

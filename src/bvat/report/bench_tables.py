@@ -29,7 +29,7 @@ class BenchTable(NamedTuple):
 
 def all_tables(results: dict[str, Any]) -> list[BenchTable]:
     """Return the tables of all sections that were measured."""
-    makers = (_methods, _pyg, _spaces, _compiled, _growth, _exponents, _limit)
+    makers = (_methods, _pyg, _memory, _compiled)
     return [table for make in makers if (table := make(results)).rows]
 
 
@@ -60,18 +60,15 @@ def _pyg(results: dict[str, Any]) -> BenchTable:
     return BenchTable("pyg", "Our GCN and torch_geometric's", header, rows)
 
 
-def _spaces(results: dict[str, Any]) -> BenchTable:
-    header = ("dataset", "method", "space", "epoch ms", "peak MiB", "process MiB", "time / factored",
-              "memory / factored")  # fmt: skip
-    columns = [results[key] for key in ("space_epoch_ms", "space_peak_mb", "space_process_peak_mb")]
-    columns += [results["ratios"][key] for key in ("space_over_factored", "space_memory_over_factored")]
+def _memory(results: dict[str, Any]) -> BenchTable:
+    columns = [results["peak_mb"], results["process_peak_mb"], results["ratios"]["memory_over_gcn"]]
     rows: Rows = [
-        (dataset, method, space, *(column[dataset][method][space] for column in columns))
-        for dataset, measured in results["space_epoch_ms"].items()
-        for method, row in measured.items()
-        for space in row
+        (dataset, method, *(column[dataset][method] for column in columns))
+        for dataset, row in results["peak_mb"].items()
+        for method in row
     ]
-    return BenchTable("spaces", "Perturbation spaces", header, rows)
+    header = ("dataset", "method", "peak MiB", "process MiB", "peak / GCN")
+    return BenchTable("memory", "Memory (of training; of the whole process)", header, rows)
 
 
 def _compiled(results: dict[str, Any]) -> BenchTable:
@@ -80,47 +77,8 @@ def _compiled(results: dict[str, Any]) -> BenchTable:
         "compiled ms": "compiled_ms", "plain / compiled": "ratio", "plain CPU ms": "plain_cpu_ms",
         "compiled CPU ms": "compiled_cpu_ms", "CPU ratio": "cpu_ratio",
     }  # fmt: skip
-    rows = [tuple(row[key] for key in columns.values()) for row in results.get("compiled", ())]
+    rows = [tuple(row[key] for key in columns.values()) for row in results["compiled"]]
     return BenchTable("compiled", "Compiled kernels (epoch time)", tuple(columns), rows)
-
-
-def _growth(results: dict[str, Any]) -> BenchTable:
-    columns = {
-        "axis": "axis", "method": "method", "nodes": "nodes", "edges": "edges", "features": "features",
-        "hidden": "hidden", "epoch ms": "epoch_ms", "p10": "epoch_ms_p10", "step ms": "step_ms",
-        "peak MiB": "peak_mb", "process MiB": "process_peak_mb",
-    }  # fmt: skip
-    points = results["growth"]["points"] if results["growth"] else ()
-    rows = [tuple(point[key] for key in columns.values()) for point in points]
-    return BenchTable("growth", "Growth (synthetic graphs with average degree 20)", tuple(columns), rows)
-
-
-def _exponents(results: dict[str, Any]) -> BenchTable:
-    exponents = results["growth"]["exponents"] if results["growth"] else {}
-    rows: Rows = [
-        (axis, method, fitted["epoch_ms"], fitted["peak_mb"])
-        for axis, row in exponents.items()
-        for method, fitted in row.items()
-    ]
-    return BenchTable("exponents", "Fitted exponents", ("against", "method", "of time", "of memory"), rows)
-
-
-def _limit(results: dict[str, Any]) -> BenchTable:
-    header = ("graph", "method", "MB moved", "MFLOP", "limit ms", "products ms", "epoch ms", "limit / epoch",
-              "products / epoch")  # fmt: skip
-    limit = results["limit"]
-    if limit is None:
-        return BenchTable("limit", "Limit", header, [])
-    found = [(dataset, name, row) for dataset, each in limit["datasets"].items()
-             for name, row in each["methods"].items()]  # fmt: skip
-    found += [(f"{row['edges']} edges", row["method"], row) for row in limit["growth"]]
-    keys = ("limit_ms", "products_ms", "epoch_ms", "fraction", "products_fraction")
-    rows: Rows = [
-        (graph, method, row["bytes"] / 1e6, row["flops"] / 1e6, *(row.get(key) for key in keys))
-        for graph, method, row in found
-    ]
-    title = "Limit (memory {memory_gb_s:.1f} GB/s, cache {cache_gb_s:.1f} GB/s, dense {gflop_s:.0f} GFLOP/s)"
-    return BenchTable("limit", title.format(**limit["rates"]), header, rows)
 
 
 def print_tables(results: dict[str, Any]) -> None:

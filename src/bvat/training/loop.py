@@ -138,7 +138,7 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     model, settings = state.model, state.settings
     graph = batch_of(state.graph, state.epoch)
     model.train()
-    current().begin_epoch(state.generator, state.epoch)
+    state.generator.begin_epoch(state.epoch)
     passes = state.method.passes(model, graph, state.generator)
     terms = [supervised_term(graph, passes, state.class_weights), *state.method.terms(model, graph, passes)]
     state.optimizer.zero_grad()
