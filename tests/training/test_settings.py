@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import Field, fields, replace
+from inspect import isfunction
 from typing import Any
 
 import pytest
+import torch
 
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -174,6 +176,13 @@ def other_values(field: Field[Any], value: Any) -> list[Any]:
     return [2 * value or 1] if isinstance(value, int) else [value / 2 or 0.25]
 
 
+def described(thing: Any) -> Any:
+    """Return the types and values in a regulariser, which has no equality."""
+    if not isinstance(thing, torch.Generator) and hasattr(thing, "__dict__") and not isfunction(thing):
+        return type(thing), {name: described(value) for name, value in vars(thing).items()}
+    return thing
+
+
 SHORTHANDS = {
     "consistency": Consistency, "random": Random, "vat": VAT, "sbvat": SBVAT, "obvat": OBVAT, "flag": FLAG,
 }  # fmt: skip
@@ -184,9 +193,7 @@ def test_a_method_has_one_set_of_defaults(method: str) -> None:
     """What ``bvat.VAT()`` does is what ``bvat train --method vat`` does to a graph of one's own."""
     row, own = METHODS[method], SHORTHANDS[method](generator=0)
     built = row.build(row.options(), own.generator)
-    for name, value in vars(own).items():
-        found = getattr(built, name)
-        assert found == value or (name == "divergence" and type(found) is type(value)), name
+    assert described(built) == described(own)
     given = preset("", method)
     differs = {f.name for f in fields(row.options) if getattr(given, f.name) != f.default}
     assert differs <= {"confidence"}  # which asks for a model that was trained without it first
@@ -201,4 +208,4 @@ def test_every_setting_of_a_method_reaches_its_callable(method: str, search: str
     for f in fields(row.options):
         if f.name in base.read() - weights:
             changed = replace(base, **{f.name: other_values(f, getattr(base, f.name))[0]})
-            assert row.build(changed) != row.build(base), f.name
+            assert described(row.build(changed)) != described(row.build(base)), f.name
