@@ -66,7 +66,7 @@ def test_sampled_nodes_that_are_not_sure_leave_with_their_fields(large_graph: Gr
     assert chosen.chosen is not None
     assert chosen.owner is not None
     kept = sure_nodes(logits, confidence)[chosen.chosen]
-    fewer = chosen.only(kept)
+    fewer = chosen.only(kept, large_graph.engine)
     assert fewer.chosen is not None
     assert fewer.owner is not None
     assert fewer.chosen.tolist() == chosen.chosen[kept].tolist()
