@@ -10,7 +10,6 @@ from bvat.paper.published import table2
 from bvat.paper.targets import read_result
 from bvat.report.html import (
     Markup,
-    claim_list,
     join,
     page,
     provenance,
@@ -61,44 +60,21 @@ def paper_page(results: dict[str, dict[str, Any]]) -> str:
 
 
 def _summary(results: dict[str, dict[str, Any]]) -> Markup:
-    judged = [c for result in results.values() for c in result["claims"] if c["holds"] is not None]
-    failed = [claim for claim in judged if not claim["holds"]]
-    holding = [claim for claim in judged if claim["holds"]]
-    numbers: dict[str, Any] = {"statements reproduced": f"{len(holding)} of {len(judged)}"}
     cells = [
         cell
         for row in results.get("table2", {}).get("cells", {}).values()
         for cell in row.values()
         if "verdict" in cell["last"]
     ]
-    if cells:
-        reached = sum(cell["last"]["verdict"] != "below" for cell in cells)
-        above = sum(cell["last"]["difference"] >= -1e-9 for cell in cells)
-        numbers["cells of Table 2 within or above one std of the paper’s mean"] = f"{reached} of {len(cells)}"
-        numbers["at or above the paper’s mean"] = f"{above} of {len(cells)}"
-    parts: list[Any] = [tiles(numbers)]
-    if failed:
-        parts += [tag("h3", "What does not reproduce"), claim_list(failed)]
-    if holding:
-        parts += [tag("h3", "What reproduces"), claim_list(_brief(results))]
-    notes = [claim for claim in results.get("table2", {}).get("claims", ()) if claim["holds"] is None]
-    if notes:
-        parts += [tag("h3", "Other findings"), claim_list(notes)]
-    return section("Summary", *parts, name="summary")
-
-
-def _brief(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what holds: Table 2 in full, each figure in one line (its own section has the details)."""
-    brief = []
-    for name, result in results.items():
-        held = [claim for claim in result["claims"] if claim["holds"]]
-        judged = [claim for claim in result["claims"] if claim["holds"] is not None]
-        if name == "table2":
-            brief += held
-        elif held:
-            text = f"{result['title']}: {len(held)} of {len(judged)} statements hold."
-            brief.append({"holds": True, "text": text})
-    return brief
+    if not cells:
+        return Markup("")
+    reached = sum(cell["last"]["verdict"] != "below" for cell in cells)
+    above = sum(cell["last"]["difference"] >= -1e-9 for cell in cells)
+    numbers = {
+        "cells of Table 2 within or above one std of the paper’s mean": f"{reached} of {len(cells)}",
+        "at or above the paper’s mean": f"{above} of {len(cells)}",
+    }
+    return section("Summary", tiles(numbers), name="summary")
 
 
 def _table2(result: dict[str, Any]) -> Markup:
@@ -238,7 +214,6 @@ def _figure(result: dict[str, Any]) -> Markup:
         result["title"],
         tag("p", said, cls="soft"),
         tag("div", *[panel.figure() for panel in figure_panels(result)], cls="charts"),
-        claim_list(result["claims"]),
         name=result["target"],
     )
 
@@ -257,7 +232,7 @@ def _time(result: dict[str, Any]) -> Markup:
             for row in rows.values()
         ]
         parts.append(table([dataset, "ms", "vs. GCN", "paper: ms (GPU)", "paper: vs. GCN"], cells))
-    return section(result["title"], *parts, claim_list(result["claims"]), name="time")
+    return section(result["title"], *parts, name="time")
 
 
 def _how(results: dict[str, dict[str, Any]]) -> Markup:
