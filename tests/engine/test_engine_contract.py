@@ -37,8 +37,8 @@ REGULARISERS: dict[str, Callable[[Any], Any]] = {
     "random": lambda draws: bvat.Random(0.1, generator=draws),
     "vat": lambda draws: bvat.VAT(0.1, generator=draws),
     "vat from a start": lambda draws: bvat.VAT(0.1, steps=2, xi=0.01, generator=draws),
-    "sbvat": lambda draws: bvat.SBVAT(0.1, count=5, norm="field", generator=draws),
-    "sure nodes": lambda draws: bvat.SBVAT(0.1, count=5, confidence=0.34, generator=draws),
+    "sbvat": lambda draws: bvat.SBVAT(0.1, count=2, norm="field", generator=draws),
+    "sure nodes": lambda draws: bvat.SBVAT(0.1, count=2, confidence=0.34, generator=draws),
     "obvat": lambda draws: bvat.OBVAT(3, 0.01, dropout="pair", generator=draws),
     "obvat by rows": lambda draws: bvat.OBVAT(
         3, 0.01, reduction="mean", second_moment="row", divergence="squared", generator=draws
