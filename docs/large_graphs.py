@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bvat.bench.rank_plan import fitted
-from bvat.report.markers import replace_between
+from bvat.report.pages import replace_between
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "distributed"

@@ -62,7 +62,7 @@ def reproduce(
     from bvat.paper.request import Request, parse_seeds
     from bvat.paper.targets import TARGETS
     from bvat.paper.targets import reproduce as run_reproduction
-    from bvat.report.paper_files import PAGE, write_paper_files
+    from bvat.report.paper_page import PAGE, write_paper_files
 
     chosen_datasets, chosen_methods = comma_separated(datasets), comma_separated(methods)
     request = Request(

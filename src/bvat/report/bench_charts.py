@@ -7,7 +7,7 @@ from typing import Any
 
 from bvat.bench.growth import AXES
 from bvat.bench.plan import ROWS
-from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone
+from bvat.report.charts import Chart, Line, bar_chart, line_chart, standalone
 
 WIDE = 880
 LOOKS = {name: (row.title, row.colour) for name, row in ROWS.items()}
@@ -20,7 +20,7 @@ def bench_charts(results: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, list[Drawing], int]]:
+def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, list[Chart], int]]:
     """Yield name, title, panels and panels per row."""
     ratios, limit = results["ratios"], results["limit"]
     methods = _bars(ratios["method_over_gcn"], "epoch / GCN epoch", reference=1)
@@ -52,7 +52,7 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, list[Drawing],
         yield "limit", "How close an epoch is to the limit of the machine", panels, 1
 
 
-def _bars(groups: Mapping[str, Mapping[str, float | None]], y_label: str, **options: Any) -> Drawing:
+def _bars(groups: Mapping[str, Mapping[str, float | None]], y_label: str, **options: Any) -> Chart:
     return bar_chart(groups, y_label, looks=LOOKS, width=WIDE, **options)
 
 
@@ -64,7 +64,7 @@ def _flat(table: dict[str, dict[str, dict[str, float | None]]]) -> dict[str, dic
     }
 
 
-def _compiled(rows: list[dict[str, Any]]) -> list[Drawing]:
+def _compiled(rows: list[dict[str, Any]]) -> list[Chart]:
     """Draw the gain against the width: one row of panels per data set, CPU time and wall time."""
     widths = sorted({row["hidden"] for row in rows})
     panels = []
@@ -80,12 +80,12 @@ def _compiled(rows: list[dict[str, Any]]) -> list[Drawing]:
                 lines.append(Line(label, x, y, colour=colour, marks=True))
             panels.append(
                 line_chart(lines, "hidden units", "plain / compiled", title=f"{dataset}, {unit}", floor=0,
-                           log_x=True, x_ticks=widths)
+                           log="x", x_ticks=widths)
             )  # fmt: skip
     return panels
 
 
-def _growth(growth: dict[str, Any]) -> list[Drawing]:
+def _growth(growth: dict[str, Any]) -> list[Chart]:
     """Draw time above and memory below, along each axis, with the fitted exponents."""
     panels = []
     for key, y_label in (("epoch_ms", "ms per epoch"), ("peak_mb", "peak MiB")):
@@ -102,5 +102,5 @@ def _growth(growth: dict[str, Any]) -> list[Drawing]:
             # less than two decades: the sizes themselves say more than powers of ten
             ticks = sizes if axis == "hidden" else ()
             x_label = "hidden units" if axis == "hidden" else axis
-            panels.append(line_chart(lines, x_label, y_label, log_x=True, log_y=True, x_ticks=ticks))
+            panels.append(line_chart(lines, x_label, y_label, log="xy", x_ticks=ticks))
     return panels
