@@ -24,13 +24,14 @@ ORDER = {
     "perturb": "regularisers",
     "baselines": "other classifiers",
     "training": "settings, loop",
-    "runs": "run folders, store",
+    "store": "run folders, processes",
     "tuning": "search for settings",
     "inference": "predictions",
     "audit": "fragility",
     "paper": "tables and figures",
     "bench": "measurements",
     "report": "pages and charts",
+    "runs": "whole runs, in folders",
     "cli": "commands",
 }
 """The packages from the lowest to the highest: each may import only those before it."""

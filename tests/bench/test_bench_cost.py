@@ -15,7 +15,7 @@ SIZES = Sizes(nodes=10, features=7, hidden=4, classes=3, nnz_x=20, nnz_a=30)
 
 
 def test_cost_of_a_gcn_epoch_by_hand() -> None:
-    counts = counts_of(preset("cora", "gcn"))
+    counts = counts_of(preset("cora", "none"))
     assert counts is not None
     cost = cost_of(SIZES, counts)
     x = 8 * 20 + 4 * 11 + 4 * 4 * 17  # X W0
@@ -60,7 +60,7 @@ def test_a_regulariser_of_weight_zero_costs_nothing() -> None:
 
 
 def test_the_limit_is_the_longer_of_the_two_times() -> None:
-    settings = preset("cora", "gcn")
+    settings = preset("cora", "none")
     slow_memory = limit_of(SIZES, settings, 2.0, {"memory_gb_s": 1e-3, "gflop_s": 1e9})
     slow_arithmetic = limit_of(SIZES, settings, 2.0, {"memory_gb_s": 1e9, "gflop_s": 1e-3})
     assert slow_memory is not None

@@ -31,7 +31,7 @@ def test_both_sides_are_the_same_model(
         pytest.skip("torch_geometric is not installed")
     if sparse_x:
         monkeypatch.setattr("bvat.bench.pyg.DENSE_AT_MOST_GB", 0.0)
-    settings = preset("tiny", "gcn")
+    settings = preset("tiny", "none")
     ours = build_model(settings, tiny.num_features, tiny.num_classes).eval()
     theirs = PygGCN(pyg, tiny.num_features, tiny.num_classes, settings).eval()
     weights = dict(ours.named_parameters())

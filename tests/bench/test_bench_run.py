@@ -150,6 +150,6 @@ def test_a_cell_runs_in_a_process_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_a_cell_that_fails_says_why() -> None:
-    settings = Settings(method="gcn").as_dict()
+    settings = Settings(method="none").as_dict()
     result = run_cell(Cell("no-such-graph", settings, Budget()))
     assert "there is no data set or file 'no-such-graph'" in result["reason"]

@@ -25,7 +25,7 @@ from bvat.training.settings import Settings
 from cli_helpers import bvat
 
 SMALL = synthetic_graph(nodes=60, edges=120, features=20, classes=2, train_per_class=5, val=10, test=20)
-QUICK = ["--method", "gcn", "--epochs", "4", "--hidden", "8", "--device", "cpu", "--jobs", "1"]
+QUICK = ["--method", "none", "--epochs", "4", "--hidden", "8", "--device", "cpu", "--jobs", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_settings_say_their_limits() -> None:
 def test_a_model_larger_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sysconf", lambda name: 1000)
     with pytest.raises(SettingsError, match="hidden 65536 with 20 features needs"):
-        train(SMALL, Settings(method="gcn", hidden=2**16))
+        train(SMALL, Settings(method="none", hidden=2**16))
 
 
 def test_names_do_not_break_terminal_pages_and_tables(
@@ -125,7 +125,7 @@ def test_graphs_in_double_precision_are_trained(tmp_path: Path, capsys: pytest.C
     double = SMALL.to(dtype=torch.float64)
     save_graph(double, tmp_path / "double.npz")
     assert load_graph(tmp_path / "double.npz").features.dtype == torch.float64
-    for method in ("gcn", "sbvat", "obvat"):
+    for method in ("none", "sbvat", "obvat"):
         fitted = NodeClassifier(method, epochs=4, hidden=8).fit(double)
         assert all(weight.dtype == torch.float64 for weight in fitted.training_.weights.values())
         fitted.save(tmp_path / "c.safetensors")
@@ -147,13 +147,13 @@ def test_predict_a_graph_without_labels(tmp_path: Path, capsys: pytest.CaptureFi
     code, _, err = bvat(["predict", "run", "--graph", "bare.npz", "--out", "p.csv"], capsys)
     assert code == 0, err
     assert len(Path("p.csv").read_text().splitlines()) == 61
-    for method in ("gcn", "auto"):
+    for method in ("none", "auto"):
         code, _, err = bvat(["train", "bare.npz", "--method", method, "--epochs", "4", "--jobs", "1"], capsys)
         assert code == 2
         assert "labels" in err
         assert err.count("bvat: ") == 1
     with pytest.raises(GraphError, match="no labels to train on"):
-        NodeClassifier("gcn").fit(bare)
+        NodeClassifier("none").fit(bare)
 
 
 def _none() -> torch.Tensor:

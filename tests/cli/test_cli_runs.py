@@ -17,9 +17,9 @@ from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.inference.run_list import compare_runs, read_run
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import summary_of
-from bvat.runs.store import RunSpec, RunStore, SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.results import summary_of
+from bvat.store.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.training.settings import Settings
 from cli_helpers import bvat
 
@@ -38,10 +38,10 @@ def make_run(graph: Graph, path: Path, settings: Settings, seeds: list[int]) -> 
 def runs(small: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs with two seeds in common, and one on another split."""
     root = tmp_path_factory.mktemp("runs")
-    make_run(small, root / "plain", Settings(method="gcn", epochs=8, alpha=0), [0, 1, 2])
+    make_run(small, root / "plain", Settings(method="none", epochs=8, alpha=0), [0, 1, 2])
     make_run(small, root / "deep" / VAT, Settings(method="vat", epochs=8, patience=2), [1, 2])
     other = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30, seed=7)
-    make_run(other, root / "other", Settings(method="gcn", epochs=3), [0])
+    make_run(other, root / "other", Settings(method="none", epochs=3), [0])
     return root
 
 
@@ -57,7 +57,7 @@ def test_list_finds_runs_in_subfolders(runs: Path, capsys: pytest.CaptureFixture
     plain = next(row for row in found if row["run"].endswith("plain"))
     stored = json.loads((runs / "plain" / "result.json").read_text("utf-8"))
     assert plain["seeds"] == [0, 1, 2]
-    assert (plain["dataset"], plain["model"], plain["method"]) == ("synthetic", "gcn", "gcn")
+    assert (plain["dataset"], plain["model"], plain["method"]) == ("synthetic", "gcn", "none")
     for name, key in (("val", "val_accuracy"), ("test", "test_accuracy"), ("macro_f1", "test_macro_f1")):
         assert plain[name] == {part: stored[key][part] for part in plain[name]}
 
@@ -217,7 +217,7 @@ def test_internal_runs_are_listed_only_if_asked_for(
 ) -> None:
     shutil.copytree(runs / "plain", tmp_path / "plain")
     store = RunStore.open(tmp_path / "compared" / "work", {"small": small})
-    store.run(RunSpec("small", Settings(method="gcn", epochs=3), 0))
+    store.run(RunSpec("small", Settings(method="none", epochs=3), 0))
     found = table("list", str(tmp_path), capsys=capsys)
     assert ([Path(row["run"]).name for row in found["runs"]], found["internal"]) == (["plain"], 1)
     _, out, _ = bvat(["runs", "list", str(tmp_path)], capsys)
@@ -248,7 +248,7 @@ def test_compare_is_paired_by_seed(runs: Path, capsys: pytest.CaptureFixture[str
     assert set(found["settings"]) == {"method", "alpha", "patience"}
     code, out, _ = bvat(["runs", "compare", str(plain), str(vat)], capsys)
     assert code == 0
-    assert "method: gcn, vat" in out
+    assert "method: none, vat" in out
 
 
 def test_what_cannot_be_compared(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,7 +306,7 @@ def test_results_of_another_run_are_not_counted(
     """A seed folder that was copied from a run on another graph, or with other settings."""
     shutil.copytree(runs / "plain", tmp_path / "plain")
     other = RunFolder(tmp_path / "other")
-    settings = Settings(method="gcn", epochs=2, hidden=3)
+    settings = Settings(method="none", epochs=2, hidden=3)
     other.start(small, settings, resume=False)
     train_seeds(SeedTrainer(other, small, settings), [7], 1)
     shutil.copytree(other.seed_path(7), tmp_path / "plain" / "seed-7")

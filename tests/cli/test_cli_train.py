@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from bvat.data import load_graph, save_graph, synthetic_graph
-from bvat.runs.progress import ProgressDisplay
+from bvat.store.progress import ProgressDisplay
 from bvat.training import provenance
 from bvat.training.checkpoint import Checkpoint
 from bvat.training.settings import Settings
@@ -91,7 +91,7 @@ def test_early_stopping_f1_and_logs_are_shown(
     monkeypatch.setenv("COLUMNS", "200")
     titles: list[str] = []
     monkeypatch.setattr(ProgressDisplay, "set_title", lambda self, title: titles.append(title))
-    arguments = ["train", str(graph_file), "--method", "gcn", "--epochs", "90", "--patience", "3"]
+    arguments = ["train", str(graph_file), "--method", "none", "--epochs", "90", "--patience", "3"]
     code, out, _ = bvat([*arguments, "--out", "run", "--class-weights", "balanced", "--log", "csv"], capsys)
     assert code == 0
     (stopped,) = json.loads(Path("run/result.json").read_text())["stopped"]
@@ -134,7 +134,7 @@ def test_logging_for_tensorboard_needs_it_before_training(
     graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    code, _, err = bvat(["train", str(graph_file), "--method", "gcn", "--log", "tensorboard"], capsys)
+    code, _, err = bvat(["train", str(graph_file), "--method", "none", "--log", "tensorboard"], capsys)
     assert code == 2
     assert "pip install 'bvat[tensorboard]'" in err
     assert not Path("runs").exists()
@@ -151,7 +151,7 @@ def test_every_space(graph_file: Path, space: str, capsys: pytest.CaptureFixture
 
 BAD: list[tuple[list[str], str]] = [
     (["train", "corra"], "no data set or file 'corra' (did you mean cora?)"),
-    (["train", "GRAPH", "--method", "magic"], "there is no method 'magic': use one of gcn"),
+    (["train", "GRAPH", "--method", "magic"], "there is no method 'magic': use one of none"),
     (["train", "GRAPH", "--metod", "gcn"], "No such option: --metod"),
     (["train", "GRAPH", "--lr", "fast"], "Invalid value for '--lr'"),
     (["train", "GRAPH", "--lr", "-1"], "lr must be above 0, not -1.0"),
@@ -171,12 +171,12 @@ BAD: list[tuple[list[str], str]] = [
     ),
     (["train", "GRAPH", "--out", "occupied"], "occupied exists but is not a run folder"),
     (
-        ["train", "GRAPH", "--method", "gcn", "--out", "/proc/run"],
+        ["train", "GRAPH", "--method", "none", "--out", "/proc/run"],
         "/proc/run cannot be read or written (No such",
     ),
-    (["train", "GRAPH", "--method", "gcn", "--out", "n" * 300], "(File name too long): use a shorter name"),
+    (["train", "GRAPH", "--method", "none", "--out", "n" * 300], "(File name too long): use a shorter name"),
     (
-        ["train", "GRAPH", "--method", "gcn", "--out", "occupied/letter.txt/run"],
+        ["train", "GRAPH", "--method", "none", "--out", "occupied/letter.txt/run"],
         "(Not a directory): check the path",
     ),
     (["train", "GRAPH", "extra"], "unexpected extra argument"),
@@ -320,7 +320,7 @@ def test_few_labels_all_train_and_are_measured_by_cross_validation(
     few_labels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    command = ["train", str(few_labels), "--method", "gcn", "--jobs", "1", *PLAIN]
+    command = ["train", str(few_labels), "--method", "none", "--jobs", "1", *PLAIN]
     code, out, _ = bvat([*command, "--out", "run"], capsys)
     assert code == 0
     assert re.search(
@@ -347,14 +347,14 @@ def test_nodes_that_are_held_out_get_an_interval(
     few_labels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    command = ["train", str(few_labels), "--method", "gcn", "--jobs", "1", *PLAIN]
+    command = ["train", str(few_labels), "--method", "none", "--jobs", "1", *PLAIN]
     code, out, _ = bvat([*command, "--test", "9", "--val", "6", "--no-report"], capsys)
     assert code == 0
     for line in (r"validation accuracy.* on 6 nodes\)", r"test accuracy.*[\d.]+ % \(95 % .* on 9 nodes\)"):
         assert re.search(line, out)
     assert "±" not in out
     assert "cross-validated" not in out
-    shown = bvat(["runs", "show", "runs/few-gcn"], capsys)[1]
+    shown = bvat(["runs", "show", "runs/few-none"], capsys)[1]
     assert re.search(r"^test accuracy: [\d.]+ % \(95 % interval [\d.]+ to [\d.]+ on 9 nodes\)$", shown, re.M)
     code, _, err = bvat([*command, "--test", "28"], capsys)
     assert (code, "use at most 27 for val and test together" in err) == (2, True)
@@ -364,7 +364,7 @@ def test_parts_without_validation_nodes_train_to_the_last_epoch(
     few_labels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bvat(["partition", str(few_labels), "--parts", "2", "--out", "parts"], capsys)[0] == 0
-    command = ["train", "parts", "--method", "gcn", "--batch-parts", "2", *PLAIN]
+    command = ["train", "parts", "--method", "none", "--batch-parts", "2", *PLAIN]
     code, out, err = bvat(command, capsys)
     assert code == 0
     assert "note: there are no validation nodes: training runs to its last epoch" in err

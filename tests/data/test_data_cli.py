@@ -14,9 +14,9 @@ import bvat
 from bvat.cli.data import app
 from bvat.data import registry
 from bvat.errors import DataError
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import summary_of
-from bvat.runs.store import SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.results import summary_of
+from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.settings import preset
 
 run = CliRunner()
@@ -140,7 +140,7 @@ def test_check_notices_a_cached_graph_that_is_not_that_of_the_raw_files(cache: P
 def test_check_of_a_path(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = RunFolder(Path("run"))
-    settings = preset("none", "gcn", epochs=3)
+    settings = preset("none", "none", epochs=3)
     folder.start(small, settings, resume=False)
     results = train_seeds(SeedTrainer(folder, small, settings), [0], 1)
     folder.summarize([0], summary_of(small, settings, results))

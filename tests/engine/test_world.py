@@ -32,7 +32,7 @@ def test_alone_is_the_default_and_costs_nothing() -> None:
 @pytest.mark.parametrize("model", [name for name, model in MODELS.items() if model.distributed])
 def test_one_rank_trains_as_alone_up_to_rounding(model) -> None:
     graph = random_graph(dense=model == "sage")
-    settings = Variant(model, "gcn").settings(epochs=5, **PLAIN)
+    settings = Variant(model, "none").settings(epochs=5, **PLAIN)
     if model == "random-propagation":
         settings = replace(settings, node_dropout=0.0, input_dropout=0.0)
     alone = train(graph, settings)
@@ -50,7 +50,7 @@ def test_one_rank_trains_as_alone_up_to_rounding(model) -> None:
         ("obvat", {"search": "adam", "start": 0.0, "second_moment": "entry"}),
         ("obvat", {"search": "adam", "start": 0.0, "second_moment": "row", "divergence": "squared"}),
         ("consistency", {"confidence": 0.3, "alpha": 0.7}),
-        ("gcn", {"class_weights": "balanced", "scale": "unit"}),
+        ("none", {"class_weights": "balanced", "scale": "unit"}),
     ],
 )
 def test_one_rank_regularises_as_alone_up_to_rounding(method, more) -> None:

@@ -37,8 +37,8 @@ from bvat.models.table import MODELS
 from bvat.parts.batches import open_batches
 from bvat.parts.folder import check_parts, part_file, whole_graph
 from bvat.parts.join import join
-from bvat.runs.folder import RunFolder
-from bvat.runs.store import SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.loop import train
 from bvat.training.provenance import digest
 from bvat.training.settings import Settings, preset
@@ -194,7 +194,7 @@ class OnePart(Parts):
             check_parts(self.folder)
         try:
             graph = join(self.folder)
-            for method in ("gcn", "sbvat", "obvat"):
+            for method in ("none", "sbvat", "obvat"):
                 train(graph, Settings(method=method, epochs=2, hidden=4, count=5, scale="unit"), 0)
         finally:
             enter(World())
@@ -209,7 +209,7 @@ class Checkpoints:
             preset("", "obvat", epochs=6, hidden=4, pretrain=0, search="adam", keep_moments=True),
             preset("", "vat", epochs=8, hidden=4, pretrain=3, average=0.5, guard=True),
             preset("", "obvat", epochs=6, hidden=4, pretrain=2, search="fast"),
-            preset("", "gcn", epochs=6, hidden=4, select="best", patience=3),
+            preset("", "none", epochs=6, hidden=4, select="best", patience=3),
         ]
         self.good = []
         for settings in self.variants:
@@ -230,7 +230,7 @@ class Classifiers:
     def __init__(self, folder: Path) -> None:
         self.path, self.graph, self.good = folder / "mine.safetensors", tiny(), []
         narrow = {model: {"hidden": 8} if "hidden" in row.arguments else {} for model, row in MODELS.items()}
-        kinds = [{"method": "gcn", "model": model, "epochs": 2, **narrow[model]} for model in MODELS]
+        kinds = [{"method": "none", "model": model, "epochs": 2, **narrow[model]} for model in MODELS]
         kinds += [{"method": method} for method in ("lp", "manireg", "semiemb")]
         for kind in kinds:
             bvat.NodeClassifier(**kind).fit(self.graph).save(self.path)
@@ -250,7 +250,7 @@ class RunFolders:
         self.good, self.folder, self.graph = folder / "good", folder / "run", tiny()
         if not self.good.exists():
             run = RunFolder(self.good)
-            settings = preset("", "gcn", epochs=3, hidden=4)
+            settings = preset("", "none", epochs=3, hidden=4)
             run.start(self.graph, settings, resume=False)
             train_seeds(SeedTrainer(run, self.graph, settings), [0], 1)
 
@@ -313,7 +313,7 @@ class Planetoid:
 
     def use(self) -> None:
         graph = read_planetoid(self.files, "ind.tiny.", name="tiny")
-        train(graph, Settings(method="gcn", epochs=1, hidden=4), 0)
+        train(graph, Settings(method="none", epochs=1, hidden=4), 0)
 
 
 KINDS: dict[str, Callable[[Path], Any]] = {

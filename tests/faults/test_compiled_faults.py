@@ -41,14 +41,14 @@ class Run:
         root: Path,
         name: str,
         *,
-        method: str = "gcn",
+        method: str = "none",
         limit: int = 0,
         terminal: bool = False,
         **env: str,
     ) -> None:
         self.out, self.shown = root / name, b""
         self._end, stderr = pty.openpty() if terminal else (None, subprocess.PIPE)
-        command = [sys.executable, "-m", "bvat", "train", str(root / "graph.npz"), "--method", "gcn"]
+        command = [sys.executable, "-m", "bvat", "train", str(root / "graph.npz"), "--method", "none"]
         self._process = subprocess.Popen(
             [*command, *OPTIONS.split(), "--out", str(self.out)],
             stdout=subprocess.PIPE,

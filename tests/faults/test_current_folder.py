@@ -45,10 +45,10 @@ def test_hostile_modules_are_not_imported(hostile: Path, tally: list[Tally]) -> 
 
     save_graph(synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5), "graph.npz")
     with forker() as start:
-        train = ["train", "graph.npz", "--method", "gcn", "--epochs", "4", "--seeds", "2", "--jobs", "2"]
+        train = ["train", "graph.npz", "--method", "none", "--epochs", "4", "--seeds", "2", "--jobs", "2"]
         count(start.start([*train, "--out", "run"], hostile).wait() == 0)
     source = {"nodes": 200, "edges": 300, "features": 20, "classes": 3, "train_per_class": 5}
-    cell = Cell(source, {"method": "gcn"}, Budget(warmup=1, rounds=1, min_rounds=1))
+    cell = Cell(source, {"method": "none"}, Budget(warmup=1, rounds=1, min_rounds=1))
     result = run_cell(cell)
     count("peak_mb" in result)
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +67,7 @@ def test_ranks_do_not_import_hostile_modules(hostile: Path, tally: list[Tally]) 
         (hostile / f"{name}.py").write_text((hostile / "json" / "__init__.py").read_text())
     graph = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5)
     cut_into(graph, 2, Path("parts"), "order")
-    train = ["-m", "bvat", "train", "parts", "--method", "gcn", "--epochs", "2", "--out"]
+    train = ["-m", "bvat", "train", "parts", "--method", "none", "--epochs", "2", "--out"]
     alone = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     ranks = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for command in ([*ranks, *train, "run"], [sys.executable, *train, "batches", "--batch-parts", "1"]):

@@ -30,8 +30,8 @@ from bvat.data.sources import obtain
 from bvat.errors import BvatError, DataError, TrainingError
 from bvat.graph import Graph
 from bvat.inference.runs import open_run
-from bvat.runs.folder import RunFolder
-from bvat.runs.store import RunSpec, RunStore, SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.store import RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.loop import run_epoch
 from bvat.training.provenance import graph_fingerprint
@@ -99,7 +99,7 @@ def graph() -> Graph:
     return synthetic_graph(nodes=60, edges=150, features=20, classes=3, train_per_class=5, val=15, test=20)
 
 
-SETTINGS = preset("none", "gcn", epochs=4, hidden=8)
+SETTINGS = preset("none", "none", epochs=4, hidden=8)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def run(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with two seeds, as ``bvat train`` writes it."""
     root = tmp_path_factory.mktemp("damage")
     save_graph(graph, root / "graph.npz")
-    options = "--method gcn --seeds 2 --epochs 4 --hidden 8 --jobs 1 --device cpu --no-report"
+    options = "--method none --seeds 2 --epochs 4 --hidden 8 --jobs 1 --device cpu --no-report"
     code = command(["train", str(root / "graph.npz"), *options.split(), "--out", str(root / "run")])
     assert code == 0
     return root / "run"
@@ -228,7 +228,7 @@ def test_damaged_first_phases_count_as_missing(graph: Graph, tmp_path: Path, tal
 
 def test_damaged_classifiers(graph: Graph, tmp_path: Path, tally: list[Tally]) -> None:
     path = tmp_path / "model.safetensors"
-    fitted = bvat.NodeClassifier("gcn", epochs=3, hidden=8).fit(graph)
+    fitted = bvat.NodeClassifier("none", epochs=3, hidden=8).fit(graph)
     fitted.save(path)
 
     def answer() -> Any:

@@ -66,7 +66,7 @@ def commands() -> list[tuple[list[str], list[str]]]:
     own = ["--seeds", "--seed", "--jobs", "--threads", "--budget", "--device", "--text", "--train-per-class",
            "--val", "--split-seed", "--out"]  # fmt: skip
     lines = [
-        ([*train, "--method", name], [*settings, *own]) for name in ("gcn", "sbvat", "obvat", "vat", "flag")
+        ([*train, "--method", name], [*settings, *own]) for name in ("none", "sbvat", "obvat", "vat", "flag")
     ]
     lines.append(([*train, "--method", "obvat", "--model", "gat"], settings))
     searching = ["tune", "g.npz", "--method", "random", "--trials", "1", "--seeds", "1", "--finalists", "1",
@@ -108,7 +108,7 @@ def test_command_lines(tally: list[Tally], place: Path, capfd: pytest.CaptureFix
     )
     tally.append(entry)
     code, said = run(
-        ["train", "g.npz", "--method", "gcn", "--epochs", "2", "--no-report", "--out", "run"], capfd
+        ["train", "g.npz", "--method", "none", "--epochs", "2", "--no-report", "--out", "run"], capfd
     )
     assert code == 0, said
     bad = []

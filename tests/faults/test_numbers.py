@@ -19,9 +19,9 @@ from bvat.errors import BvatError
 from bvat.graph import Graph
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
-from bvat.runs.folder import RunFolder
-from bvat.runs.pool import thread_count
-from bvat.runs.store import SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.pool import thread_count
+from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, preset
 from bvat.tuning.variants import Variant

@@ -86,7 +86,7 @@ def test_the_own_graph_is_predicted_when_its_files_are_gone(folder: Path, tmp_pa
             "train",
             str(tmp_path / "gone"),
             "--method",
-            "gcn",
+            "none",
             "--epochs",
             "5",
             "--device",
@@ -255,7 +255,7 @@ def test_a_run_without_a_recipe_takes_a_folder_with_as_many_features(tmp_path: P
     """A graph that was built in Python says nothing about how its features were made."""
     graph = bvat.load(write_folder(tmp_path / "pages", *rows_of(60)))
     save_graph(replace(graph, recipe={}), tmp_path / "mine.npz")
-    quietly(["train", "./mine.npz", "--method", "gcn", "--epochs", "2", "--device", "cpu", "--out", "run"])
+    quietly(["train", "./mine.npz", "--method", "none", "--epochs", "2", "--device", "cpu", "--out", "run"])
     quietly(["predict", "run", "--graph", "pages", "--out", "a.csv"])
     quietly(["predict", "run", "--out", "b.csv"])
     assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
@@ -266,7 +266,7 @@ def test_names_are_escaped_on_the_page(tmp_path: Path) -> None:
     for row in nodes:
         row["id"], row["label"] = f"<b>{row['id']}", row["label"] and f"<i>{row['label']}"
     write_folder(tmp_path / "odd", nodes, [(f"<b>{a}", f"<b>{b}") for a, b in edges])
-    quietly(["train", "odd", "--method", "gcn", "--epochs", "3", "--device", "cpu", "--out", "run"])
+    quietly(["train", "odd", "--method", "none", "--epochs", "3", "--device", "cpu", "--out", "run"])
     quietly(["audit", "run", "--out", "a.csv", "--page", "a.html"])
     page = Path("a.html").read_text("utf-8")
     assert "&lt;b&gt;page-" in page
@@ -279,12 +279,12 @@ def test_a_run_on_a_data_set_of_the_paper_is_loaded_by_name(
 ) -> None:
     """Its graph is not copied, and one that has changed is not taken for it."""
     from bvat.inference import runs
-    from bvat.runs.folder import RunFolder
-    from bvat.runs.store import SeedTrainer, train_seeds
+    from bvat.store.folder import RunFolder
+    from bvat.store.store import SeedTrainer, train_seeds
 
     graph = bvat.load(folder / "pages", train_per_class=15)
     named = replace(graph, name="cora", recipe={})
-    settings = bvat.preset("cora", "gcn", epochs=2)
+    settings = bvat.preset("cora", "none", epochs=2)
     run = RunFolder(tmp_path / "run")
     run.start(named, settings, resume=False)
     train_seeds(SeedTrainer(run, named, settings), [0], 1)
@@ -324,7 +324,7 @@ def test_nodes_that_the_model_was_trained_on_do_not_count(
 def test_without_ids_training_nodes_are_recognised_by_position_and_features(tmp_path: Path) -> None:
     graph = bvat.synthetic_graph(60, 150, features=20, classes=3, train_per_class=5, val=10, test=20)
     save_graph(graph, tmp_path / "own.npz")
-    run = ["train", str(tmp_path / "own.npz"), "--method", "gcn", "--epochs", "3", "--out", "run"]
+    run = ["train", str(tmp_path / "own.npz"), "--method", "none", "--epochs", "3", "--out", "run"]
     quietly(run)
     opened = open_run("run")
     found = opened.trained_on(graph)
@@ -340,7 +340,7 @@ def test_unknown_training_nodes_are_mentioned(tmp_path: Path, capsys: pytest.Cap
     for seed in (0, 1):
         graph = bvat.synthetic_graph(60, 150, features=20, classes=3, train_per_class=5, seed=seed)
         save_graph(graph, tmp_path / f"{seed}.npz")
-    quietly(["train", "0.npz", "--method", "gcn", "--epochs", "3", "--out", "run"])
+    quietly(["train", "0.npz", "--method", "none", "--epochs", "3", "--out", "run"])
     capsys.readouterr()
     _, out, _ = call(["predict", "run", "--graph", "1.npz", "--out", "p.csv"], capsys)
     assert "on 60 nodes with a label; some of them may be nodes that the model was trained on" in out

@@ -20,13 +20,13 @@ from bvat.paper import timing
 from bvat.paper.request import Request, parse_seeds
 from bvat.paper.robustness import CURVES
 from bvat.paper.targets import TARGETS, reproduce
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.settings import preset
 
 
 def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> None:
     store = RunStore.open(tmp_path, {"small": small})
-    curves = store.run(RunSpec("small", preset("small", "gcn", epochs=30), 0, CURVES))["curves"]
+    curves = store.run(RunSpec("small", preset("small", "none", epochs=30), 0, CURVES))["curves"]
     assert set(curves) == {"on", "off"}
     for part in curves.values():
         assert {name: len(curve) for name, curve in part.items()} == {"vat": 11, "sbvat": 11, "obvat": 11}
@@ -58,7 +58,7 @@ def test_requests() -> None:
     assert request.datasets_of("fig1a") == ["citeseer", "nell"]  # the paper shows neither there
     assert (len(request.seeds_of("nell")), len(request.seeds_of("citeseer"))) == (2, 4)
     assert Request().datasets_of("fig1c") == ["cora"]
-    assert parse_seeds("3,nell:GPNN/gcn=1") == {"*": 3, "nell:gpnn": 1}
+    assert parse_seeds("3,nell:GPNN/none=1") == {"*": 3, "nell:gpnn": 1}
     some = Request(seeds=parse_seeds("4,nell=3,nell:gat=2"))
     for dataset, row, number in (("nell", "gat", 2), ("nell", "gcn", 3), ("cora", "gat", 4)):
         assert len(some.seeds_for(dataset, row)) == number

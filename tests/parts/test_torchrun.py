@@ -55,7 +55,7 @@ def test_two_ranks_train_as_one_and_the_run_can_be_used(tmp_path, capsys) -> Non
 def test_every_method_has_the_same_bits_on_three_ranks() -> None:
     graph = random_graph(nodes=60, edges=120)
     plain = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0}
-    runs = {method: ("", method, 3, plain) for method in ("gcn", "random", "vat", "sbvat", "obvat")}
+    runs = {method: ("", method, 3, plain) for method in ("none", "random", "vat", "sbvat", "obvat")}
     runs["appnp"] = ("", "vat", 2, {**plain, "model": "appnp"})
     runs["sage"] = ("", "vat", 2, {**plain, "model": "sage"})
     for name, answers in compare_bits(graph, runs, (1, 3), "random").items():
@@ -80,10 +80,10 @@ def test_errors_of_a_rank_are_one_sentence(tmp_path) -> None:
 def test_what_does_not_run_over_ranks_says_so(tmp_path, capsys) -> None:
     folder = write(random_graph(), 2, tmp_path / "parts")
     for arguments, message in (
-        (["--method", "gcn", "--model", "gat"], "gat does not run over several ranks"),
+        (["--method", "none", "--model", "gat"], "gat does not run over several ranks"),
         (["--method", "auto"], "name a method"),
         ([], "name a method"),
-        (["--method", "gcn"], "--nproc-per-node 2"),
+        (["--method", "none"], "--nproc-per-node 2"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(["train", str(folder), *arguments, "--out", str(tmp_path / "run")])
@@ -151,7 +151,7 @@ def test_torchrun_needs_a_folder_of_parts(tmp_path) -> None:
     command = [
         str(tmp_path / "graph.npz"),
         "--method",
-        "gcn",
+        "none",
         "--epochs",
         "2",
         "--out",

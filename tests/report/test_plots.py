@@ -59,13 +59,13 @@ def test_an_audit_plots_its_distributions(audited: Audit) -> None:
 
 
 def test_a_classifier_is_plotted_by_its_training(small: Graph) -> None:
-    assert "Accuracy" in titles(bvat.plot(bvat.NodeClassifier("gcn", epochs=3).fit(small)))
+    assert "Accuracy" in titles(bvat.plot(bvat.NodeClassifier("none", epochs=3).fit(small)))
 
 
 def test_what_cannot_be_plotted_gets_a_sentence(
     trained: TrainedModel, audited: Audit, tmp_path: Path
 ) -> None:
-    for things in ((), (3,), (trained, audited), (bvat.NodeClassifier("gcn"),)):
+    for things in ((), (3,), (trained, audited), (bvat.NodeClassifier("none"),)):
         with pytest.raises(SettingsError, match=r"plot"):
             bvat.plot(*things)
     with pytest.raises(SettingsError, match=r"ends in \.svg"):

@@ -20,8 +20,8 @@ from bvat.report.paper_charts import figure_file
 from bvat.report.paper_files import write_paper_files
 from bvat.report.paper_page import paper_page, signed
 from bvat.report.run_page import train_command, write_run_page
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import summary_of
+from bvat.store.folder import RunFolder
+from bvat.store.results import summary_of
 from bvat.training.settings import Settings
 
 
@@ -150,7 +150,7 @@ def test_many_classes_and_no_test_nodes(tmp_path: Path) -> None:
         "train",
         str(tmp_path / "many.npz"),
         "--method",
-        "gcn",
+        "none",
         "--epochs",
         "3",
         "--out",

@@ -13,13 +13,13 @@ import pytest
 import bvat
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.runs.folder import RunFolder
-from bvat.runs.store import SeedTrainer
+from bvat.store.folder import RunFolder
+from bvat.store.store import SeedTrainer
 from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
 from bvat.training.loop import METRICS, train
 from bvat.training.settings import Settings
 
-SETTINGS = Settings(method="gcn", epochs=12)
+SETTINGS = Settings(method="none", epochs=12)
 
 
 class FailAt(Callback):

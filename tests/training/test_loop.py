@@ -44,7 +44,7 @@ def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("masks", ["fresh", "pair", "reuse", "shared"])
 def test_same_seed_same_result(graph: Graph, method: str, masks: str) -> None:
-    settings = quick(method, epochs=4, **({} if method == "gcn" else {"masks": masks}))
+    settings = quick(method, epochs=4, **({} if method == "none" else {"masks": masks}))
     first, second, other = (train(graph, settings, seed) for seed in (5, 5, 6))
     assert without_times(first.metrics) == without_times(second.metrics)
     assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
@@ -56,7 +56,7 @@ def test_training_learns(graph: Graph, method: str) -> None:
     trained = train(graph, quick(method, epochs=80), 0)
     assert trained.metrics[-1]["train_accuracy"] > 90
     assert trained.last["test"] > 60  # three classes: a third by chance
-    used = method != "gcn"
+    used = method != "none"
     assert (trained.metrics[-1]["r_vadv"] != 0) == used  # FLAG's is a difference
     assert (trained.metrics[-1]["nodes"] > 0) == used
 
@@ -103,7 +103,7 @@ def test_the_cosine_schedule_falls_to_zero() -> None:
 
 
 def test_averaged_weights_are_what_is_evaluated_and_kept(graph: Graph) -> None:
-    settings = quick("gcn", epochs=5, average=0.8)
+    settings = quick("none", epochs=5, average=0.8)
     weights: list[torch.Tensor] = []
 
     class Keep(Callback):
@@ -134,21 +134,21 @@ def test_a_ramp_needs_no_first_phase(graph: Graph) -> None:
 
 
 def test_last_and_best_epoch(graph: Graph) -> None:
-    last = train(graph, quick("gcn", epochs=40), 0)
-    best = train(graph, quick("gcn", epochs=40, select="best"), 0)
+    last = train(graph, quick("none", epochs=40), 0)
+    best = train(graph, quick("none", epochs=40, select="best"), 0)
     values = [row["val_accuracy"] for row in best.metrics]
     assert best.selected["val"] == max(values)
     assert best.selected["epoch"] == 1 + values.index(max(values))  # the first of equals
     assert last.selected == last.last
     assert last.selected["epoch"] == 40
-    model = restore_model(quick("gcn"), graph.num_features, graph.num_classes, best.weights)
+    model = restore_model(quick("none"), graph.num_features, graph.num_classes, best.weights)
     logits = loop.predict(model, graph)
     assert loop.accuracy(logits, graph, graph.val) == best.selected["val"]
     assert loop.accuracy(logits, graph, graph.test) == best.selected["test"]
 
 
 def test_early_stopping(graph: Graph) -> None:
-    trained = train(graph, quick("gcn", epochs=500, patience=5), 0)
+    trained = train(graph, quick("none", epochs=500, patience=5), 0)
     assert len(trained.metrics) < 500
     assert trained.last["epoch"] == trained.best["epoch"] + 5
 
@@ -156,17 +156,17 @@ def test_early_stopping(graph: Graph) -> None:
 def test_a_graph_without_validation_nodes(graph: Graph) -> None:
     empty = graph.val[:0]
     bare = Graph(**{**{f: getattr(graph, f) for f in graph.__dataclass_fields__}, "val": empty})
-    trained = train(bare, quick("gcn"), 0)
+    trained = train(bare, quick("none"), 0)
     assert trained.last["val"] is None
     assert math.isnan(trained.metrics[-1]["val_accuracy"])
-    for settings in (quick("gcn", select="best"), quick("gcn", patience=3)):
+    for settings in (quick("none", select="best"), quick("none", patience=3)):
         with pytest.raises(SettingsError, match="needs validation nodes"):
             train(bare, settings, 0)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(graph: Graph) -> None:
     with pytest.raises(TrainingError, match="not a finite number in epoch"):
-        train(graph, quick("gcn", lr=1e38, epochs=50), 0)
+        train(graph, quick("none", lr=1e38, epochs=50), 0)
 
 
 class _Killed(Exception):
@@ -213,7 +213,7 @@ def press_ctrl_c() -> None:
 
 def test_hooks_are_called_in_order(graph: Graph) -> None:
     seen = _Recorder()
-    train(graph, quick("gcn", epochs=2), 0, callbacks=[seen])
+    train(graph, quick("none", epochs=2), 0, callbacks=[seen])
     epochs = [("on_backward", 0), ("on_epoch", 1), ("on_backward", 1), ("on_epoch", 2)]
     assert seen.calls == [("on_start", 0), *epochs, ("on_end", 2)]
 
@@ -287,7 +287,7 @@ def test_the_state_of_callbacks_is_in_the_checkpoint(graph: Graph, tmp_path: Pat
 @pytest.mark.parametrize(
     ("method", "extra"),
     [
-        *((m, {"select": rule}) for m in ("gcn", "sbvat") for rule in ("last", "best")),
+        *((m, {"select": rule}) for m in ("none", "sbvat") for rule in ("last", "best")),
         ("obvat", {"keep_moments": True}),
         ("obvat", {"search": "fast", "select": "best"}),
         ("grand", {"model": "random-propagation", "average": 0.9, "batch_norm": True, "select": "loss"}),
@@ -351,7 +351,7 @@ def test_ctrl_c_twice_stops_at_once_and_keeps_the_last_checkpoint(graph: Graph, 
 
 def test_a_run_that_stopped_early_stays_stopped(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
-    settings = quick("gcn", epochs=500, patience=5)
+    settings = quick("none", epochs=500, patience=5)
     whole = train(graph, settings, 0, checkpoint=path, checkpoint_every=1)
     again = train(graph, settings, 0, checkpoint=path, resume=True)
     assert without_times(again.metrics) == without_times(whole.metrics)
@@ -376,13 +376,13 @@ def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> 
 
 def test_a_damaged_checkpoint_is_refused_before_anything_changes(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
-    state = start_training(graph, quick("gcn"), 0)
+    state = start_training(graph, quick("none"), 0)
     loop.run_epoch(state)
     Checkpoint(path).save(state)
     content = path.read_bytes()
     for place in range(0, len(content), 997):
         path.write_bytes(content[:place] + bytes([content[place] ^ 2]) + content[place + 1 :])
-        fresh = start_training(graph, quick("gcn"), 0)
+        fresh = start_training(graph, quick("none"), 0)
         with pytest.raises(TrainingError, match="delete it and start"):
             Checkpoint(path).load(fresh)
         assert (fresh.epoch, fresh.metrics) == (0, [])
@@ -439,4 +439,4 @@ def test_a_checkpoint_of_another_state_is_refused_before_anything_changes(
 def test_weights_that_are_not_finite_are_a_failure(graph: Graph, select: str) -> None:
     """The loss is taken before the step, so that a single huge step does not show in it."""
     with pytest.raises(TrainingError, match=r"the weights of epoch 1 are not finite.* lower lr"):
-        train(graph, quick("gcn", lr=1e38, epochs=1, select=select), 0)
+        train(graph, quick("none", lr=1e38, epochs=1, select=select), 0)

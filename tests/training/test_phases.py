@@ -16,7 +16,7 @@ from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
-from bvat.runs.results import seed_result, summary_of
+from bvat.store.results import seed_result, summary_of
 from bvat.training.callbacks import Callback
 from bvat.training.checkpoint import read_safetensors
 from bvat.training.loop import TrainedModel, predict, train
@@ -48,7 +48,7 @@ class Watch(Callback):
 
 
 @pytest.mark.parametrize("factor", [8.0, 10.0])
-@pytest.mark.parametrize("method", ["gcn", "vat", "sbvat", "obvat", "random"])
+@pytest.mark.parametrize("method", ["none", "vat", "sbvat", "obvat", "random"])
 def test_scaling_all_features_changes_nothing(graph: Graph, method: str, factor: float) -> None:
     """Lengths are relative to the features; a power of two does not even change the rounding."""
     larger = graph.with_features(graph.features.with_values(graph.features.values * factor))
@@ -76,7 +76,7 @@ def test_selected_weights_are_for_the_features_of_the_graph(graph: Graph, scale:
 def test_scaled_columns_vary_alike_but_for_the_least(graph: Graph, dense: bool) -> None:
     x = graph.features.to_dense()
     given = graph.with_features(DenseMatrix(x)) if dense else graph
-    settings = preset("", "gcn", scale="columns")
+    settings = preset("", "none", scale="columns")
     variances = x.double().var(0, correction=0)
     expected = x / (variances + variances.mean() / 2).sqrt()
     torch.testing.assert_close(
@@ -95,7 +95,7 @@ def test_the_regulariser_starts_from_the_best_plain_epoch_and_grows(graph: Graph
     assert all(entropies[25:])
     assert [round(beta, 6) for beta in betas[24:30]] == [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
     assert len(trained.metrics) == 40
-    plain = train(graph, quick("gcn", patience=0, pretrain=25))
+    plain = train(graph, quick("none", patience=0, pretrain=25))
     assert len(plain.metrics) == 25, "a plain model has one phase"
     assert [row["loss"] for row in plain.metrics] == [row["loss"] for row in trained.metrics[:25]]
     assert plain.selected["val"] <= trained.selected["val"], "the second phase is kept only if it is better"
@@ -110,13 +110,13 @@ def test_a_margin_has_to_be_won(graph: Graph) -> None:
 
 def test_methods_share_the_first_phase(graph: Graph, tmp_path: Path) -> None:
     """A phase that was read from a file gives the same numbers as one that was trained."""
-    for method in ("gcn", "vat", "consistency"):
+    for method in ("none", "vat", "consistency"):
         alone = train(graph, quick(method))
         shared = train(graph, quick(method), pretrained=tmp_path)
         assert same(alone, shared)
     assert len(list(tmp_path.iterdir())) == 1
-    train(graph, quick("gcn", lr=0.02), pretrained=tmp_path)
-    train(graph, quick("gcn"), seed=1, pretrained=tmp_path)
+    train(graph, quick("none", lr=0.02), pretrained=tmp_path)
+    train(graph, quick("none"), seed=1, pretrained=tmp_path)
     assert len(list(tmp_path.iterdir())) == 3, "other settings and seeds have a first phase of their own"
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:-9])
@@ -165,7 +165,7 @@ def test_what_changes_the_first_phase_has_a_file_of_its_own(field: Field[Any], t
     """For every setting: runs that would share a first phase go through the same one, bit for bit."""
     graph = synthetic_graph(90, 250, features=20, classes=3, train_per_class=4, val=20, test=20, seed=4)
     takers = [model.name for model in MODELS.values() if field.name in model.arguments]
-    bases = [Settings(method="gcn", model=model, **SHORT) for model in takers] or BASES
+    bases = [Settings(method="none", model=model, **SHORT) for model in takers] or BASES
     for number, base in enumerate(bases):
         name, kept = first_phase_of(graph, base, tmp_path / f"{number}")
         for value in other_values(field, getattr(base, field.name)):
@@ -209,7 +209,7 @@ def test_collapse_is_noticed_weakened_and_reported(graph: Graph) -> None:
     guarded = train(graph, quick("vat", **wild))
     assert guarded.events
     assert "the regulariser was weakened to 0.5 of its weight" in guarded.events[0]
-    assert guarded.selected["val"] >= train(graph, quick("gcn", patience=0, lr=0.05)).selected["val"]
+    assert guarded.selected["val"] >= train(graph, quick("none", patience=0, lr=0.05)).selected["val"]
 
 
 def test_a_run_says_once_that_few_nodes_are_sampled(graph: Graph, tmp_path: Path) -> None:
@@ -231,10 +231,10 @@ def test_without_validation_nodes_both_phases_run_to_their_end(graph: Graph) -> 
 
 
 def test_selection_by_accuracy_breaks_ties_by_loss(graph: Graph) -> None:
-    trained = train(graph, quick("gcn"))
+    trained = train(graph, quick("none"))
     best = max(trained.metrics, key=lambda row: (row["val_accuracy"], -row["val_loss"]))
     assert trained.selected["epoch"] == best["epoch"]
-    trained = train(graph, quick("gcn", select="loss"))
+    trained = train(graph, quick("none", select="loss"))
     assert trained.selected["epoch"] == min(trained.metrics, key=lambda row: row["val_loss"])["epoch"]
 
 
@@ -242,4 +242,4 @@ def test_impossible_phases_are_refused() -> None:
     with pytest.raises(SettingsError, match="pretrain must be below epochs"):
         Settings(pretrain=50, epochs=50)
     assert preset("", "vat", epochs=8).pretrain == 6
-    assert preset("", "gcn", epochs=8).pretrain == 0, "a plain model has all the epochs that are asked for"
+    assert preset("", "none", epochs=8).pretrain == 0, "a plain model has all the epochs that are asked for"

@@ -30,7 +30,7 @@ def test_every_pair_has_settings_within_their_ranges(dataset: str, method: str) 
 
 def test_the_paper_settings_of_the_base_model() -> None:
     for dataset in DATASETS:
-        settings = preset(dataset, "gcn")
+        settings = preset(dataset, "none")
         nell = dataset == "nell"
         assert settings.hidden == (64 if nell else 16)
         assert settings.dropout == (0.1 if nell else 0.5)
@@ -69,7 +69,7 @@ def test_bad_values_are_named(name: str, value: object, message: str) -> None:
 
 
 def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no method 'magic': use one of gcn"):
+    with pytest.raises(SettingsError, match="no method 'magic': use one of none"):
         preset("cora", "magic")
 
 
@@ -80,7 +80,7 @@ def test_every_setting_is_described() -> None:
 def test_other_models_do_not_take_what_was_tuned_for_a_gcn() -> None:
     gat = preset("cora", "obvat", model="gat")
     assert (gat.hidden, gat.dropout, gat.alpha, gat.beta) == (64, 0.6, 0.2, 0.5)
-    assert preset("cora", "gcn", model="gat").beta == 0
+    assert preset("cora", "none", model="gat").beta == 0
 
 
 def test_the_identity_of_settings_does_not_change_when_a_field_is_added() -> None:
@@ -93,7 +93,7 @@ def test_the_identity_of_settings_does_not_change_when_a_field_is_added() -> Non
 
 def test_clip_and_epsilon_reach_the_optimiser(graph: Graph) -> None:
     plain, *changed = (
-        train(graph, Settings(method="gcn", epochs=3, **options)).metrics[-1]["loss"]
+        train(graph, Settings(method="none", epochs=3, **options)).metrics[-1]["loss"]
         for options in ({}, {"clip": 1e-7}, {"adam_epsilon": 1.0})
     )
     assert all(loss != plain for loss in changed)
@@ -112,8 +112,8 @@ def test_a_setting_without_effect_is_refused() -> None:
     assert refused("lp", epochs=5).startswith("epochs has no effect with lp")
     assert refused("vat", heads=4) == "heads has no effect with gcn: leave it out, it belongs to gat"
     assert refused("vat", model="sgc", hidden=8).startswith("hidden has no effect with sgc")
-    assert refused("gcn", epsilon=0.1) == (
-        "epsilon has no effect with gcn: leave it out, it belongs to random, vat, sbvat, obvat with search "
+    assert refused("none", epsilon=0.1) == (
+        "epsilon has no effect with none: leave it out, it belongs to random, vat, sbvat, obvat with search "
         "fast"
     )
     assert refused("vat", temperature=0.4).endswith("it belongs to grand")
@@ -128,7 +128,7 @@ def test_a_setting_without_effect_is_refused() -> None:
 def test_of_several_methods_one_must_read_a_setting() -> None:
     found = settings_of(["gcn", "vat", "lp"], {"epsilon": 0.4, "epochs": 7})
     assert [(s.epsilon, s.epochs) for s in found.values()] == [(Settings().epsilon, 7), (0.4, 7), (0.03, 1)]
-    with pytest.raises(SettingsError, match=r"count has no effect with gcn, vat: .* belongs to sbvat"):
+    with pytest.raises(SettingsError, match=r"count has no effect with none, vat: .* belongs to sbvat"):
         settings_of(["gcn", "vat"], {"count": 4})
     with pytest.raises(SettingsError, match="there is no setting 'nothing'"):
         settings_of(["gcn", "lp"], {"nothing": 4})

@@ -24,22 +24,22 @@ class StopAt(Callback):
 
 
 def test_patience_is_named(small: Graph) -> None:
-    trained = train(small, Settings(method="gcn", epochs=200, patience=4, select="best"))
+    trained = train(small, Settings(method="none", epochs=200, patience=4, select="best"))
     epochs = len(trained.metrics)
     assert trained.stopped == f"stopped at epoch {epochs} of 200: no better validation for 4 epochs"
     assert epochs == trained.best["epoch"] + 4
 
 
 def test_the_last_epoch_is_no_early_stop(small: Graph) -> None:
-    assert train(small, Settings(method="gcn", epochs=5)).stopped == ""
+    assert train(small, Settings(method="none", epochs=5)).stopped == ""
 
 
 def test_a_callback_is_named(small: Graph) -> None:
-    trained = train(small, Settings(method="gcn", epochs=9), callbacks=[StopAt(3)])
+    trained = train(small, Settings(method="none", epochs=9), callbacks=[StopAt(3)])
     assert trained.stopped == "stopped at epoch 3 of 9: a callback asked for it"
 
 
-@pytest.mark.parametrize("method", ["gcn", "vat"])
+@pytest.mark.parametrize("method", ["none", "vat"])
 def test_two_phases(small: Graph, method: str) -> None:
     patient = preset("", method, epochs=40, patience=0)
     assert train(small, patient).stopped == ""
@@ -48,7 +48,7 @@ def test_two_phases(small: Graph, method: str) -> None:
 
 
 def test_a_resumed_run_says_the_same(small: Graph, tmp_path: Path) -> None:
-    settings = Settings(method="gcn", epochs=200, patience=4, select="best")
+    settings = Settings(method="none", epochs=200, patience=4, select="best")
     checkpoint = tmp_path / "checkpoint.safetensors"
     first = train(small, settings, checkpoint=checkpoint, checkpoint_every=1)
     assert train(small, settings, checkpoint=checkpoint, resume=True).stopped == first.stopped != ""
@@ -88,8 +88,8 @@ def test_both_keeps_the_last_epoch_in_which_nothing_was_worse_than_ever_before()
 
 
 def test_both_selects_the_kept_epoch_and_names_patience(small: Graph) -> None:
-    trained = train(small, Settings(method="gcn", epochs=400, patience=4, select="both"))
+    trained = train(small, Settings(method="none", epochs=400, patience=4, select="both"))
     assert trained.selected == trained.best
     assert trained.stopped.endswith("no better validation for 4 epochs")
     assert all(row["val_loss"] > 0 for row in trained.metrics)
-    assert train(small, Settings(method="gcn", epochs=3, select="both")).stopped == ""
+    assert train(small, Settings(method="none", epochs=3, select="both")).stopped == ""

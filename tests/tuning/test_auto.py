@@ -17,7 +17,7 @@ from bvat.data import save_graph, synthetic_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.inference.estimator import NodeClassifier
-from bvat.runs.store import RunSpec
+from bvat.store.store import RunSpec
 from bvat.tuning import auto
 from bvat.tuning.auto import candidates_for, choose, parse_budget
 from bvat.tuning.cross_validation import Choice
@@ -33,7 +33,7 @@ def graph() -> Graph:
 
 def test_variants() -> None:
     assert Variant.parse("vat") == Variant("gcn", "vat")
-    assert Variant.parse("APPNP") == Variant("appnp", "gcn")
+    assert Variant.parse("APPNP") == Variant("appnp", "none")
     assert Variant.parse("appnp/vat").title == "APPNP + VAT"
     assert [Variant.parse(name).name for name in CANDIDATES] == list(CANDIDATES)
     for wrong in ("", "cubic", "appnp/cubic", "cubic/vat", "vat/appnp"):

@@ -45,7 +45,7 @@ def test_all_labels_train_and_the_folds_say_how_accurate_that_is(graph: Graph) -
 
 
 def test_no_fold_reads_the_labels_that_it_is_measured_on(graph: Graph, tmp_path: Path) -> None:
-    settings = preset("", "gcn", **QUICK, select="last", patience=0)
+    settings = preset("", "none", **QUICK, select="last", patience=0)
     found = estimate(graph, settings, labelled_folds(graph), tmp_path)
     right = 0.0
     for fold in folds(graph, 5):
@@ -61,10 +61,10 @@ def test_no_fold_reads_the_labels_that_it_is_measured_on(graph: Graph, tmp_path:
 @pytest.mark.parametrize(
     ("settings", "phases", "expected"),
     [
-        (preset("", "gcn"), {"first": 40, "second": 0}, {"epochs": 40, "pretrain": 0}),
-        (preset("", "gcn", epochs=60), {"first": 0, "second": 40}, {"epochs": 40, "pretrain": 0}),
+        (preset("", "none"), {"first": 40, "second": 0}, {"epochs": 40, "pretrain": 0}),
+        (preset("", "none", epochs=60), {"first": 0, "second": 40}, {"epochs": 40, "pretrain": 0}),
         (preset("", "vat"), {"first": 40, "second": 7}, {"method": "vat", "epochs": 47, "pretrain": 40}),
-        (preset("", "vat"), {"first": 40, "second": 0}, {"method": "gcn", "epochs": 40, "beta": 0.0}),
+        (preset("", "vat"), {"first": 40, "second": 0}, {"method": "none", "epochs": 40, "beta": 0.0}),
         (preset("", "vat", pretrain=0), {"first": 0, "second": 9}, {"method": "vat", "epochs": 9}),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_baseline_is_measured_as_it_is_fitted(graph: Graph) -> None:
 
 
 def test_a_regulariser_that_brought_nothing_is_mentioned(graph: Graph) -> None:
-    plain = Choice("vat", preset("", "gcn"), graph, {})
+    plain = Choice("vat", preset("", "none"), graph, {})
     assert plain.notes == [
         "the regulariser of vat brought nothing on most folds, so the plain model is trained"
     ]
@@ -115,7 +115,7 @@ def test_estimator(graph: Graph) -> None:
 
 @pytest.mark.slow
 def test_parallel_processes_find_the_same(graph: Graph) -> None:
-    settings = preset("", "gcn", **QUICK)
+    settings = preset("", "none", **QUICK)
     one, two = (cross_validate(graph, settings, jobs=jobs) for jobs in (1, 2))
     assert (one.settings, one.estimate) == (two.settings, two.estimate)
 
@@ -128,7 +128,7 @@ def test_the_only_label_of_a_class_is_in_no_fold(graph: Graph) -> None:
     assert sum(len(part.val) for part in parts) == 20
 
 
-@pytest.mark.parametrize("method", ["auto", "gcn", "vat"])
+@pytest.mark.parametrize("method", ["auto", "none", "vat"])
 def test_one_label_per_class_trains_all_epochs_and_claims_nothing(graph: Graph, method: str) -> None:
     ones = [graph.train[graph.labels[graph.train] == k][:1] for k in range(3)]
     few = replace(graph, train=torch.cat(ones).sort().values)

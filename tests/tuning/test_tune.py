@@ -23,8 +23,15 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
 from bvat.training.settings import Settings, preset
 from bvat.tuning import tune as tuning
-from bvat.tuning.presets import PRESETS, read_tuning_results, with_results
-from bvat.tuning.space import parameters, search_space, suggest, tuned_settings
+from bvat.tuning.presets import (
+    PRESETS,
+    parameters,
+    read_tuning_results,
+    search_space,
+    suggest,
+    tuned_settings,
+    with_results,
+)
 from bvat.tuning.tune import TuningPlan, blind, tune
 
 
@@ -215,6 +222,8 @@ def test_the_first_trial_is_the_preset_and_the_finalists_have_other_seeds(
     best = max(entry["val"]["mean"] for entry in result["finalists"])
     assert result["val"]["mean"] == best
     assert Settings(**{**today, **result["fixed"], **result["chosen"]})
+    written = tomllib.loads((tmp_path / "small-obvat.toml").read_text())
+    assert written == {"method": "obvat", "epochs": 3, **result["chosen"]}
 
 
 def test_presets_are_made_from_results(tmp_path: Path) -> None:
@@ -261,7 +270,7 @@ epochs = 3
     assert text.index("# why") < text.index("[dataset.b]")
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m != "gcn"])
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "none"])
 @pytest.mark.parametrize("dataset", ["cora", "citeseer", "pubmed", "nell"])
 def test_spaces_hold_only_settings(method: str, dataset: str) -> None:
     space = search_space(method)
@@ -306,9 +315,9 @@ def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert result == stored
     assert {trial["number"] for trial in result["trials"]} == {0, 1}
     with pytest.raises(SystemExit) as ended:
-        main(["tune", str(small_file), "--method", "gcn", "--out", str(tmp_path)])
+        main(["tune", str(small_file), "--method", "none", "--out", str(tmp_path)])
     assert ended.value.code == 2
-    assert "nothing to tune in 'gcn'" in capsys.readouterr().err
+    assert "nothing to tune in 'none'" in capsys.readouterr().err
 
 
 def test_without_optuna_the_remedy_is_named(monkeypatch: Any) -> None:

@@ -111,7 +111,7 @@ def counts_of(settings: Settings) -> Counts | None:
     """Return how often an epoch of a two-layer GCN performs each part; None if that is unknown."""
     if settings.model != "gcn" or settings.layers != 2 or settings.samples > 1:
         return None
-    if settings.method == "gcn" or not settings.beta:
+    if settings.method == "none" or not settings.beta:
         return Counts(softmax=1 if settings.alpha else 0)
     searched = {"consistency": 0, "random": 0, "vat": settings.steps, "obvat": settings.steps}
     if settings.method not in searched:

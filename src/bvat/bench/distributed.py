@@ -17,7 +17,7 @@ from bvat.bench.rank_runs import PLAIN, Runs, compare_bits, cut_into
 from bvat.data import load, synthetic_graph
 from bvat.data.files import write_json
 
-METHODS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "flag", "grand")
+METHODS = ("none", "consistency", "random", "vat", "sbvat", "obvat", "flag", "grand")
 MODELS = ("sgc", "appnp", "sage", "random-propagation", "mlp")
 
 

@@ -16,7 +16,7 @@ from bvat.baselines.table import BASELINES
 from bvat.bench.machine import machine
 from bvat.data import load, synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
-from bvat.runs.pool import thread_count
+from bvat.store.pool import thread_count
 from bvat.training.loop import train
 from bvat.training.provenance import versions
 from bvat.training.settings import preset, preset_key

@@ -19,7 +19,7 @@ from bvat.data import load
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.runs.pool import thread_count
+from bvat.store.pool import thread_count
 from bvat.training.loop import train
 from bvat.training.provenance import versions
 from bvat.training.settings import Settings, preset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bvat.perturb.methods import METHODS
+from bvat.perturb.methods import METHODS, ON_GCN
 
 SPACES = ("factored", "sparse", "dense")
 
@@ -21,9 +21,7 @@ class BenchRow:
     """Settings that differ from the preset."""
 
 
-ROWS = {
-    name: BenchRow(name, method.short, method.colour) for name, method in METHODS.items() if name != "grand"
-}
+ROWS = {name: BenchRow(row.name, row.short, row.colour) for name, row in ON_GCN.items() if name != "grand"}
 ROWS["obvat"] = BenchRow(
     "obvat", "O-BVAT, 10 steps", METHODS["obvat"].colour, {"search": "adam", "steps": 10}
 )

@@ -83,7 +83,7 @@ def measure_pyg(graph: Graph, dataset: str, budget: Budget) -> dict[str, Any]:
     pyg = import_pyg()
     if pyg is None:
         return {"reason": MISSING}
-    settings = preset(dataset, "gcn")
+    settings = preset(dataset, "none")
     x, layout = pyg_features(graph)
     coo = graph.adjacency.to_scipy().tocoo()
     edge_index = torch.stack([torch.from_numpy(coo.row.copy()), torch.from_numpy(coo.col.copy())]).long()

@@ -77,7 +77,7 @@ def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...
     graph, tiny = community_graph(nodes, edges), community_graph(1000, 10_000)
     plain = {**PLAIN, "hidden": 16, "model": "gcn"}
     runs: Any = {
-        "gcn": ("", "gcn", epochs, plain),
+        "gcn": ("", "none", epochs, plain),
         "vat": ("", "vat", epochs, plain),
         "obvat": ("", "obvat", epochs, {**plain, "search": "adam", "steps": 10}),
     }
@@ -97,7 +97,7 @@ def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...
                 "memory_with_code_mb": result["memory"],
                 "sent": result["sent"],
                 "formula": [
-                    formula(name, part["sent"], preset_among("", name, **runs[name][3]))
+                    formula(name, part["sent"], preset_among("", runs[name][1], **runs[name][3]))
                     for part in about["table"]
                 ],
                 "same_bits": bool(

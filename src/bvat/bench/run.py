@@ -19,7 +19,7 @@ from bvat.bench.ratios import all_ratios
 from bvat.bench.search import measure_search
 from bvat.bench.spaces import measure_spaces
 from bvat.data import load
-from bvat.runs.pool import thread_count
+from bvat.store.pool import thread_count
 from bvat.training.provenance import package_versions
 from bvat.training.settings import Settings, short_name
 

@@ -66,7 +66,7 @@ def audit(
     from bvat.audit.tables import audit_csv
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, write_text
-    from bvat.runs.pool import thread_count
+    from bvat.store.pool import thread_count
     from bvat.training.provenance import versions
 
     check_epsilon(epsilon)
@@ -132,7 +132,7 @@ def _kept(
 
     from bvat.audit.kept import KeptAudits
     from bvat.data.checksums import sha256
-    from bvat.runs.claim import taken
+    from bvat.store.claim import taken
     from bvat.training.provenance import digest, versions
 
     about = {
@@ -168,7 +168,7 @@ def _measure(
     from bvat.audit.audit import Audit
     from bvat.data.files import append
     from bvat.inference.tables import write_text
-    from bvat.runs.progress import ProgressDisplay
+    from bvat.store.progress import ProgressDisplay
 
     parts: list[Audit] = []
     done = 0

@@ -178,7 +178,7 @@ def _uncertain(summary: dict[str, Any]) -> list[str]:
 
 
 def _name(row: dict[str, Any]) -> str:
-    plain = row["method"] == "gcn"  # the method without a regulariser
+    plain = row["method"] == "none"
     return f"{row['model']}" if plain else f"{row['model']} + {row['method']}"
 
 

@@ -17,7 +17,7 @@ from bvat.errors import SettingsError, printable
 
 if TYPE_CHECKING:
     from bvat.graph import Graph
-    from bvat.runs.folder import RunFolder
+    from bvat.store.folder import RunFolder
     from bvat.training.settings import Settings
     from bvat.tuning.cross_validation import Choice
 
@@ -116,11 +116,11 @@ def train(
 
     from bvat.cli.ranks import in_order, join_parts, name_of_parts, resumes
     from bvat.engine.world import current
-    from bvat.runs.claim import claim
-    from bvat.runs.folder import RunFolder, choose_folder
-    from bvat.runs.progress import ProgressDisplay
-    from bvat.runs.results import summary_of
-    from bvat.runs.store import SeedTrainer, train_seeds
+    from bvat.store.claim import claim
+    from bvat.store.folder import RunFolder, choose_folder
+    from bvat.store.progress import ProgressDisplay
+    from bvat.store.results import summary_of
+    from bvat.store.store import SeedTrainer, train_seeds
     from bvat.training.callbacks import tensorboard_writer
     from bvat.training.provenance import graph_fingerprint
     from bvat.training.settings import preset, preset_key, short_name
@@ -241,7 +241,7 @@ def choose_method(
     """
     from rich.console import Console
 
-    from bvat.runs.folder import AUTO_FILE, difference
+    from bvat.store.folder import AUTO_FILE, difference
     from bvat.tuning.auto import choose
     from bvat.tuning.cross_validation import Choice, cross_validate
 
@@ -283,7 +283,7 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from bvat.runs.results import cross_validation_text, score_texts
+    from bvat.store.results import cross_validation_text, score_texts
     from bvat.training.stopping import stopping_text
     from bvat.tuning.variants import Variant
 

@@ -36,7 +36,7 @@ class NodeClassifier:
     """Classify the nodes of a graph from few labels.
 
     Args:
-        method: a method of :data:`bvat.perturb.methods.METHODS`, such as "vat" or "gcn" (no regulariser), a
+        method: a method of :data:`bvat.perturb.methods.METHODS`, such as "vat" or "none" (no regulariser), a
             baseline of :data:`bvat.baselines.table.BASELINES`, such as "lp", or "auto", which compares
             methods and models on validation data and keeps the best.
         seed: of the weights, the dropout and the search.

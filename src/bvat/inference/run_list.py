@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.errors import BvatError, DataError, SettingsError
-from bvat.runs.folder import AUTO_FILE, RunFolder
+from bvat.store.folder import AUTO_FILE, RunFolder
 from bvat.training.statistics import sample, summarize
 from bvat.tuning.cross_validation import checked_estimate
 

@@ -15,7 +15,7 @@ from bvat.data.loading import names
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
-from bvat.runs.folder import GRAPH_FILE, RunFolder
+from bvat.store.folder import GRAPH_FILE, RunFolder
 from bvat.training.provenance import graph_fingerprint
 
 _CONTENT = {

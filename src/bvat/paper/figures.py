@@ -13,7 +13,7 @@ from bvat.paper.claims import fig1a_claims, named, sweep_claims, trained_claims
 from bvat.paper.published import paper, short
 from bvat.paper.request import Request
 from bvat.paper.robustness import CURVES
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.statistics import sample
 
 PROBES = ("vat", "sbvat", "obvat")

@@ -11,7 +11,7 @@ from bvat.baselines.table import BASELINES
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.paper.published import datasets as paper_datasets
-from bvat.perturb.methods import METHODS
+from bvat.perturb.methods import ON_GCN
 from bvat.training.settings import Settings, has_model_preset, preset_among, preset_key, short_name
 from bvat.tuning.variants import Variant
 
@@ -19,9 +19,9 @@ PLAIN_MODELS = ("monet", "gat", "gpnn")
 """Rows of the paper's Table 2 that are other models without a regulariser."""
 BEYOND = ("random-propagation/grand", "random-propagation/vat")
 """Rows that the paper does not have, shown where a data set has settings for the model."""
-METHODS_OF_GCN = tuple(name for name in METHODS if name != "grand")
+METHODS_OF_GCN = tuple(name for name in ON_GCN if name != "grand")
 """Rows on a GCN; the row of GRAND is that on the model it was made for."""
-ROWS = (*BASELINES, *PLAIN_MODELS, *METHODS, *BEYOND)
+ROWS = (*BASELINES, *PLAIN_MODELS, *ON_GCN, *BEYOND)
 """The rows of Table 2 in the order of the paper; MODEL/METHOD that are not among them follow."""
 
 DEFAULT = "*"

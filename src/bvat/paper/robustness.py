@@ -8,7 +8,7 @@ import torch
 
 from bvat.graph import Graph
 from bvat.paper.published import paper
-from bvat.runs.store import Measurement
+from bvat.store.store import Measurement
 from bvat.training.build import build_regulariser
 from bvat.training.loop import TrainedModel
 from bvat.training.settings import Settings

@@ -8,8 +8,8 @@ from bvat.errors import SettingsError
 from bvat.paper import published as paper
 from bvat.paper.claims import named, table2_claims
 from bvat.paper.request import Request, in_order
-from bvat.perturb.methods import METHODS
-from bvat.runs.store import RunSpec, RunStore
+from bvat.perturb.methods import ON_GCN
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph
 from bvat.training.statistics import Sample, sample
 
@@ -102,7 +102,7 @@ def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[
             cell[selection]["val"] = sample(vals).as_dict()
         if published is not None:
             cell[selection]["difference"] = found.mean - published.mean
-            if published.std is not None or method in METHODS:
+            if published.std is not None or method in ON_GCN:
                 cell[selection]["verdict"] = verdict(found, published)
     if all("fit" in result for result in results):
         shares = [result["fit"]["unscored_test"] for result in results]

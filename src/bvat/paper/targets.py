@@ -13,8 +13,8 @@ from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import SettingsError
 from bvat.paper import figures, table2, timing
 from bvat.paper.request import Request
-from bvat.runs.claim import share
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.claim import share
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import sources, versions
 from bvat.training.settings import short_name
 from bvat.tuning.variants import Variant

@@ -11,9 +11,9 @@ from bvat.graph import Graph
 from bvat.paper.claims import time_claims
 from bvat.paper.published import paper, title
 from bvat.paper.request import Request
-from bvat.perturb.methods import METHODS
-from bvat.runs.pool import thread_count
-from bvat.runs.store import RunSpec, RunStore
+from bvat.perturb.methods import ON_GCN
+from bvat.store.pool import thread_count
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.loop import training_step
 from bvat.training.provenance import digest
 from bvat.training.settings import Settings
@@ -49,9 +49,7 @@ def collect_time(request: Request, store: RunStore) -> dict[str, Any]:
     found: dict[str, Any] = {}
     claims = []
     for dataset in request.datasets_of("time"):
-        settings = {
-            method: request.settings(dataset, method) for method in request.methods_of(tuple(METHODS))
-        }
+        settings = {method: request.settings(dataset, method) for method in request.methods_of(tuple(ON_GCN))}
         times = _measured(store, dataset, settings)
         rows: dict[str, Any] = {}
         for method, ms in times.items():

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+PLAIN = "none"
+"""The method without a regulariser."""
 Span = Mapping[str, Any]
 """A range (``low``, ``high`` and either ``step`` or ``log``) or ``choices`` of a setting."""
 
@@ -71,7 +73,7 @@ class Method:
 
 
 _ROWS = [
-    Method("gcn", "GCN", "no regulariser: the plain model", colour=7),
+    Method(PLAIN, "GCN", "no regulariser: the plain model", colour=7),
     Method(
         "consistency",
         "GCN + consistency",
@@ -180,3 +182,6 @@ _ROWS = [
 
 METHODS: dict[str, Method] = {method.name: method for method in _ROWS}
 """By name, in the order of tables."""
+
+ON_GCN: dict[str, Method] = {"gcn" if name == PLAIN else name: row for name, row in METHODS.items()}
+"""As rows of tables, where a plain GCN is called ``gcn``."""

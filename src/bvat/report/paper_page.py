@@ -9,7 +9,7 @@ from typing import Any
 from bvat.data.files import write_atomic
 from bvat.paper.published import table2
 from bvat.paper.targets import read_result
-from bvat.perturb.methods import METHODS
+from bvat.perturb.methods import ON_GCN
 from bvat.report.charts import Chart, Line, line_chart, standalone
 from bvat.report.pages import Cell, render, signed
 
@@ -259,7 +259,7 @@ def figure_charts(result: Result) -> list[Chart]:
         several = sum(bool(series["paper"]) for series in panel["series"]) > 1
         for series in panel["series"]:
             label, published = series["label"], series["paper"]
-            colour = METHODS[series["name"]].colour if series["name"] in METHODS else OTHER_COLOUR
+            colour = ON_GCN[series["name"]].colour if series["name"] in ON_GCN else OTHER_COLOUR
             lines.append(Line(label, x, series["mean"], series["std"], colour, marks=True))
             if published:
                 name = f"{label}, paper" if several else "the paper"

@@ -47,7 +47,7 @@ def plot(
         The Axes of the chart, or an array of them if ``what`` is not given.
 
     Example:
-        >>> trained = bvat.train(graph, bvat.preset("", "gcn", epochs=5))
+        >>> trained = bvat.train(graph, bvat.preset("", "none", epochs=5))
         >>> axes = bvat.plot(trained)  # or trained.plot()
         >>> axes[0].figure.savefig("training.pdf")
         >>> bvat.plot(trained, what="accuracy").figure.savefig("accuracy.png")

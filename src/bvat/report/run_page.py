@@ -18,8 +18,8 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.report.charts import LIGHT, SERIES, Chart, Hints, legend_label
 from bvat.report.pages import Cell, render
 from bvat.report.plots import training_charts
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import cross_validation_text, score_texts
+from bvat.store.folder import RunFolder
+from bvat.store.results import cross_validation_text, score_texts
 from bvat.training.loop import predict
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model

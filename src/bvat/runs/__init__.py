@@ -1,1 +1,1 @@
-"""Runs: their folders, the store that never computes anything twice, and parallel processes."""
+"""Runs: folders of results, made and continued from Python as on the command line."""

@@ -8,7 +8,7 @@ Example:
     >>> class StopAtPerfect(Callback):
     ...     def on_epoch(self, state, row):
     ...         state.stop = row["val_accuracy"] == 100
-    >>> trained = bvat.train(graph, bvat.preset("", "gcn", epochs=20), callbacks=[StopAtPerfect()])
+    >>> trained = bvat.train(graph, bvat.preset("", "none", epochs=20), callbacks=[StopAtPerfect()])
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class CSVLogger(Callback):
         path: the file, which is replaced.
 
     Example:
-        >>> trained = bvat.train(graph, bvat.preset("", "gcn", epochs=5), callbacks=[CSVLogger("log.csv")])
+        >>> trained = bvat.train(graph, bvat.preset("", "none", epochs=5), callbacks=[CSVLogger("log.csv")])
         >>> Path("log.csv").read_text().count("\\n")  # the names of the metrics, and five epochs
         6
     """

@@ -63,7 +63,7 @@ def postpone_interrupts(note: Callable[[], None] = lambda: None) -> Iterator[Non
     """Let the first Ctrl-C inside the block call ``note``; at its end, raise KeyboardInterrupt.
 
     A second Ctrl-C raises at once. SIGTERM and SIGHUP are treated in the same way where the process handles
-    them, as the command line and the workers of :mod:`bvat.runs.pool` do. Outside the main thread, where
+    them, as the command line and the workers of :mod:`bvat.store.pool` do. Outside the main thread, where
     Python delivers no signals, the block runs as it is.
     """
     before: dict[int, Callable[..., Any]] = {}

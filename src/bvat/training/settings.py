@@ -19,7 +19,7 @@ from typing import Any
 from bvat.baselines.table import ALL_METHODS, BASELINES
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
-from bvat.perturb.methods import METHODS
+from bvat.perturb.methods import METHODS, PLAIN
 
 LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
 """Larger numbers are beyond float32."""
@@ -296,6 +296,8 @@ def check_read(overrides: Mapping[str, Any], methods: Iterable[Settings]) -> Non
 
 def _merged(dataset: str, method: str, overrides: Mapping[str, Any]) -> Settings:
     if method not in ALL_METHODS:
+        if method in MODELS:
+            raise SettingsError(f"{method} is a model, not a method: use --model {method} --method {PLAIN}")
         raise SettingsError(f"there is no method {method!r}: use one of {', '.join(ALL_METHODS)}")
     model = overrides.get("model", "gcn")
     values: dict[str, Any] = {}
@@ -361,7 +363,7 @@ def _paper_layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]
     if model == "gcn":
         return [*layers, of_dataset.get(method, {})]
     of_model = presets["model"].get(model, {})
-    regularised = of_model.get("regularised", {}) if method != "gcn" else {}
+    regularised = of_model.get("regularised", {}) if method != PLAIN else {}
     own = of_model.get(method, {})
     return [*layers, of_model, regularised, own, of_dataset.get("model", {}).get(model, {})]
 

@@ -20,14 +20,15 @@ from typing import Any
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.runs.pool import ReportProgress, run_tasks
-from bvat.runs.progress import ProgressDisplay
-from bvat.runs.store import RunSpec, RunStore
+from bvat.perturb.methods import PLAIN
+from bvat.store.pool import ReportProgress, run_tasks
+from bvat.store.progress import ProgressDisplay
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.settings import Settings
 from bvat.training.statistics import accuracy_text, sample, wilson
-from bvat.tuning.blind import blind
 from bvat.tuning.cross_validation import (
     Choice,
+    blind,
     can_cross_validate,
     cross_validate,
     estimate,
@@ -53,7 +54,7 @@ def candidates_for(overrides: dict[str, Any]) -> tuple[str, ...]:
     if model is None:
         return CANDIDATES
     own = ("grand",) if model == "random-propagation" else ()
-    return tuple(Variant(model, method).name for method in ("gcn", "vat", "consistency", *own))
+    return tuple(Variant(model, method).name for method in (PLAIN, "vat", "consistency", *own))
 
 
 def parse_budget(text: str) -> float:
@@ -251,7 +252,7 @@ def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the candidate with the best mean among those with the most repetitions; of equals the first."""
     winner = max(tried, key=lambda entry: (len(entry["val"]), _mean(entry)))
     if not winner["val"]:
-        raise TrainingError("no candidate could be trained: check the features, or use --method gcn")
+        raise TrainingError("no candidate could be trained: check the features, or use --method none")
     return winner
 
 

@@ -18,11 +18,10 @@ from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.resplit import resplit
 from bvat.errors import BvatError, DataError, GraphError, SettingsError, printable
 from bvat.graph import UNKNOWN, Graph
-from bvat.runs.claim import share
-from bvat.runs.pool import ReportProgress
-from bvat.runs.progress import ProgressDisplay
-from bvat.runs.shared_tasks import run_shared_tasks
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.claim import share
+from bvat.store.pool import ReportProgress, run_shared_tasks
+from bvat.store.progress import ProgressDisplay
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, sources, versions
 from bvat.training.settings import short_name
 from bvat.training.statistics import clear_sign, sample

@@ -21,15 +21,15 @@ import torch
 from bvat.baselines.table import BASELINES
 from bvat.data.resplit import folds
 from bvat.errors import SettingsError
-from bvat.graph import Graph
-from bvat.runs.folder import graph_parts
-from bvat.runs.store import Measurement, RunSpec, RunStore
+from bvat.graph import UNKNOWN, Graph
+from bvat.perturb.methods import PLAIN
+from bvat.store.folder import graph_parts
+from bvat.store.store import Measurement, RunSpec, RunStore
 from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.statistics import wilson
 from bvat.training.trained import TrainedModel, predict
-from bvat.tuning.blind import blind
 
 FOLDS = 5
 """Folds of the cross-validation; fewer if there are fewer labels."""
@@ -118,6 +118,14 @@ def can_cross_validate(graph: Graph) -> bool:
     return _usable(graph) > 1
 
 
+def blind(graph: Graph) -> Graph:
+    """Return the graph without what a search must not know: test nodes, and the labels of other nodes."""
+    labels = torch.full_like(graph.labels, UNKNOWN)
+    for nodes in (graph.train, graph.val):
+        labels[nodes] = graph.labels[nodes]
+    return dataclasses.replace(graph, labels=labels, test=graph.test[:0])
+
+
 def labelled_folds(graph: Graph) -> list[Graph]:
     """Return the graph once per fold of its training and validation nodes, without any test label."""
     if not can_cross_validate(graph):
@@ -177,8 +185,8 @@ def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Setting
     if not settings.pretrain:
         return fixed_epochs(settings, epochs=max(1, second))
     first = max(1, first)
-    if not second or settings.method == "gcn":
-        plain: dict[str, Any] = {"method": "gcn", "alpha": 0.0, "beta": 0.0, "pretrain": 0, "epochs": first}
+    if not second or settings.method == PLAIN:
+        plain: dict[str, Any] = {"method": PLAIN, "alpha": 0.0, "beta": 0.0, "pretrain": 0, "epochs": first}
         return fixed_epochs(settings, **plain)
     return fixed_epochs(settings, pretrain=first, epochs=first + second)
 

@@ -1,8 +1,7 @@
-"""Optuna studies: where they are kept, and which of their trials are done."""
+"""Optuna studies: where they are kept, and which of their trials are run again."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -12,16 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from bvat.data.checksums import CHECKSUM, seal_line, verify
-from bvat.errors import SettingsError, TrainingError
+from filelock import FileLock
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
+from bvat.data.checksums import CHECKSUM
+from bvat.errors import SettingsError, TrainingError
+from bvat.training.provenance import digest
 
 if TYPE_CHECKING:
     import optuna
+
+
+def require_optuna(command: str = "bvat tune") -> None:
+    """Raise SettingsError unless Optuna is installed; silence its log messages."""
+    try:
+        import optuna
+    except ImportError:
+        raise SettingsError(f"{command} needs Optuna: pip install optuna") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def open_storage(storage: str) -> Any:
@@ -31,7 +37,7 @@ def open_storage(storage: str) -> Any:
     try:
         if "://" in storage:
             return optuna.storages.get_storage(storage.replace("{", "{{").replace("}", "}}"))  # a template
-        return optuna.storages.JournalStorage(_journal(Path(storage)))
+        return optuna.storages.JournalStorage(JournalFile(Path(storage)))  # type: ignore[arg-type]
     except (SettingsError, OSError):
         raise
     except Exception as error:  # whatever a database or its driver raises
@@ -43,7 +49,7 @@ def open_storage(storage: str) -> Any:
 
 @contextmanager
 def answering(storage: str) -> Iterator[None]:
-    """Let a database that stops answering inside the block be one sentence."""
+    """Turn the errors of a database that stops answering into one sentence."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -79,79 +85,61 @@ def _reason(error: BaseException, storage: str) -> str:
     return type(error).__name__ if silent else f"{type(error).__name__}: {said}"
 
 
-_START = b'{"op_code":'
-"""How every line of a journal begins."""
-_TORN = b" is incomplete\n"
-"""What closes a line that a killed process has left incomplete."""
-
-
-def _journal(path: Path) -> Any:
-    from optuna.storages.journal import JournalFileBackend
-
-    if path.exists() and not path.is_file():
-        raise SettingsError(f"the storage {path} is not a file: give the name of a journal file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        return JournalFileBackend(str(path))
-    with path.open("a+b") as file:
-        file.seek(0)
-        start = file.readline().removesuffix(_TORN).rstrip(b"\n")
-    if not _START.startswith(start[: len(_START)]):
-        raise SettingsError(
-            f"the storage {path} is not a journal of a search: give another file, or a new one"
-        )
-    return JournalFile(path)
-
-
 class JournalFile:
-    """A journal of Optuna, one JSON object per line, that outlives processes killed while they write to it.
-
-    Optuna's own backend refuses a journal with an incomplete line, and waits for the lock of a dead process.
-    Here an incomplete line is skipped, the lock ends with the process that holds it, and every line has its
-    checksum.
-    """
+    """Optuna's journal, one JSON object per line, with a checksum in every line."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._count, self._offset = 0, 0
+        from optuna.storages.journal import JournalFileBackend
+
+        if path.exists() and not path.is_file():
+            raise SettingsError(f"the storage {path} is not a file: give the name of a journal file")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self._file = path, JournalFileBackend(str(path), _JournalLock(path))  # type: ignore[arg-type]
+        start = b'{"op_code":'
+        with path.open("rb") as file:
+            if not start.startswith(file.read(len(start))):
+                raise SettingsError(
+                    f"the storage {path} is not a journal of a search: give another file, or a new one"
+                )
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """Yield the entries after the first ``log_number_from`` ones."""
-        if log_number_from != self._count:
-            self._count, self._offset = 0, 0
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):  # still being written, or never completed
-                    return
-                self._offset += len(line)
-                if line.endswith(_TORN):
-                    continue
-                self._count += 1
-                if self._count > log_number_from:
-                    yield self._entry(line)
+        try:
+            for log in self._file.read_logs(log_number_from):
+                if log.pop(CHECKSUM, None) != digest(log):
+                    raise ValueError(CHECKSUM)
+                yield log
+        except (ValueError, AttributeError, TypeError):
+            raise SettingsError(
+                f"a line of {self.path} is damaged: delete the file, and the search is repeated from the "
+                "runs that are stored beside it"
+            ) from None
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append entries, after closing a line that a killed process has left incomplete."""
-        text = b"".join(map(seal_line, logs))
-        with self.path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        """Append entries."""
+        self._file.append_logs([{**log, CHECKSUM: digest(log)} for log in logs])
+
+
+class _JournalLock:
+    """A lock that ends with its process; Optuna's own outlives a killed one by half a minute.
+
+    Whoever gets it removes the incomplete line that a killed process may have left.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._lock = path, FileLock(f"{path}.lock")
+
+    def acquire(self) -> bool:
+        self._lock.acquire()
+        with self.path.open("r+b") as file:
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
-                text = text if file.read(1) == b"\n" else _TORN + text
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+                if file.read() != b"\n":
+                    file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
+        return True
 
-    def _entry(self, line: bytes) -> dict[str, Any]:
-        if not verify(line):
-            raise SettingsError(
-                f"a line of {self.path} is damaged, or of an older version: delete the file, and the search "
-                "is made again from the runs that are stored beside it"
-            )
-        entry: dict[str, Any] = json.loads(line)
-        del entry[CHECKSUM]
-        return entry
+    def release(self) -> None:
+        self._lock.release()
 
 
 def finished(study: optuna.Study) -> list[Any]:
@@ -159,6 +147,14 @@ def finished(study: optuna.Study) -> list[Any]:
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def put_back_trials(study: optuna.Study) -> list[Any]:
+    """Return the trials that were begun, interrupted and put back; they are run even if there are enough."""
+    from optuna.trial import TrialState
+
+    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+    return [trial for trial in waiting if "worker" in trial.user_attrs]
 
 
 def claim_draw(study: optuna.Study, trial: optuna.Trial) -> int:
@@ -180,21 +176,11 @@ def claim_draw(study: optuna.Study, trial: optuna.Trial) -> int:
     return draw
 
 
-def put_back_trials(study: optuna.Study) -> list[Any]:
-    """Return the trials that were begun, interrupted and put back; they are run even if there are enough."""
-    from optuna.trial import TrialState
-
-    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-    return [trial for trial in waiting if "worker" in trial.user_attrs]
-
-
 def requeue_abandoned(study: optuna.Study, storage: Any, *, alone: bool = False) -> None:
-    """Put trials back whose processes on this machine were killed: they keep their number and settings.
+    """Put back the trials whose processes on this machine were killed: they keep their number and settings.
 
-    Args:
-        study: the study.
-        storage: where it is kept.
-        alone: whether no other process can have begun a trial without saying who it is.
+    ``alone`` says that no other process can have begun a trial without having named itself yet. (Optuna
+    itself notices dead processes in databases only, by heartbeats.)
     """
     from optuna.trial import TrialState
 
@@ -226,12 +212,3 @@ def _is_alive(process: int) -> bool:
     except PermissionError:  # it exists but belongs to another user
         pass
     return True
-
-
-def require_optuna(command: str = "bvat tune") -> None:
-    """Raise SettingsError unless Optuna is installed; silence its log messages."""
-    try:
-        import optuna
-    except ImportError:
-        raise SettingsError(f"{command} needs Optuna: pip install optuna") from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)

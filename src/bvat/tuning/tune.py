@@ -16,21 +16,31 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bvat.data.checksums import write_sealed_json
+from bvat.data.files import write_atomic
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.runs.claim import share
-from bvat.runs.pool import ReportProgress, run_tasks
-from bvat.runs.progress import ProgressDisplay
-from bvat.runs.store import RunSpec, RunStore
+from bvat.store.claim import share
+from bvat.store.pool import ReportProgress, run_tasks
+from bvat.store.progress import ProgressDisplay
+from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph, digest, versions
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
-from bvat.tuning.blind import blind
-from bvat.tuning.space import STARTS, parameters, search_space, suggest, tuned_settings
+from bvat.tuning.cross_validation import blind
+from bvat.tuning.presets import (
+    STARTS,
+    applying,
+    parameters,
+    search_space,
+    suggest,
+    toml_lines,
+    tuned_settings,
+)
 from bvat.tuning.storage import (
     answering,
     claim_draw,
@@ -77,7 +87,6 @@ class TuningPlan:
 
     @property
     def name(self) -> str:
-        """The name of the result file and the study."""
         return f"{short_name(self.dataset)}-{self.method}"
 
     @property
@@ -86,7 +95,6 @@ class TuningPlan:
         return {name: span for name, span in search_space(self.method).items() if name not in self.overrides}
 
     def base(self) -> Settings:
-        """Return the current preset."""
         return preset(preset_key(self.dataset), self.method, **self.overrides)
 
     def fixed(self) -> dict[str, Any]:
@@ -96,10 +104,7 @@ class TuningPlan:
     def searched(self) -> dict[str, Any]:
         """Return the settings of the current preset that its branch of the space searches."""
         base = self.base().as_dict()
-        names = set(self.space) - {"when"}
-        for setting, parts in self.space.get("when", {}).items():
-            names |= set(parts.get(base[setting], {}))
-        return {name: value for name, value in base.items() if name in names}
+        return {name: base[name] for name, _, _ in applying(self.space, base)}
 
     def study_name(self, fingerprint: str) -> str:
         """Return a name that changes with everything the value of a trial depends on."""
@@ -180,8 +185,8 @@ def tune(
     Args:
         plan: what to tune.
         graph: the graph of the data set; its test nodes and their labels are removed here.
-        out: folder for ``DATASET-METHOD.json``, and for ``work/`` (journal and runs), from which an
-            interrupted search continues.
+        out: folder for ``DATASET-METHOD.json``, for ``DATASET-METHOD.toml`` with the chosen settings, and
+            for ``work/`` (journal and runs), from which an interrupted search continues.
         jobs: number of parallel processes.
         storage: an Optuna storage URL, for several machines, or a journal file (default: in ``out``).
         console: where progress is shown.
@@ -230,6 +235,9 @@ def _search(
         run_tasks(_TrialRunner(plan, store, study_name, storage).run, tasks, jobs, advance)
     result = _result(plan, graph, store, finished(study), jobs, console)
     write_sealed_json(out / f"{plan.name}.json", result)
+    chosen = {"method": plan.method, **plan.overrides, **result["chosen"]}
+    comment = f"# the best of {len(result['trials'])} trials of bvat tune: bvat train GRAPH --settings FILE\n"
+    write_atomic(out / f"{plan.name}.toml", comment + toml_lines(chosen))
     return result
 
 
@@ -278,12 +286,6 @@ def _result(
         "starts": ["preset", *STARTS],
         "sampler": f"TPE, seed {plan.sampler_seed}; median pruning",
         "trials": rows,
-        "versions": {**versions(), "optuna": _optuna_version()},
+        "versions": {**versions(), "optuna": metadata.version("optuna")},
         "command": plan.command,
     }
-
-
-def _optuna_version() -> str:
-    import optuna
-
-    return str(optuna.__version__)

@@ -9,7 +9,7 @@ from typing import Any
 from bvat.baselines.table import ALL_METHODS, BASELINES
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
-from bvat.perturb.methods import METHODS
+from bvat.perturb.methods import METHODS, PLAIN
 from bvat.training.settings import Settings, check_read, preset_among
 
 AUTO = "auto"
@@ -30,7 +30,7 @@ class Variant:
         """Read ``vat`` (a method on a GCN), ``appnp`` (a plain model) or ``appnp/vat``."""
         model, separator, method = text.strip().lower().partition("/")
         if not separator:
-            model, method = ("gcn", model) if model in ALL_METHODS else (model, "gcn")
+            model, method = ("gcn", model) if model in ALL_METHODS else (model, PLAIN)
         if model not in MODELS or method not in (ALL_METHODS if model == "gcn" else METHODS):
             raise SettingsError(
                 f"there is no method {text!r}: use one of {', '.join(ALL_METHODS)}, a model "
@@ -41,9 +41,9 @@ class Variant:
     @property
     def name(self) -> str:
         """The shortest way to write it."""
-        if self.model == "gcn":
-            return self.method
-        return self.model if self.method == "gcn" else f"{self.model}/{self.method}"
+        if self.method == PLAIN:
+            return self.model
+        return self.method if self.model == "gcn" else f"{self.model}/{self.method}"
 
     @property
     def title(self) -> str:
@@ -53,7 +53,7 @@ class Variant:
         if self.model == "gcn":
             return METHODS[self.method].title
         plain = MODELS[self.model].title
-        return plain if self.method == "gcn" else f"{plain} + {METHODS[self.method].short}"
+        return plain if self.method == PLAIN else f"{plain} + {METHODS[self.method].short}"
 
     @property
     def short(self) -> str:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from bvat.runs.claim import taken
+from bvat.store.claim import taken
 
 SCRIPT = """
 import os, sys
 from pathlib import Path
 from bvat.data import synthetic_graph
 from bvat.training.settings import preset
-from bvat.runs.store import Measurement, RunSpec, RunStore
+from bvat.store.store import Measurement, RunSpec, RunStore
 
 folder = Path(sys.argv[1])
 

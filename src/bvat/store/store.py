@@ -17,11 +17,10 @@ from bvat.engine.world import current
 from bvat.errors import TrainingError
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
-from bvat.runs.folder import RunFolder
-from bvat.runs.pool import ReportProgress, run_tasks
-from bvat.runs.progress import ProgressDisplay
-from bvat.runs.results import seed_result
-from bvat.runs.shared_tasks import run_shared_tasks
+from bvat.store.folder import RunFolder
+from bvat.store.pool import ReportProgress, run_shared_tasks, run_tasks
+from bvat.store.progress import ProgressDisplay
+from bvat.store.results import seed_result
 from bvat.training.baseline import SHARED
 from bvat.training.callbacks import LOGGERS, Callback, EpochReporter
 from bvat.training.loop import TrainedModel, train

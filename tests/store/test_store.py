@@ -18,9 +18,9 @@ from bvat.data import synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.runs.folder import RunFolder
-from bvat.runs.results import summary_of
-from bvat.runs.store import Measurement, RunSpec, RunStore, SeedTrainer, train_seeds
+from bvat.store.folder import RunFolder
+from bvat.store.results import summary_of
+from bvat.store.store import Measurement, RunSpec, RunStore, SeedTrainer, train_seeds
 from bvat.training.loop import METRICS, train
 from bvat.training.settings import Settings, preset, preset_among
 from bvat.training.statistics import summarize
@@ -96,7 +96,7 @@ def test_runs_are_not_mixed(graph: Graph, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_errors_of_a_process_reach_the_user(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="not a finite number"):
-        run(graph, tmp_path / "run", [0, 1], 2, preset("none", "gcn", epochs=40, lr=1e30))
+        run(graph, tmp_path / "run", [0, 1], 2, preset("none", "none", epochs=40, lr=1e30))
 
 
 def test_summarize() -> None:
@@ -113,7 +113,7 @@ COUNT = Measurement("count", _count_weights, dict)
 
 
 def spec(
-    seed: int = 0, measurement: Measurement | None = None, method: str = "gcn", **settings: Any
+    seed: int = 0, measurement: Measurement | None = None, method: str = "none", **settings: Any
 ) -> RunSpec:
     return RunSpec("small", preset_among("small", method, **{"epochs": 3, **settings}), seed, measurement)
 
@@ -187,9 +187,9 @@ def test_a_result_of_another_seed_or_key_is_not_taken(small: Graph, tmp_path: Pa
 def test_long_runs_are_started_first(small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr(RunStore, "run", lambda self, spec, report: started.append(spec.settings.method))
-    specs = [spec(method=method, seed=k) for method in ("gcn", "obvat", "vat") for k in range(2)]
+    specs = [spec(method=method, seed=k) for method in ("none", "obvat", "vat") for k in range(2)]
     assert store_of(tmp_path, small).run_all(specs, jobs=1) == 6
-    assert started == ["obvat", "obvat", "vat", "vat", "gcn", "gcn"]
+    assert started == ["obvat", "obvat", "vat", "vat", "none", "none"]
 
 
 def test_what_two_baselines_need_is_computed_once(

@@ -39,7 +39,7 @@ from bvat.data.store import graph_to_bytes, load_graph
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.parts.folder import whole_graph
-from bvat.runs.results import is_result
+from bvat.store.results import is_result
 from bvat.training.callbacks import metric_cell
 from bvat.training.provenance import digest, graph_fingerprint, versions
 from bvat.training.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from bvat.engine.compiled.compile import tell
-from bvat.runs.progress import ProgressDisplay
+from bvat.store.progress import ProgressDisplay
 
 
 def test_tasks_are_counted_and_shown() -> None:
@@ -57,7 +57,7 @@ def test_a_file_gets_lines_instead_of_a_bar(monkeypatch: pytest.MonkeyPatch) -> 
     with ProgressDisplay("audit", {0: 3000}, Console(file=text), unit="nodes", lines=True) as display:
         display.update(0, 700)
         assert not text.getvalue().strip()  # the first line comes after a minute
-        monkeypatch.setattr("bvat.runs.progress.LINE_EVERY", 0.0)
+        monkeypatch.setattr("bvat.store.progress.LINE_EVERY", 0.0)
         display.update(0, 1500)
     with ProgressDisplay("seeds", {0: 3000}, Console(file=text), lines=True) as other:
         other.update(0, 1500)

@@ -16,11 +16,11 @@ from bvat.data import save_graph
 from bvat.data.checksums import check_files
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
-from bvat.runs.claim import claim, share
-from bvat.runs.folder import AUTO_FILE, RunFolder, choose_folder
+from bvat.store.claim import claim, share
+from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
 from bvat.training.settings import preset
 
-SETTINGS = preset("none", "gcn", epochs=2, hidden=4)
+SETTINGS = preset("none", "none", epochs=2, hidden=4)
 
 HOLD = """
 import fcntl, os, sys, time
@@ -82,7 +82,7 @@ for number in range(4):
     (here / f"ready-{number}-{name}").touch()
     while len(list(here.glob(f"ready-{number}-*"))) < 4:
         time.sleep(0.001)
-    options = "--method gcn --epochs 3 --hidden 4 --jobs 1 --no-report".split()
+    options = "--method none --epochs 3 --hidden 4 --jobs 1 --no-report".split()
     try:
         main(["train", str(here / "graph.npz"), *options, "--out", str(here / f"run-{number}")])
     except SystemExit as ended:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from bvat.errors import TrainingError
-from bvat.runs.pool import run_tasks
+from bvat.store.pool import run_tasks
 from bvat.training.interrupt import finish_epoch_first, stop_like_ctrl_c
 
 

@@ -10,15 +10,18 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.multiprocessing as mp
 
 from bvat.engine.compiled.compile import tell, when_compiling
 from bvat.errors import BvatError, TrainingError, explain
+from bvat.store.claim import taken
 from bvat.training.interrupt import STOP_SIGNALS, postpone_interrupts
 
 Task = TypeVar("Task")
@@ -263,3 +266,36 @@ def thread_count(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def run_shared_tasks(
+    function: TaskFunction[Task],
+    tasks: Sequence[Task],
+    lock: Callable[[Task], Path],
+    jobs: int,
+    progress: Callable[[Task, float], None],
+) -> None:
+    """Do all tasks that no other process does, then wait for those, and do what they have left undone.
+
+    Args:
+        function: does a task unless it is finished already, see :func:`run_tasks`.
+        tasks: in the order in which they are started.
+        lock: returns a file that exists while a process is at a task; sent to worker processes.
+        jobs: number of processes.
+        progress: called with a task and how much of it is done.
+    """
+    run_tasks(_Alone(function, lock, wait=False).run, tasks, jobs, progress)
+    left = [task for task in tasks if lock(task).exists()]
+    run_tasks(_Alone(function, lock, wait=True).run, left, jobs, progress)
+
+
+@dataclass(frozen=True)
+class _Alone(Generic[Task]):
+    function: TaskFunction[Task]
+    lock: Callable[[Task], Path]
+    wait: bool
+
+    def run(self, task: Task, report: ReportProgress) -> Any:
+        with taken(self.lock(task), wait=self.wait) as mine:
+            if mine:
+                self.function(task, report)
