@@ -15,9 +15,10 @@ from bvat.audit.audit import REACH, Audit, perturbed_rows
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id
-from bvat.report.charts import LIGHT, SERIES, Chart, Hints
+from bvat.report.charts import SERIES, Chart
 from bvat.report.pages import render
 from bvat.report.plots import audit_charts
+from bvat.report.svg import LIGHT, Hints
 from bvat.training.provenance import versions
 from bvat.training.statistics import accuracy_text
 

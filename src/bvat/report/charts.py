@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import logging
 import math
-import re
 import textwrap
 import warnings
-import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import resources
 from typing import Any
 
+import matplotlib.style
 import numpy as np
 from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-_LOG = logging.getLogger("matplotlib")
-_level = _LOG.level
-_LOG.setLevel(logging.ERROR)  # a first import says that it builds a cache of fonts, and where
-import matplotlib.style  # noqa: E402
-from matplotlib.artist import Artist  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure, SubFigure  # noqa: E402
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # noqa: E402
+from bvat.report.svg import LIGHT, Hints, document, embedded, plain
 
-_LOG.setLevel(_level)
-
-LIGHT = {
-    "page": "#ffffff", "card": "#f6f7f9", "ink": "#1b1f24", "soft": "#57606a", "line": "#d5dae0",
-    "grid": "#e6e9ed", "c0": "#0072b2", "c1": "#c44e00", "c2": "#007a5a", "c3": "#a3407f", "c4": "#8a6d00",
-    "c5": "#0a9bab", "c6": "#6b5bb5", "c7": "#666666", "good": "#0a5c3e", "good-back": "#d3f0e2",
-    "fair": "#34495e", "fair-back": "#e4ebf3", "bad": "#8a2c00", "bad-back": "#fde3d3", "heat": "0, 114, 178",
-}  # fmt: skip
-"""Colours of pages and charts. Colour-blind readers can distinguish those of series, c0 to c7."""
-DARK = {
-    "page": "#14171b", "card": "#1d2127", "ink": "#e8eaed", "soft": "#a3abb5", "line": "#363c45",
-    "grid": "#2a2f37", "c0": "#5ab4f0", "c1": "#ff9a52", "c2": "#3ccf9f", "c3": "#e58fc4", "c4": "#e6c84a",
-    "c5": "#4fdcec", "c6": "#b3a6f0", "c7": "#b5b5b5", "good": "#7fe0b5", "good-back": "#123a2b",
-    "fair": "#c3d0de", "fair-back": "#27313d", "bad": "#ffb48a", "bad-back": "#4a2411",
-    "heat": "90, 180, 240",
-}  # fmt: skip
 SERIES = [LIGHT[f"c{k}"] for k in range(8)]
 MARKERS = "os^DvPXh"
 """One per colour, so that series differ without colour too."""
@@ -53,11 +29,6 @@ POINTS = 72
 """Sizes are in units of an SVG file; matplotlib counts 72 of them per inch."""
 LETTER, KEY, LINE_HEIGHT = 6.8, 46, 17
 """Width of a letter in a legend, of what stands before the text, and height of a line, roughly."""
-FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML and HTML do not allow."""
-
-Hints = list[tuple[Artist, Sequence[str]]]
-"""Texts that appear when the mouse is over an artist: one, or one per mark of a line."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +55,7 @@ class Chart:
             figure.set_facecolor("none")
             hints = self.draw(figure.add_subplot())
             _add_legend(figure, [figure.axes[0]], self.width)
-            root = _svg_root(figure, hints, self.label)
-        root.set("role", "img")
-        root.set("aria-label", _plain(self.label))
-        names = {value: name for name, value in LIGHT.items()}
-        content = re.sub("#[0-9a-f]{6}", lambda hit: f"var(--{names[hit[0]]})" if hit[0] in names else hit[0],
-                         ET.tostring(root, "unicode"))  # fmt: skip
-        return Markup(content)
+            return embedded(figure, hints, self.label)
 
 
 @dataclass(frozen=True)
@@ -137,8 +102,8 @@ def line_chart(
 
     def draw(ax: Axes) -> Hints:
         hints = [hint for line in drawn for hint in _draw_line(ax, line, "y" in log)]
-        ax.set_xlabel(_plain(x_label))
-        ax.set_ylabel(_plain(y_label))
+        ax.set_xlabel(plain(x_label))
+        ax.set_ylabel(plain(y_label))
         _scale(ax, log, [x for line in drawn for x in line.x], [y for line in drawn for y in line.y])
         if floor is not None:
             ax.set_ylim(bottom=floor)
@@ -187,9 +152,9 @@ def bar_chart(
             )  # fmt: skip
             texts = [f"{group}, {label}: {value:.4g}".replace("\n", ", ") for _, group, value in found]
             hints += [(bar, [text]) for bar, text in zip(bars, texts, strict=True)]
-        ax.set_xticks(range(len(groups)), [_plain(name) for name in groups])
+        ax.set_xticks(range(len(groups)), [plain(name) for name in groups])
         ax.set_xlim(-0.5, len(groups) - 0.5)
-        ax.set_ylabel(_plain(y_label))
+        ax.set_ylabel(plain(y_label))
         _format_ticks(ax.yaxis)
         if reference is not None:
             ax.axhline(reference, color=LIGHT["ink"], linewidth=1)
@@ -201,22 +166,10 @@ def bar_chart(
 def standalone(title: str, charts: Sequence[Chart], columns: int = 2) -> str:
     """Return an SVG file with charts side by side, ``columns`` per row.
 
-    Its colours follow the viewer into dark mode, there are no scripts, and the same charts give the same bytes.
+    Its colours follow the viewer into dark mode, it has no scripts, and the same charts give the same bytes.
     """
     with style():
-        root = _svg_root(*_sheet(title, charts, columns), title)
-    content = ET.tostring(root, "unicode")
-    dark = "".join(
-        f'[style*="{part}: {LIGHT[name]}"]{{{part}:{DARK[name]}!important}}'
-        for name in LIGHT
-        for part in ("fill", "stroke")
-        if f"{part}: {LIGHT[name]}" in content
-    )
-    heading = ET.Element("title")
-    heading.text = _plain(title)
-    rule = f"<style>@media (prefers-color-scheme:dark){{{dark}}}</style>"
-    opened, rest = content.split(">", 1)
-    return f"{opened}>{ET.tostring(heading, 'unicode')}{rule}{rest}\n"
+        return document(*_sheet(title, charts, columns), title)
 
 
 @contextmanager
@@ -244,13 +197,13 @@ def tick_label(value: float) -> str:
 
 
 def _sheet(title: str, charts: Sequence[Chart], columns: int) -> tuple[Figure, Hints]:
-    """Return charts side by side under their titles. A legend that serves all is shown once, at the bottom."""
+    """Return charts side by side under their titles; a legend that serves all is shown once, below them."""
     columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
     cell = max(chart.width for chart in charts)
     width, height = columns * cell, rows * (max(chart.height for chart in charts) + 30)
     figure = Figure(figsize=(width / POINTS, height / POINTS), layout="constrained")
-    heading = textwrap.fill(_plain(title), max(20, int(width / 10)))
+    heading = textwrap.fill(plain(title), max(20, int(width / 10)))
     _grow(figure, 26 * (1 + heading.count("\n")))
     figure.suptitle(heading, x=0.01, ha="left", color=LIGHT["ink"])
     panels = figure.subfigures(rows, columns, squeeze=False).flat
@@ -259,7 +212,7 @@ def _sheet(title: str, charts: Sequence[Chart], columns: int) -> tuple[Figure, H
         panel.set_facecolor("none")
         ax = panel.add_subplot()
         hints += chart.draw(ax)
-        ax.set_title(_plain(chart.title))
+        ax.set_title(plain(chart.title))
         axes.append(ax)
     named = [set(ax.get_legend_handles_labels()[1]) for ax in axes]
     if all(names <= max(named, key=len) for names in named):
@@ -298,7 +251,7 @@ def _draw_nothing(ax: Axes) -> Hints:
 
 
 def _scale(ax: Axes, log: str, x: Sequence[float], y: Sequence[float]) -> None:
-    """Choose the scales of both axes, and give values that are equal but for rounding an axis with a width."""
+    """Choose the scales of both axes; values that are equal but for rounding get an axis with a width."""
     ax.set_xmargin(0.02)
     for name, values in (("x", x), ("y", y)):
         low, high = min(values), max(values)
@@ -318,25 +271,23 @@ def _format_ticks(*axes: Any) -> None:
         axis.set_minor_locator(NullLocator())
 
 
-def _plain(text: Any) -> str:
-    return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", str(text))
-
-
 def legend_label(text: str, most: int = 60) -> str:
     """Return a text for a legend: shortened, and with a leading underscore that does not hide it."""
-    shown = _plain(text) if len(text) <= most else _plain(text)[: most - 1] + "…"
+    shown = plain(text) if len(text) <= most else plain(text)[: most - 1] + "…"
     return "\N{ZERO WIDTH SPACE}" + shown if shown.startswith("_") else shown
 
 
 def _add_legend(figure: Figure | SubFigure, axes: Sequence[Axes], width: float) -> float:
     """Add a legend below the charts, in as many columns as fit; make room for it and return its height."""
-    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    found = {
+        label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
     if not found:
         return 0.0
     lengths = [len(label) for label in found]
 
     def needed(columns: int) -> float:
-        return sum(KEY + LETTER * max(part) for part in np.array_split(lengths, columns))
+        return float(sum(KEY + LETTER * max(part) for part in np.array_split(lengths, columns)))
 
     columns = next(k for k in range(len(found), 0, -1) if k == 1 or needed(k) <= width)
     height = 6 + LINE_HEIGHT * math.ceil(len(found) / columns)
@@ -348,66 +299,3 @@ def _add_legend(figure: Figure | SubFigure, axes: Sequence[Axes], width: float) 
 
 def _grow(figure: Figure, by: float) -> None:
     figure.set_size_inches(figure.get_figwidth(), figure.get_figheight() + by / POINTS)
-
-
-SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-ET.register_namespace("", SVG[1:-1])
-ET.register_namespace("xlink", LINK[1:-5])
-
-
-def _svg_root(figure: Figure, hints: Hints, salt: str) -> ET.Element:
-    """Return a figure as SVG: small, without names of its own except those it refers to, with its hints.
-
-    ``salt`` keeps the names of two figures on a page apart.
-    """
-    for k, (artist, _) in enumerate(hints):
-        artist.set_gid(f"hint{k}")
-    file = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": f"bvat {salt}"}):
-        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", metadata=metadata)  # type: ignore[arg-type]
-    root = ET.fromstring(file.getvalue())
-    _add_hints(root, {f"hint{k}": texts for k, (_, texts) in enumerate(hints)})
-    # everything is inside the axes; rules for every element would reach the page around the drawing
-    _drop(root, {f"{SVG}style", f"{SVG}clipPath", f"{SVG}metadata"})
-    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
-    for element in root.iter():
-        element.attrib.pop("clip-path", None)
-        if element.tag == f"{SVG}g":
-            element.attrib.pop("id", None)
-            _share_style(element)
-        for name in ("d", "x", "y", "transform"):
-            if name in element.attrib:
-                element.set(name, re.sub(r"\s+", " ", re.sub(r"(\.\d)\d+", r"\1", element.get(name, ""))).strip())
-        element.tail = (element.tail or "").strip()
-        element.text = (element.text or "").strip()
-    width, height = root.get("viewBox", "").split()[2:]
-    root.set("width", f"{float(width):g}")
-    root.set("height", f"{float(height):g}")
-    return root
-
-
-def _add_hints(root: ET.Element, hints: Mapping[str, Sequence[str]]) -> None:
-    for element in list(root.iter(f"{SVG}g")):
-        texts = hints.get(element.get("id", ""), ())
-        marks = list(element.iter(f"{SVG}use")) if len(texts) > 1 else [element]
-        for mark, text in zip(marks, texts, strict=False):
-            title = ET.Element(f"{SVG}title")
-            title.text = _plain(text)
-            mark.insert(0, title)
-
-
-def _drop(parent: ET.Element, tags: set[str]) -> None:
-    for child in list(parent):
-        _drop(child, tags)
-        if child.tag in tags or (child.tag == f"{SVG}defs" and not len(child)):
-            parent.remove(child)
-
-
-def _share_style(group: ET.Element) -> None:
-    """Write what all marks of a line share once."""
-    shared = {child.get("style", "") if child.tag == f"{SVG}use" else "" for child in group}
-    if len(group) > 1 and len(shared) == 1 and all(shared):
-        group.set("style", *shared)
-        for child in group:
-            del child.attrib["style"]

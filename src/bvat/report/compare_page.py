@@ -123,7 +123,9 @@ def _cell(entry: dict[str, Any], *, plain: bool) -> Cell:
         return Cell(mean, [f"± {entry['std']:.1f}"] if entry["n"] > 1 else [], "n")
     gain = entry["gain"]
     interval = [f"[{signed(gain['low'])}, {signed(gain['high'])}]"] if gain["n"] > 1 else []
-    return Cell(mean, [signed(gain["mean"]), *interval], f"n {('within', 'above', 'below')[clear_sign(gain)]}")
+    return Cell(
+        mean, [signed(gain["mean"]), *interval], f"n {('within', 'above', 'below')[clear_sign(gain)]}"
+    )
 
 
 def accuracy_charts(result: dict[str, Any]) -> list[Chart]:
@@ -156,9 +158,7 @@ def gain_charts(result: dict[str, Any]) -> list[Chart]:
     for labels, rows in _by_labels(result):
         groups = {row["graph"]: {n: row["variants"][n]["gain"]["mean"] for n in names} for row in rows}
         width = max(440, 110 * len(groups))
-        charts.append(
-            bar_chart(groups, axis, title=heading(labels), looks=looks, reference=0.0, width=width)
-        )
+        charts.append(bar_chart(groups, axis, title=heading(labels), looks=looks, reference=0.0, width=width))
     return charts
 
 

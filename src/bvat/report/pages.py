@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bvat._version import __version__
-from bvat.report.charts import DARK, FORBIDDEN, LIGHT
+from bvat.report.svg import DARK, FORBIDDEN, LIGHT
 
 PRINT = LIGHT | {"ink": "#000000", "soft": "#444444", "line": "#bbbbbb"}
 
 
 class Cell(NamedTuple):
-    """A cell of a table with more than a number: words, lines in small type below, the class for its style."""
+    """A cell that is not just a number: words, or with a style bold text over lines in small type."""
 
     text: str
     small: Sequence[str] = ()
@@ -34,7 +34,7 @@ def _environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a complete page that contains no scripts, loads nothing, and holds only characters HTML allows."""
+    """Return a complete page without scripts, which loads nothing and holds only characters HTML allows."""
     return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", _environment().get_template(template).render(values))
 
 

@@ -1,4 +1,4 @@
-"""What ``bvat reproduce`` shows, made from the JSON files in its folder: the page, figures, Table 2 in Markdown."""
+"""What ``bvat reproduce`` makes from the JSON files in its folder: the page, figures, Table 2 in Markdown."""
 
 from __future__ import annotations
 

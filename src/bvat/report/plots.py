@@ -40,7 +40,7 @@ def plot(
         things: trained models (several are seeds of one run: their means and standard deviations are drawn),
             fitted classifiers, or audits (several are drawn together, to compare them).
         what: one of the charts: ``"loss"``, ``"accuracy"``, ``"r_vadv"`` or ``"perturbation"`` of training,
-            ``"smallest"`` or ``"lds"`` of an audit. By default all that there are, side by side in one figure.
+            ``"smallest"`` or ``"lds"`` of an audit. By default all of them, side by side in one figure.
         ax: matplotlib's Axes to draw the chart on; by default those of a new figure.
 
     Returns:

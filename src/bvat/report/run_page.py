@@ -15,9 +15,10 @@ from torch import Tensor
 from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
-from bvat.report.charts import LIGHT, SERIES, Chart, Hints, legend_label
+from bvat.report.charts import SERIES, Chart, legend_label
 from bvat.report.pages import Cell, render
 from bvat.report.plots import training_charts
+from bvat.report.svg import LIGHT, Hints
 from bvat.store.folder import RunFolder
 from bvat.store.results import cross_validation_text, score_texts
 from bvat.training.loop import predict
@@ -271,7 +272,7 @@ def node_map(places: Tensor, labels: Tensor, correct: Tensor, names: Sequence[st
             colour = class_colour(label, len(names))
             for which, marker, size in ((correct, "o", 3.6), (~correct, "x", 4)):
                 chosen = places[(labels == label) & which]
-                (dots,) = ax.plot(*chosen.t().numpy(), marker, color=colour, markersize=size, clip_on=False)
+                (dots,) = ax.plot(*chosen.t().numpy(), marker, color=colour, markersize=size)
                 dots.set(markeredgewidth=0 if marker == "o" else 1.2, alpha=0.55 if marker == "o" else None)
                 hints.append((dots, [name if marker == "o" else f"{name}, predicted as another class"]))
             if len(names) <= MOST_CLASSES:
