@@ -5,8 +5,8 @@ from pathlib import Path
 
 from bvat.bench.plan import ROWS
 from bvat.data.checksums import read_sealed_json
-from bvat.report.paper_page import table2_markdown
 from bvat.report.pages import replace_between
+from bvat.report.paper_page import table2_markdown
 
 ROOT = Path(__file__).parents[1]
 SHORT = ("gcn", "random", "vat", "sbvat", "obvat", "random-propagation/grand")
@@ -15,10 +15,10 @@ WIDTHS = (16, 64)
 """Of the hidden layers, for which the compiled kernels are shown."""
 
 
-def speed(bench: dict) -> str:
+def speed(bench: dict, spaces: dict) -> str:
     """Return tables of epoch times: methods and PyG's GCN relative to a GCN, and plain to compiled.
 
-    Rows that were not measured are left out.
+    Rows that were not measured are left out. ``spaces`` is what benchmarks/spaces.py writes.
     """
     ratios, datasets = bench["ratios"], list(bench["epoch_ms"])
     rows = [
@@ -30,11 +30,11 @@ def speed(bench: dict) -> str:
         (f"PyG's GCN ({form}) / GCN", [ratios["pyg_over_ours"].get(name, {}).get(form) for name in datasets])
         for form in ("edge_index", "sparse")
     ]
-    dense = [ratios["space_over_factored"].get(name, {}).get("obvat", {}).get("dense") for name in datasets]
-    rows.append(("O-BVAT: dense / factored", dense))
+    dense = [spaces["spaces"].get(name, {}).get("obvat", {}).get("dense", {}) for name in datasets]
+    rows.append(("O-BVAT: dense / factored", [row.get("over_factored") for row in dense]))
     rows = [(title, values) for title, values in rows if any(value is not None for value in values)]
     epochs = ", ".join(f"{name} {_number(row['gcn'])} ms" for name, row in bench["epoch_ms"].items())
-    text = f"{_table('ratio of epoch times', datasets, rows)}\n\n{_compiled(bench.get('compiled', []))}"
+    text = f"{_table('ratio of epoch times', datasets, rows)}\n\n{_compiled(bench['compiled'])}"
     return f"{text}Medians of one run with one thread. Epoch time of the GCN: {epochs}.\n"
 
 
@@ -64,16 +64,15 @@ def _number(value: float | None) -> str:
 def sections(results: Path) -> dict[str, str]:
     """Return what belongs between each pair of markers, for the results that exist."""
     found = {}
-    table, compare, bench = (
-        results / path for path in ("paper/table2.json", "compare/compare.md", "bench/bench.json")
-    )
+    paths = ("paper/table2.json", "compare/compare.md", "bench/bench.json", "bench/spaces.json")
+    table, compare, bench, spaces = (results / path for path in paths)
     if table.exists():
         numbers = read_sealed_json(table)
         found["table2"], found["short"] = table2_markdown(numbers), table2_markdown(numbers, SHORT)
     if compare.exists():
         found["compare"] = compare.read_text("utf-8")
     if bench.exists():
-        found["speed"] = speed(json.loads(bench.read_text("utf-8")))
+        found["speed"] = speed(*(json.loads(path.read_text("utf-8")) for path in (bench, spaces)))
     return found
 
 

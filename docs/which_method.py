@@ -1,6 +1,6 @@
 """Write the table of costs into docs/which-method.md, from results/bench/fits.json.
 
-python -m bvat.bench.fits cora pubmed && python docs/which_method.py
+python benchmarks/fits.py cora pubmed && python docs/which_method.py
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def deepwalk(file: Path) -> str:
         f"{sum(seconds.values()):.0f} seconds, nearly all on one core, and "
         f"{found['peak_mb'] / 1024:.1f} GiB; gensim's skip-gram takes {gensim['cpu_seconds']:.0f} processor "
         f"seconds for {100 * share:.0f} % of the same walks, {ratio:.1f} times as long. "
-        "`python -m bvat.bench.deepwalk --gensim-share 0.1` measures it; `results/bench/deepwalk.json` has "
+        "`python benchmarks/deepwalk.py --gensim-share 0.1` measures it; `results/bench/deepwalk.json` has "
         "all numbers."
     )
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 import torch
+from bvat.report.html import join, tag
+from bvat.report.palette import colour
 
 import bvat
 from bvat.audit import audit
 from bvat.perturb import DisjointFields
 from bvat.perturb.methods import METHODS
 from bvat.report.charts import Drawing, Line, dot_key, line_chart, standalone
-from bvat.report.html import join, tag
-from bvat.report.palette import colour
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch_geometric.nn import GCN
 
 import bvat
-from bvat.data.resplit import resplit
+from bvat.data.splits import resplit
 from bvat.training.provenance import versions
 from bvat.training.settings import preset
 

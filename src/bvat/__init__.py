@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
     from bvat.perturb import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
     from bvat.report.plots import plot
+    from bvat.runs.run import RunOptions, run
     from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
     from bvat.training.loop import TrainedModel, predict, train
     from bvat.training.settings import Settings, preset
@@ -41,6 +42,7 @@ _HOME = {
     "bvat.models.wrapped": ["wrap"],
     "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
     "bvat.report.plots": ["plot"],
+    "bvat.runs.run": ["RunOptions", "run"],
     "bvat.training.callbacks": ["Callback", "CSVLogger", "TensorBoardLogger"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
@@ -50,9 +52,9 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "CSVLogger", "Callback",
     "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
-    "Regulariser", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel", "TrainingError",
-    "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot", "predict",
-    "preset", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
+    "Regulariser", "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel",
+    "TrainingError", "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot",
+    "predict", "preset", "run", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
 ]  # fmt: skip
 
 

@@ -19,6 +19,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def shown(value: object, width: int = 40) -> str:
+    """Return a value for an error message, shortened if necessary."""
+    text = repr(value)
+    return text if len(text) <= width else f"{text[: width - 4]}...{text[0]}"
+
+
 class BvatError(Exception):
     """Base class of all errors whose message is meant for the user: one line of printable text."""
 

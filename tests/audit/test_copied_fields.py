@@ -6,7 +6,7 @@ import pytest
 import torch
 from audit_helpers import build
 
-from bvat.audit.copied_fields import _copy_fields, copied_fields
+from bvat.audit.copied_fields import copied_fields
 from bvat.audit.worst_case import RecordingProblem
 from bvat.graph import Graph
 from bvat.models import MODELS
@@ -36,13 +36,3 @@ def test_the_fields_are_the_balls(graph: Graph) -> None:
         for place, node in enumerate(fields.centres.tolist()):
             ball = fields.nodes[fields.owner == place]
             assert ball.tolist() == torch.nonzero(two_hops[node]).flatten().tolist()
-
-
-def test_the_compiled_walk_agrees_with_python(graph: Graph) -> None:
-    a = graph.propagation
-    arguments = [part.numpy() for part in (a.crow, a.col, a.values)]
-    centres = torch.arange(graph.num_nodes).numpy()
-    for one, two in zip(
-        _copy_fields(*arguments, 2, centres, 90), _copy_fields.python(*arguments, 2, centres, 90), strict=True
-    ):
-        assert one.tolist() == two.tolist()

@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bvat.bench.plan import Budget, Plan
+from bvat.bench.plan import BenchPlan, Budget, settings_of
 from bvat.bench.pyg import MISSING, PygGCN, import_pyg, measure_pyg, pyg_features, sparse_form
 from bvat.bench.run import run_bench
 from bvat.data import synthetic_graph
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
 from bvat.training.build import build_model
-from bvat.training.settings import preset
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def test_both_sides_are_the_same_model(
         pytest.skip("torch_geometric is not installed")
     if sparse_x:
         monkeypatch.setattr("bvat.bench.pyg.DENSE_AT_MOST_GB", 0.0)
-    settings = preset("tiny", "none")
+    settings = settings_of("tiny", "gcn")
     ours = build_model(settings, tiny.num_features, tiny.num_classes).eval()
     theirs = PygGCN(pyg, tiny.num_features, tiny.num_classes, settings).eval()
     weights = dict(ours.named_parameters())
@@ -59,9 +58,11 @@ def test_both_forms_and_ours_are_measured(tiny: Graph) -> None:
 
 
 @pytest.mark.usefixtures("_cells_here")
-def test_without_torch_geometric_the_rest_is_measured(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_geometric_the_rest_is_measured(
+    plan: BenchPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
-    results = run_bench(replace(plan, growth=None, limit=False), lambda _: None)
+    results = run_bench(replace(plan, methods=("gcn", "obvat"), compiled_datasets=()), lambda _: None)
     assert results["pyg_gcn_epoch_ms"] == {"tiny": None}
     assert results["pyg"] == {"tiny": {"reason": MISSING}}
     assert results["skipped"] == [f"tiny, torch_geometric: {MISSING}"]

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from bvat.bench.plan import Budget
-from bvat.bench.timing import Times, interleave, quantile
+from bvat.bench.timing import Times, interleave
 
 
 def test_actions_run_in_turn() -> None:
@@ -38,17 +36,13 @@ def test_settling_runs_a_fast_action_once_more_and_does_not_time_it() -> None:
     assert times["a"].step == [3.0, 5.0, 7.0]
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 3.0), (0.1, 1.4), (1.0, 5.0)])
-def test_quantiles(share: float, expected: float) -> None:
-    assert quantile([5.0, 3.0, 1.0, 4.0, 2.0], share) == pytest.approx(expected)
-
-
 def test_summary_is_robust_to_one_slow_epoch() -> None:
     summary = Times([1.0, 1.0, 1000.0], [0.9, 0.9, 900.0], [0.5, 0.5, 999.0]).summary()
     assert summary == {
         "epoch_ms": 1.0,
         "epoch_ms_p10": 1.0,
         "epoch_cpu_ms": 0.9,
+        "epoch_cpu_ms_p10": 0.9,
         "step_ms": 0.5,
         "step_ms_p10": 0.5,
         "epochs": 3,

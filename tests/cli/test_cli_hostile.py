@@ -13,13 +13,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from bvat.report.html import tag
 
 from bvat import NodeClassifier
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.inference.tables import no_formula
-from bvat.report.html import tag
 from bvat.training.loop import train
 from bvat.training.settings import Settings
 from cli_helpers import bvat

@@ -20,7 +20,7 @@ from reader_files import EDGES, NODES, write
 from bvat import Graph
 from bvat.data import load, load_graph, save_graph
 from bvat.data.readers import csv_table, features
-from bvat.data.readers.tfidf import tfidf, word_weights
+from bvat.data.readers.features import tfidf
 from bvat.engine.sparse import SparseMatrix
 
 
@@ -190,10 +190,10 @@ def test_text(tmp_path: Path) -> None:
     assert x.shape == (3, 3)
     assert x[:, 1].tolist() == [0, 0.5, 1]  # dog
     assert x[:, 2].tolist() == [1, 0.5, 0]  # the
-    idf = word_weights(["The cat, the CAT", "the dog", "dog unique"])
+    _, idf = tfidf(["The cat, the CAT", "the dog", "dog unique"])
     assert idf == {"dog": math.log(4 / 3) + 1, "the": math.log(4 / 3) + 1}
-    assert tfidf(["the the dog"], idf).toarray().tolist() == [pytest.approx([idf["dog"], 2 * idf["the"]])]
-    assert list(word_weights(["alpha", "beta"])) == ["alpha", "beta"]  # no word occurs twice: all are kept
+    assert tfidf(["the the dog"], idf)[0].toarray().tolist() == [pytest.approx([idf["dog"], 2 * idf["the"]])]
+    assert list(tfidf(["alpha", "beta"])[1]) == ["alpha", "beta"]  # no word occurs twice: all are kept
 
 
 def test_without_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

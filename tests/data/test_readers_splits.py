@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from reader_files import write
 
 from bvat.data import load
-from bvat.data.readers.options import ReadOptions
-from bvat.data.readers.splits import stratified_split
+from bvat.data.splits import ReadOptions, stratified_split
 from bvat.errors import GraphError, SettingsError
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bvat.data import synthetic_graph
-from bvat.data.resplit import folds, resplit
+from bvat.data.splits import folds, resplit
 from bvat.errors import GraphError
 
 

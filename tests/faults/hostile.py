@@ -25,7 +25,6 @@ import torch
 from safetensors.torch import load, save
 
 import bvat
-from bvat.bench.rank_runs import cut_into
 from bvat.data import synthetic_graph
 from bvat.data.checksums import CHECKSUM, UNSEALED, read_sealed_json, seal, sha256, write_sealed_json
 from bvat.data.planetoid import read_planetoid
@@ -42,6 +41,7 @@ from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.loop import train
 from bvat.training.provenance import digest
 from bvat.training.settings import Settings, preset
+from rank_runs import cut_into
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
 from data_files import planetoid_files

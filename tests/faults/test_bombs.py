@@ -12,7 +12,7 @@ import pytest
 from bombs import BOMBS
 from tally import Tally
 
-from bvat.data.readers.open_table import open_table
+from bvat.data.readers.folder import open_table
 
 LIMIT = 512
 """What the memory of the process may rise by, in MiB; the documentation states it."""

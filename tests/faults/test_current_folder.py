@@ -14,9 +14,9 @@ from tally import Tally
 
 from bvat.bench.cell import Cell, run_cell
 from bvat.bench.plan import Budget
-from bvat.bench.rank_runs import cut_into
 from bvat.data import registry, save_graph, synthetic_graph, wheel
 from bvat.data.download import Unreachable
+from rank_runs import cut_into
 
 MODULES = ("pickle", "json", "torch", "numpy", "typing", "multiprocessing", "numba", "pip", "bvat", "site")
 
@@ -48,7 +48,7 @@ def test_hostile_modules_are_not_imported(hostile: Path, tally: list[Tally]) -> 
         train = ["train", "graph.npz", "--method", "none", "--epochs", "4", "--seeds", "2", "--jobs", "2"]
         count(start.start([*train, "--out", "run"], hostile).wait() == 0)
     source = {"nodes": 200, "edges": 300, "features": 20, "classes": 3, "train_per_class": 5}
-    cell = Cell(source, {"method": "none"}, Budget(warmup=1, rounds=1, min_rounds=1))
+    cell = Cell(source, "", "gcn", Budget(warmup=1, rounds=1, min_rounds=1))
     result = run_cell(cell)
     count("peak_mb" in result)
     with pytest.MonkeyPatch.context() as patch:

@@ -27,8 +27,8 @@ from bvat.data.download import Unreachable
 from bvat.data.nell import read_nell
 from bvat.data.planetoid import read_index, read_planetoid
 from bvat.data.readers.csv_table import CsvTable
+from bvat.data.readers.folder import open_table
 from bvat.data.readers.matrices import read_features
-from bvat.data.readers.open_table import open_table
 from bvat.data.registry import RawFile
 from bvat.data.sources import _members
 from bvat.data.store import graph_from_bytes

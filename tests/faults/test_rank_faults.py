@@ -10,11 +10,11 @@ import pytest
 from tally import Tally, times
 from test_damage import damage_all
 
-from bvat.bench import rank_faults
-from bvat.bench.rank_runs import cut_into
+import rank_faults
 from bvat.data import synthetic_graph
 from bvat.parts.folder import check_parts, read_about, read_part, whole_graph
 from bvat.training.provenance import graph_fingerprint
+from rank_runs import cut_into
 
 
 @pytest.fixture

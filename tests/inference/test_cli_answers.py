@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bvat.report.audit_neighbourhood import neighbourhood
 from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, rows_of, write_folder
 
 import bvat
 from bvat.audit.audit import audit_batches
 from bvat.audit.copied_fields import copied_fields
-from bvat.audit.tables import AUDIT_COLUMNS
+from bvat.audit.kept import AUDIT_COLUMNS
 from bvat.data import save_graph
 from bvat.inference import open_run
-from bvat.report.audit_neighbourhood import neighbourhood
 from bvat.report.audit_page import _median, less_fragile
 from bvat.training.provenance import versions
 

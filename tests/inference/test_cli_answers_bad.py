@@ -92,7 +92,7 @@ def no_finite_weights(run: Path) -> None:
 
 
 BAD_RUNS = {
-    "older": (without("classes"), "lacks its classes because an older bvat wrote it: train again"),
+    "no list of classes": (without("classes"), "is damaged (classes is not a list): train again"),
     "results only": (
         with_about(keep="result"),
         "keeps results without weights: train the model with bvat train",

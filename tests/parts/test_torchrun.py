@@ -16,12 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bvat.bench.rank_runs import compare_bits, torchrun
 from bvat.cli.main import main
 from bvat.data import save_graph, synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from graph_helpers import random_graph
 from rank_helpers import write
+from rank_runs import compare_bits, torchrun
 
 OPTIONS = ["--method", "obvat", "--epochs", "4", "--pretrain", "0", "--confidence", "0", "--beta", "1"]
 LOOPBACK = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}

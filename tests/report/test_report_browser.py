@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from bvat.report.html import page
 from page_checks import made_up_results
 
 from bvat.report.compare_page import write_compare_files
-from bvat.report.html import page
 from bvat.report.paper_page import paper_page
 
 RESULTS = Path(__file__).parents[2] / "results"

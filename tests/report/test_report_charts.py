@@ -8,12 +8,12 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 import pytest
-from page_checks import EVIL, check_page
-
-from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone, ticks
 from bvat.report.charts.axes import fitted_axis, log_ticks, tick_label
 from bvat.report.html import Markup, page
 from bvat.report.palette import DARK, LIGHT
+from page_checks import EVIL, check_page
+
+from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 

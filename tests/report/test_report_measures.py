@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from bvat.report.measures import calibration, confusion, flat_map
 from bvat.report.run_charts import sampled
 

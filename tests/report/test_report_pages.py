@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bvat.report.html import claim_list, table, tag
+from bvat.report.markdown import table2_markdown
+from bvat.report.paper_charts import figure_file
+from bvat.report.paper_files import write_paper_files
 from page_checks import EVIL, check_page, made_up_results
 
 from bvat.cli.main import main
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.errors import SettingsError
-from bvat.report.html import claim_list, table, tag
-from bvat.report.markdown import table2_markdown
-from bvat.report.paper_charts import figure_file
-from bvat.report.paper_files import write_paper_files
 from bvat.report.paper_page import paper_page, signed
 from bvat.report.run_page import train_command, write_run_page
 from bvat.store.folder import RunFolder

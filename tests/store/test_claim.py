@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -23,15 +22,17 @@ from bvat.training.settings import preset
 SETTINGS = preset("none", "none", epochs=2, hidden=4)
 
 HOLD = """
-import fcntl, os, sys, time
-fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), getattr(fcntl, sys.argv[2]))
-print("held", flush=True)
-time.sleep(600)
+import sys, time
+from pathlib import Path
+from bvat.store.claim import claim, share
+
+with {"claim": claim, "share": share}[sys.argv[2]](Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
 """
 
 
 def holder(folder: Path, kind: str) -> subprocess.Popen[str]:
-    folder.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder), kind], stdout=subprocess.PIPE, text=True
     )
@@ -41,10 +42,9 @@ def holder(folder: Path, kind: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.skipif(os.name != "posix", reason="folders are locked on POSIX systems only")
 def test_a_folder_is_held_until_its_process_dies(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = holder(folder, "LOCK_EX")
+    process = holder(folder, "claim")
     with pytest.raises(SettingsError, match=r"another process is working in .*run"), claim(folder):
         pass
     assert folder.is_dir()  # its holder may not have written anything yet
@@ -55,13 +55,12 @@ def test_a_folder_is_held_until_its_process_dies(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["settings.json"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="folders are locked on POSIX systems only")
 def test_a_shared_folder_is_cleaned_by_who_is_alone(tmp_path: Path) -> None:
     folder = tmp_path / "store"
+    process = holder(folder, "share")
     leftover = folder / "work" / "runs" / "a" / "seed-0" / ".bvat-x.part"
     leftover.parent.mkdir(parents=True)
     leftover.touch()
-    process = holder(folder, "LOCK_SH")
     with share(folder) as alone:
         assert not alone
         assert leftover.exists()
@@ -70,6 +69,7 @@ def test_a_shared_folder_is_cleaned_by_who_is_alone(tmp_path: Path) -> None:
     with share(folder) as alone:
         assert alone
         assert not leftover.exists()
+    assert {path.name for path in folder.iterdir()} == {"work"}  # no lock is left, not even of the killed one
 
 
 TRAIN = """
@@ -91,7 +91,6 @@ for number in range(4):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="folders are locked on POSIX systems only")
 def test_of_processes_that_train_into_one_folder_one_wins(graph: Graph, tmp_path: Path) -> None:
     save_graph(graph, tmp_path / "graph.npz")
     processes = [
@@ -111,30 +110,6 @@ def test_of_processes_that_train_into_one_folder_one_wins(graph: Graph, tmp_path
     refused = [line for text in said for line in text.splitlines() if line.startswith("bvat: ")]
     assert len(refused) == 12
     assert all("another process is working in" in line or "already holds a run" in line for line in refused)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="folders are locked on POSIX systems only")
-def test_a_lock_counts_only_on_what_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that had the folder removes it just before this one locks what it has opened."""
-    fcntl = pytest.importorskip("fcntl")
-    folder, lock = tmp_path / "run", fcntl.flock
-    removed = []
-
-    def late(handle: int, kind: int) -> None:
-        if not removed:
-            removed.append(folder.stat().st_ino)
-            folder.rmdir()
-        lock(handle, kind)
-
-    monkeypatch.setattr("fcntl.flock", late)
-    with claim(folder):
-        assert folder.is_dir()
-        again = os.open(folder, os.O_RDONLY)
-        with pytest.raises(BlockingIOError):  # it is the new folder that is locked
-            lock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(again)
-    assert removed
-    assert not folder.exists()
 
 
 def test_a_folder_that_stays_empty_is_removed(tmp_path: Path) -> None:

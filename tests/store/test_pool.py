@@ -6,7 +6,6 @@ import errno
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ def misbehave(task: tuple[str, int], report: Callable[[float], None]) -> None:
         os.kill(os.getpid(), number)
         time.sleep(600)
     if what == "exit":
-        sys.exit(number)
+        os._exit(number)
     if what == "error":
         raise OSError(number, os.strerror(number), "some/file")
     if what == "flood":  # reports faster than the parent reads, and cannot save when it is told to stop

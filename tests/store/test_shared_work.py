@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -51,7 +50,6 @@ def test_two_processes_share_the_runs_of_a_store(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.lock"))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="folders are not locked there")
 def test_what_another_process_holds_is_left_or_waited_for(tmp_path: Path) -> None:
     path, order = tmp_path / "runs" / ".seed-0.lock", []
     with taken(path, wait=False) as mine:

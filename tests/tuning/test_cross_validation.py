@@ -10,7 +10,7 @@ import torch
 
 import bvat
 from bvat.data import synthetic_graph
-from bvat.data.resplit import folds
+from bvat.data.splits import folds
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.training.settings import Settings, preset

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bvat.audit.copied_fields import CopiedFields, copied_fields, disjoint_parts
-from bvat.audit.one_logit import OneLogit
-from bvat.audit.worst_case import RecordingProblem, local_smoothness
+from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import GraphInputs
@@ -30,8 +29,6 @@ EPSILON = 0.03
 """Length of a row of the perturbation at which LDS is measured, the paper's for Cora."""
 REACH = 10.0
 """The longest perturbation tried, as a multiple of the typical length of the features."""
-
-
 MEASURED = ("nodes", "predicted", "confidence", "field_size", "lds", "smallest", "relative", "becomes")
 """The tensors of an :class:`Audit`."""
 
@@ -163,17 +160,9 @@ def audit_batches(
         probability = torch.softmax(problem.clean_logits, 1).amax(1)
         norm = fields.sums(squares.index_select(0, fields.nodes)).sqrt()
         relative = flip.length / norm  # infinite where there are no features at all
-        found = (
-            fields.centres,
-            predicted,
-            probability,
-            fields.sizes,
-            lds,
-            flip.length,
-            relative,
-            flip.becomes,
-        )
-        yield Audit(epsilon, *(part.cpu() for part in found))
+        about = (fields.centres, predicted, probability, fields.sizes)
+        found = (lds, flip.length, relative, flip.becomes)
+        yield Audit(epsilon, *(part.cpu() for part in (*about, *found)))
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -225,22 +214,16 @@ def _problems(
         raise SettingsError("an audit needs the depth of the model: pass bvat.wrap(model, depth=K)")
     module = model.module if wrapped else model
     with evaluation(module) if isinstance(module, nn.Module) else nullcontext():
-        yield from _problems_in_eval(model, inputs, nodes, wrapped=wrapped)
-
-
-def _problems_in_eval(
-    model: Any, inputs: GraphInputs, nodes: Tensor, *, wrapped: bool
-) -> Iterator[tuple[RecordingProblem, CopiedFields, SmallestFlip]]:
-    with torch.no_grad():
-        projected = model.project(inputs)
-        typical = inputs.features.row_squares().mean().sqrt()
-        logits = model.propagate(inputs, projected)
-        refuse_probabilities(logits)
+        with torch.no_grad():
+            projected = model.project(inputs)
+            typical = inputs.features.row_squares().mean().sqrt()
+            logits = model.propagate(inputs, projected)
+            refuse_probabilities(logits)
         if logits.shape[1] == 1:
             model = OneLogit(model)
-    search = SmallestFlip(reach=float(REACH * typical))
-    fields_of = disjoint_parts if wrapped else copied_fields
-    for fields in fields_of(inputs, model.depth, nodes):
-        with torch.no_grad():
-            problem = RecordingProblem.on(model, fields, projected)
-        yield problem, fields, search
+        search = SmallestFlip(reach=float(REACH * typical))
+        fields_of = disjoint_parts if wrapped else copied_fields
+        for fields in fields_of(inputs, model.depth, nodes):
+            with torch.no_grad():
+                problem = RecordingProblem.on(model, fields, projected)
+            yield problem, fields, search

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.compile import Compiled
 from bvat.engine.sparse import SymmetricMatrix
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
 from bvat.perturb.nodes import DisjointFields
@@ -89,69 +88,52 @@ def copied_fields(
     inputs: GraphInputs, depth: int, nodes: Tensor, rows_at_once: int = ROWS_AT_ONCE
 ) -> Iterator[CopiedFields]:
     """Yield the receptive fields of ``nodes`` (int64) in order, as many at a time as fit, at least one."""
-    matrix = inputs.propagation
-    arrays = tuple(part.cpu().numpy() for part in (matrix.crow, matrix.col, matrix.values))
-    numbers = nodes.cpu().numpy()
-    start = 0
-    while start < numbers.size:
-        copied = _copy_fields(*arrays, depth, numbers[start:], rows_at_once)
-        rows, ball, owner, crow, col, values = (torch.from_numpy(part).to(matrix.device) for part in copied)
-        stop = start + rows.numel()
-        parts = SymmetricMatrix(crow, col, values, (ball.numel(), ball.numel()))
-        yield CopiedFields(inputs, nodes[start:stop].to(matrix.device), rows, ball, owner, parts)
-        start = stop
+    matrix = inputs.propagation.to_scipy()
+    balls: list[Any] = []
+    start, total = 0, 0
+    for place, node in enumerate(nodes.tolist()):
+        ball = _ball(matrix, node, depth)
+        if balls and total + ball.size > rows_at_once:
+            yield _copied(inputs, matrix, nodes[start:place], balls)
+            start, total, balls = place, 0, []
+        balls.append(ball)
+        total += ball.size
+    if balls:
+        yield _copied(inputs, matrix, nodes[start:], balls)
 
 
-@Compiled
-def _copy_fields(crow: Any, col: Any, values: Any, depth: int, centres: Any, limit: int) -> Any:
-    """Return rows (b), nodes (m), owner (m), and the CSR arrays (m, m) of the first fields that fit."""
-    size = crow.shape[0] - 1
-    seen = np.full(size, -1, dtype=np.int64)  # the last field in which each node was seen
-    nodes = np.empty(limit + size, dtype=np.int64)
-    ends = np.empty(centres.shape[0], dtype=np.int64)
-    fields, total, most = 0, 0, 0
-    for i in range(centres.shape[0]):
-        start = total
-        nodes[start] = centres[i]
-        seen[centres[i]] = i
-        stop, reached = start + 1, start
-        for _ in range(depth):
-            before = stop
-            while reached < before:
-                v = nodes[reached]
-                reached += 1
-                for k in range(crow[v], crow[v + 1]):
-                    if seen[col[k]] != i:
-                        seen[col[k]] = i
-                        nodes[stop] = col[k]
-                        stop += 1
-        if i > 0 and stop > limit:
+def _entries(matrix: Any, rows: Any) -> tuple[Any, Any]:
+    """Return the places of the entries of some rows of a CSR matrix, and which of the rows each is in."""
+    counts = matrix.indptr[rows + 1] - matrix.indptr[rows]
+    shift = matrix.indptr[rows] - counts.cumsum() + counts
+    row = np.repeat(np.arange(rows.size), counts)
+    return np.arange(row.size) + shift[row], row
+
+
+def _ball(matrix: Any, node: int, depth: int) -> Any:
+    """Return the nodes within ``depth`` hops, ascending; every node is a neighbour of itself."""
+    ball = np.array([node])
+    for _ in range(depth):
+        size, ball = ball.size, np.unique(matrix.indices[_entries(matrix, ball)[0]])
+        if ball.size == size:
             break
-        nodes[start:stop] = np.sort(nodes[start:stop])  # columns must ascend within a row
-        for r in range(start, stop):
-            most += crow[nodes[r] + 1] - crow[nodes[r]]
-        total, ends[i], fields = stop, stop, i + 1
-        if total >= limit:
-            break
-    rows = np.empty(fields, dtype=np.int64)
-    owner = np.empty(total, dtype=np.int64)
-    own_crow = np.zeros(total + 1, dtype=np.int32)
-    own_col = np.empty(most, dtype=np.int32)
-    own_values = np.empty(most, dtype=values.dtype)
-    local = np.full(size, -1, dtype=np.int32)
-    start, written = 0, 0
-    for i in range(fields):
-        for r in range(start, ends[i]):
-            local[nodes[r]] = r
-            owner[r] = i
-        rows[i] = local[centres[i]]
-        for r in range(start, ends[i]):
-            for k in range(crow[nodes[r]], crow[nodes[r] + 1]):
-                column = local[col[k]]
-                if column >= start:  # smaller numbers belong to earlier fields
-                    own_col[written] = column
-                    own_values[written] = values[k]
-                    written += 1
-            own_crow[r + 1] = written
-        start = ends[i]
-    return rows, nodes[:total].copy(), owner, own_crow, own_col[:written].copy(), own_values[:written].copy()
+    return ball
+
+
+def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, balls: list[Any]) -> CopiedFields:
+    """Copy the rows and columns of each ball; node v of field i is found by the key ``i N + v``."""
+    size, nodes = matrix.shape[0], np.concatenate(balls).astype(np.int64)
+    owner = np.repeat(np.arange(len(balls)), [ball.size for ball in balls])
+    keys = owner * size + nodes
+    entries, row = _entries(matrix, nodes)
+    wanted = owner[row] * size + matrix.indices[entries]
+    places = np.searchsorted(keys, wanted).clip(max=nodes.size - 1)
+    inside = keys[places] == wanted
+    starts = np.concatenate([[0], np.bincount(row[inside], minlength=nodes.size).cumsum()])
+    rows = np.searchsorted(keys, np.arange(len(balls)) * size + centres.cpu().numpy())
+    csr = (starts.astype(np.int32), places[inside].astype(np.int32), matrix.data[entries[inside]])
+    device = inputs.propagation.device
+    found = (torch.from_numpy(array).to(device) for array in (rows, nodes, owner, *csr))
+    at, copied, owners, crow, col, values = found
+    matrix = SymmetricMatrix(crow, col, values, (nodes.size, nodes.size))
+    return CopiedFields(inputs, centres.to(device), at, copied, owners, matrix)

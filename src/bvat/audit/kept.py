@@ -1,9 +1,9 @@
-"""What an audit has found so far, kept in a file, so that one that was interrupted continues."""
+"""Audits in files: as CSV, and batch by batch, so that an audit that was interrupted continues."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from torch import Tensor
 
 from bvat.audit.audit import MEASURED, Audit, audit_batches
 from bvat.data.checksums import seal_line, verify
-from bvat.data.files import append
+from bvat.data.files import append, csv_text
 from bvat.errors import SettingsError
-from bvat.graph import Graph
+from bvat.graph import UNKNOWN, Graph
+from bvat.inference.tables import no_formula, node_id, short_number
 
 
 class KeptAudits:
@@ -76,3 +77,35 @@ def _read(entry: Mapping[str, Any]) -> Audit:
         return torch.tensor(entry[name], dtype=getattr(torch, entry["dtype"]) if exact else torch.int64)
 
     return Audit(entry["epsilon"], *map(column, MEASURED))
+
+
+AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
+                 "smallest_relative", "becomes")  # fmt: skip
+
+
+def audit_csv(
+    graph: Graph, class_names: Sequence[str], labels: Tensor, found: Audit, *, safe: bool = False
+) -> str:
+    """Return the columns of ``AUDIT_COLUMNS``, one line per node; cells are empty where nothing was found.
+
+    With ``safe``, names do not look like formulas to a spreadsheet.
+
+    Shapes: labels int64 (N), indices into ``class_names``, -1 for unknown.
+    """
+    shield = no_formula if safe else str
+
+    def name(k: int) -> str:
+        return "" if k == UNKNOWN else shield(class_names[k])
+
+    columns = (
+        [shield(node_id(graph, node)) for node in found.nodes.tolist()],
+        [name(k) for k in found.predicted.tolist()],
+        [name(k) for k in labels.cpu()[found.nodes].tolist()],
+        [short_number(p) for p in found.confidence.tolist()],
+        found.field_size.tolist(),
+        [short_number(value) for value in found.lds.tolist()],
+        [short_number(length) for length in found.smallest.tolist()],
+        [short_number(share) for share in found.relative.tolist()],
+        [name(k) for k in found.becomes.tolist()],
+    )
+    return csv_text(AUDIT_COLUMNS, zip(*columns, strict=True))

@@ -1,1 +1,1 @@
-"""Time and memory of methods, spaces, sizes and compiled kernels, measured side by side (``bvat bench``)."""
+"""Epoch time and memory of the methods on this machine (``bvat bench``); ``benchmarks/`` has the rest."""

@@ -7,21 +7,34 @@ result as JSON to standard output (``python -m bvat.bench.cell``).
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bvat.bench.plan import Budget
+from bvat.bench.plan import Budget, settings_of
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What to train and measure; ``source`` is a data set or the arguments of ``synthetic_graph``."""
+    """What to train and measure: a row of the benchmark on a graph.
+
+    Args:
+        source: a data set, a file, or the arguments of ``synthetic_graph``.
+        dataset: the name of its presets.
+        method: of :data:`bvat.bench.plan.ROWS`.
+        budget: how long to measure.
+        changes: settings that differ from those of the row.
+    """
 
     source: str | dict[str, Any]
-    settings: dict[str, Any]
+    dataset: str
+    method: str
     budget: Budget
+    changes: dict[str, Any] = field(default_factory=dict)
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
@@ -30,7 +43,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     Returns:
         the times of :meth:`Times.summary`; ``peak_mb``, the peak memory during training minus what the
         process held before it read the graph; ``process_peak_mb``, the peak memory of the process from start
-        to end; ``sizes``, see :class:`bvat.bench.cost.Sizes`; ``settings``, as given.
+        to end; ``entries``, the numbers stored in X and Â.
     """
     done = subprocess.run(
         [sys.executable, "-P", "-m", "bvat.bench.cell"],
@@ -47,42 +60,48 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     return result
 
 
+def run_cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Measure the memory of cells, several at a time: memory does not depend on what else runs.
+
+    There is at most one process per core, and at most four, because memory is limited.
+    """
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        return list(pool.map(run_cell, cells))
+
+
 def measure(cell: Cell) -> dict[str, Any]:
     """Measure a cell in this process."""
     import torch
 
-    from bvat.bench.cost import Sizes
     from bvat.bench.epochs import epoch_action
     from bvat.bench.timing import interleave
     from bvat.data import load, synthetic_graph
     from bvat.training.memory import current_mb, peak_mb, reset_peak
-    from bvat.training.settings import Settings
 
     torch.set_num_threads(1)
-    settings = Settings(**cell.settings)
     # kernels and libraries loaded on first use belong to the process, not to this graph
-    small = replace(settings, hidden=16, count=5)
     few = synthetic_graph(nodes=200, edges=400, features=40, classes=4, train_per_class=5)
+    small = settings_of(cell.dataset, cell.method, **{**cell.changes, "hidden": 16})
     interleave({"": epoch_action(few, small)}, Budget(warmup=1, rounds=1, min_rounds=1))
     baseline = current_mb()
     graph = synthetic_graph(**cell.source) if isinstance(cell.source, dict) else load(cell.source)
     highest = peak_mb()
     reset_peak()
+    settings = settings_of(cell.dataset, cell.method, **cell.changes)
     times = interleave({"": epoch_action(graph, settings)}, cell.budget)[""]
     peak = peak_mb()
     return {
         **times.summary(),
         "peak_mb": max(0.0, peak - baseline),
         "process_peak_mb": max(highest, peak),
-        "sizes": asdict(Sizes.of(graph, settings)),
-        "settings": cell.settings,
+        "entries": {"x": graph.features.nnz, "a": graph.propagation.nnz},
     }
 
 
 def main() -> None:
     """Read a cell from standard input, measure it and write the result to standard output."""
     given = json.load(sys.stdin)
-    cell = Cell(given["source"], given["settings"], Budget(**given["budget"]))
+    cell = Cell(**{**given, "budget": Budget(**given["budget"])})
     sys.stdout.write(json.dumps(measure(cell)) + "\n")
 
 

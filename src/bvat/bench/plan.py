@@ -1,13 +1,12 @@
-"""What a benchmark measures, and for how long."""
+"""What ``bvat bench`` measures, and for how long."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from bvat.perturb.methods import METHODS, ON_GCN
-
-SPACES = ("factored", "sparse", "dense")
+from bvat.training.settings import Settings, has_preset, preset_among
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,21 @@ ROWS["random-propagation"] = BenchRow(
     {"model": "random-propagation", "ramp": 0},
 )
 """The methods with their presets, except O-BVAT: ten steps of Adam, and one full step of the fast search that
-reuses the projection of the clean pass. Random propagation
-stands for GRAND, with the model that GRAND is made for."""
+reuses the projection of the clean pass. Random propagation stands for GRAND, with the model that GRAND is
+made for."""
 
 GCN_ROWS = tuple(name for name, row in ROWS.items() if "model" not in row.overrides)
 """The rows that are a GCN."""
+
+
+def settings_of(dataset: str, row: str, **changes: Any) -> Settings:
+    """Return the settings of a row of the benchmark on a data set.
+
+    Presets of other graphs start with a phase without the regulariser, and then leave out nodes that the
+    model is unsure of. Here the regulariser acts on all nodes from the first epoch.
+    """
+    at_once = {} if has_preset(dataset) else {"pretrain": 0, "ramp": 0, "confidence": 0.0}
+    return preset_among(dataset, ROWS[row].method, **{**at_once, **ROWS[row].overrides, **changes})
 
 
 @dataclass(frozen=True)
@@ -57,63 +66,27 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Growth:
-    """The sizes of the synthetic graphs; each axis is varied while the others keep their ``base`` value.
-
-    There are edges / 10 nodes, so that the average degree is 20.
-    """
-
-    edges: tuple[int, ...] = (10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
-    features: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
-    hidden: tuple[int, ...] = (16, 64, 256)
-    methods: tuple[str, ...] = ("gcn", "obvat")
-    base_edges: int = 100_000
-    base_features: int = 1_000
-    base_hidden: int = 16
-    classes: int = 8
-    fit_edges_from: int = 100_000
-    """The exponent against edges is fitted from here on; below, fixed costs hide the growth."""
-    budget: Budget = Budget(warmup=1, rounds=30, seconds=5.0, min_rounds=2)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to measure; ``growth`` None and ``limit`` False skip those sections."""
+class BenchPlan:
+    """What to measure."""
 
     datasets: tuple[str, ...] = ("cora", "citeseer", "pubmed", "nell")
     methods: tuple[str, ...] = tuple(ROWS)
-    space_methods: tuple[str, ...] = ("vat", "sbvat", "obvat")
-    spaces: tuple[str, ...] = SPACES
-    max_dense_gb: float = 4.0
-    """A dense perturbation that takes more than this per copy is skipped."""
     method_budget: Budget = Budget(seconds=30.0)
     pyg_budget: Budget = Budget(warmup=2, rounds=100, seconds=12.0)
-    space_budget: Budget = Budget(warmup=1, rounds=50, seconds=8.0, min_rounds=3)
     memory_epochs: int = 3
-    search_datasets: tuple[str, ...] = ("cora", "citeseer", "pubmed")
     compiled_datasets: tuple[str, ...] = ("cora", "pubmed")
     compiled_widths: tuple[int, ...] = (16, 32, 64, 128, 256)
     compiled_budget: Budget = Budget(warmup=2, rounds=100, seconds=3.0, min_rounds=5)
     """For each pair of plain and compiled."""
-    growth: Growth | None = Growth()
-    limit: bool = True
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values."""
-        return asdict(self)
 
 
-FULL = Plan()
-QUICK = Plan(
+FULL = BenchPlan()
+QUICK = BenchPlan(
     datasets=("cora", "pubmed"),
     method_budget=Budget(seconds=8.0),
     pyg_budget=Budget(warmup=1, rounds=50, seconds=4.0, min_rounds=3),
-    space_budget=Budget(warmup=1, rounds=30, seconds=2.0, min_rounds=2),
     memory_epochs=2,
-    search_datasets=(),
     compiled_datasets=("cora",),
     compiled_widths=(16, 64),
     compiled_budget=Budget(warmup=2, rounds=50, seconds=1.0, min_rounds=3),
-    growth=None,
-    limit=False,
 )

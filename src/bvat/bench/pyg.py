@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bvat.bench.epochs import epoch_action
-from bvat.bench.plan import Budget
+from bvat.bench.plan import Budget, settings_of
 from bvat.bench.timing import Action, interleave
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
 from bvat.training.loop import accuracy
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings
 
 MISSING = "torch_geometric is not installed: pip install 'bvat[pyg]'"
 DENSE_AT_MOST_GB = 2.0
@@ -83,7 +83,7 @@ def measure_pyg(graph: Graph, dataset: str, budget: Budget) -> dict[str, Any]:
     pyg = import_pyg()
     if pyg is None:
         return {"reason": MISSING}
-    settings = preset(dataset, "none")
+    settings = settings_of(dataset, "gcn")
     x, layout = pyg_features(graph)
     coo = graph.adjacency.to_scipy().tocoo()
     edge_index = torch.stack([torch.from_numpy(coo.row.copy()), torch.from_numpy(coo.col.copy())]).long()

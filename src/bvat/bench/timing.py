@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from bvat.bench.plan import Budget
 
 Action = Callable[[], float]
 """Does something once (an epoch) and returns the milliseconds of a part of it (the step)."""
-
-
-def quantile(values: list[float], share: float) -> float:
-    """Return a quantile with linear interpolation; a share of 0.5 is the median."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 @dataclass
@@ -32,14 +24,10 @@ class Times:
 
     def summary(self) -> dict[str, float]:
         """Return medians, 10 % quantiles (close to those of an idle machine) and the number of epochs."""
-        return {
-            "epoch_ms": statistics.median(self.epoch),
-            "epoch_ms_p10": quantile(self.epoch, 0.1),
-            "epoch_cpu_ms": statistics.median(self.cpu),
-            "step_ms": statistics.median(self.step),
-            "step_ms_p10": quantile(self.step, 0.1),
-            "epochs": len(self.epoch),
-        }
+        found: dict[str, float] = {}
+        for name, values in (("epoch_ms", self.epoch), ("epoch_cpu_ms", self.cpu), ("step_ms", self.step)):
+            found[name], found[f"{name}_p10"] = map(float, np.quantile(values, (0.5, 0.1)))
+        return {**found, "epochs": len(self.epoch)}
 
 
 def interleave(

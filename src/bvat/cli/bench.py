@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bvat.cli.common import Json, print_json
+
 
 def bench(
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Cora and Pubmed only, without growth and limit: about two minutes"),
+        typer.Option("--quick", help="Cora and Pubmed only, and fewer rounds: about two minutes"),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+    as_json: Json = False,
     out: Annotated[
         Path | None,
         typer.Option(help="folder for bench.json, tables as CSV and charts as SVG", metavar="DIR"),
     ] = None,
 ) -> None:
-    """Measure time and memory of the methods, and compare them with torch_geometric and the machine's limit.
+    """Measure time and memory of the methods on this machine.
 
-    Sections: methods, torch_geometric's GCN, perturbation spaces, compiled
-    kernels, growth, limit. What is compared is measured in turn, in one process
-    with one thread; an epoch is the training step and the evaluation after it,
-    as in bvat train. The full run takes about twenty minutes.
+    Four tables: the epoch time of each method relative to a GCN's; PyG's GCN
+    relative to ours, if torch_geometric is installed; the peak memory of each
+    method, in a process of its own; and epochs without relative to epochs with
+    compiled kernels, by hidden width.
+
+    What is compared is measured in turn, in one process with one thread. An
+    epoch is the training step and the evaluation after it, as in bvat train.
+    The full run, with Citeseer and NELL too, takes about ten minutes.
 
     Examples:
 
@@ -36,8 +41,7 @@ def bench(
     """
     from bvat.bench import plan
     from bvat.bench.run import run_bench
-    from bvat.report.bench_files import check_folder, write_bench_files
-    from bvat.report.bench_tables import print_tables
+    from bvat.report.bench_files import check_folder, print_tables, write_bench_files
 
     if out is not None:
         check_folder(out)
@@ -51,6 +55,6 @@ def bench(
     if out is not None:
         write_bench_files(results, out)
     if as_json:
-        typer.echo(json.dumps(results, allow_nan=False))
+        print_json(results)
     else:
         print_tables(results)

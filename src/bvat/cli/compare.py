@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.options import COUNT, MAX_COUNT, MAX_NODES, NODES, PROCESSES, SEED, between, comma_separated
-from bvat.errors import SettingsError, printable
+from bvat.cli import common
+from bvat.errors import SettingsError
 
 
 def compare(
@@ -32,30 +29,30 @@ def compare(
         str, typer.Option(help="random splits per graph, or given for the split that each graph has")
     ] = "10",
     seeds: Annotated[
-        int | None, typer.Option(help="training seeds on given splits (default: 10)", **COUNT)
+        int | None, typer.Option(help="training seeds on given splits (default: 10)", **common.COUNT)
     ] = None,
     val: Annotated[
-        int | None, typer.Option(help="validation nodes per random split (default: 500)", **NODES)
+        int | None, typer.Option(help="validation nodes per random split (default: 500)", **common.NODES)
     ] = None,
     first_split: Annotated[
-        int | None, typer.Option(help="seed of the first random split (default: 0)", **SEED)
+        int | None, typer.Option(help="seed of the first random split (default: 0)", **common.SEED)
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="epochs at most (default: 300)", callback=between(4, MAX_NODES), metavar="N"),
+        typer.Option(
+            help="epochs at most (default: 300)", callback=common.between(4, common.MAX_NODES), metavar="N"
+        ),
     ] = None,
     against: Annotated[str, typer.Option(help="the method that all others are compared with")] = "gcn",
     out: Annotated[Path, typer.Option(help="folder for compare.json, the page and the figures")] = Path(
         "compare"
     ),
-    jobs: Annotated[
-        int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
-    ] = None,
+    jobs: common.Jobs = None,
     report_only: Annotated[
         bool,
         typer.Option("--report-only", help="train nothing: make the page from the splits that are finished"),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
+    as_json: common.Json = False,
 ) -> None:
     """Compare methods on splits of your graphs, with paired differences to a plain GCN or another one.
 
@@ -73,19 +70,16 @@ def compare(
 
       bvat compare my-graph/ --splits given --seeds 10
     """
-    from rich.console import Console
-
-    from bvat.cli.pages import keep_results
     from bvat.report.compare_page import write_compare_files
+    from bvat.runs.run import keep_results
     from bvat.tuning.compare import DEFAULT_VARIANTS, GIVEN, ComparisonPlan, collect
     from bvat.tuning.compare import compare as run_comparison
     from bvat.tuning.variants import AUTO, Variant
 
-    chosen = (comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
+    chosen = (common.comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
     against = against if against == AUTO else Variant.parse(against).name
     if against not in chosen:
         chosen = [against, *chosen]
-    parts = ["bvat", "compare", *[graph if "/" not in graph else Path(graph).name for graph in graphs]]
     given = splits == GIVEN
     no_use = {"--labels": labels, "--val": val, "--first-split": first_split} if given else {"--seeds": seeds}
     for option, value in no_use.items():
@@ -93,37 +87,38 @@ def compare(
             kind = "given" if given else "random"
             raise SettingsError(f"{option} has no effect on {kind} splits: leave it out, or change --splits")
     labels, val, first_split, seeds = labels or "5,20", val or 500, first_split or 0, seeds or 10
-    count = seeds if given else split_count(splits)
-    parts += ["--methods", ",".join(chosen), "--splits", splits]
-    parts += (
-        ["--seeds", str(seeds)]
-        if given
-        else ["--labels", labels, "--val", str(val), "--first-split", str(first_split)]
-    )
-    parts += ["--epochs", str(epochs)] if epochs else []
-    parts += ["--against", against] if against != "gcn" else []
+    of_splits = {"labels": labels, "val": val, "first_split": str(first_split)}
     plan = ComparisonPlan(
         graphs=tuple(graphs),
         variants=tuple(chosen),
         labels=(GIVEN,) if given else tuple(numbers(labels)),
-        splits=count,
+        splits=seeds if given else split_count(splits),
         val=val,
         first_split=first_split,
         overrides={} if epochs is None else {"epochs": epochs},
         against=against,
-        command=shlex.join(parts),
+        command=common.command_line(
+            "bvat",
+            "compare",
+            *(graph if "/" not in graph else Path(graph).name for graph in graphs),
+            methods=",".join(chosen),
+            splits=splits,
+            **({"seeds": seeds} if given else of_splits),
+            epochs=epochs,
+            against=against if against != "gcn" else None,
+        ),
     )
-    run = collect if report_only else run_comparison
-    result = run(plan, out, jobs or os.cpu_count() or 1, Console(stderr=True))
+    run, console = collect if report_only else run_comparison, common.messages()
+    result = run(plan, out, common.processes(jobs), console)
     page = None
-    with nullcontext() if report_only else keep_results():
+    with nullcontext() if report_only else keep_results(console):
         page = write_compare_files(out)
     if as_json:
-        typer.echo(json.dumps(result))
+        common.print_json(result)
     else:
         show(result, page)
     if result["split_note"]:
-        typer.echo(printable(f"note: {result['split_note']}"), err=True)
+        common.print_notes([result["split_note"]])
 
 
 def numbers(text: str) -> list[int]:
@@ -136,37 +131,37 @@ def numbers(text: str) -> list[int]:
 
 def split_count(text: str) -> int:
     """Read the number of random splits."""
-    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_COUNT:
-        raise SettingsError(f"--splits takes a whole number from 1 to {MAX_COUNT:,}, or given, not {text!r}")
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= common.MAX_COUNT:
+        raise SettingsError(
+            f"--splits takes a whole number from 1 to {common.MAX_COUNT:,}, or given, not {text!r}"
+        )
     return int(text)
 
 
 def show(result: dict[str, Any], page: Path | None) -> None:
     """Print a table per number of labels."""
-    from rich.console import Console
-    from rich.table import Table
-
     from bvat.report.compare_page import heading
 
-    console = Console(markup=False)
+    base = result["base"]
     for labels in result["labels"]:
         rows = [row for row in result["rows"] if row["labels"] == labels]
-        if not rows:
-            continue
-        base = result["variants"][result["base"]]["title"]
-        title = f"{heading(labels)}: test accuracy (%), and points against {base}"
-        table = Table(title=title, title_justify="left")
-        table.add_column("")
-        for row in rows:
-            table.add_column(printable(row["graph"]), justify="right")
-        table.add_column("all graphs", justify="right")
-        for name, about in result["variants"].items():
-            cells = [cell_text(row["variants"][name], plain=name == result["base"]) for row in rows]
-            whole = result["overall"][str(labels)][name]
-            table.add_row(about["title"], *cells, "" if name == result["base"] else f"{whole['mean']:+.1f}")
-        console.print(table)
+        if rows:
+            overall = result["overall"][str(labels)]
+            title = f"test accuracy (%), and points against {result['variants'][base]['title']}"
+            common.print_table(
+                f"{heading(labels)}: {title}",
+                ("", *(row["graph"] for row in rows), "all graphs"),
+                [
+                    (
+                        about["title"],
+                        *(cell_text(row["variants"][name], plain=name == base) for row in rows),
+                        "" if name == base else f"{overall[name]['mean']:+.1f}",
+                    )
+                    for name, about in result["variants"].items()
+                ],
+            )
     if page is not None:
-        console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
+        typer.echo(f"page: {page}")
 
 
 def cell_text(entry: dict[str, Any], *, plain: bool) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from bvat.cli.common import Json, print_json, print_table
 
 if TYPE_CHECKING:
     from bvat.data.check import DatasetCheck
@@ -18,7 +19,6 @@ app = typer.Typer(help="List, fetch and check the data sets.", no_args_is_help=T
 Name = Annotated[
     str, typer.Argument(help="Name of a data set, as shown by bvat data list.", show_default=False)
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 @app.command("list")
@@ -31,13 +31,14 @@ def list_datasets(as_json: Json = False) -> None:
         for name, dataset in read_registry().datasets.items()
     ]
     if as_json:
-        typer.echo(json.dumps({"datasets": rows}))
+        print_json({"datasets": rows})
         return
     numbers = ("nodes", "edges", "features", "classes")
-    _print_table(
+    print_table(
+        "",
         ("name", *numbers, "raw files"),
         [(row["name"], *(f"{row[key]:,}" for key in numbers), row["raw_files"]) for row in rows],
-        right=numbers,
+        left=(5,),
     )
 
 
@@ -54,7 +55,7 @@ def fetch(name: Name, as_json: Json = False) -> None:
     sources = sorted({hit.source for hit in found.values()})
     if as_json:
         about = {"dataset": dataset.name, "files": sorted(found), "sources": sources}
-        typer.echo(json.dumps({**about, "validation": graph.validation, "cache": str(cache_folder())}))
+        print_json({**about, "validation": graph.validation, "cache": str(cache_folder())})
     else:
         typer.echo(f"{graph!r} from {', '.join(sources)}; {graph.validation}")
 
@@ -81,7 +82,7 @@ def check(
         return
     result = run_check(name)
     if as_json:
-        typer.echo(json.dumps(result.as_dict()))
+        print_json(result.as_dict())
     else:
         _print_check(result)
     if not result.ok:
@@ -95,10 +96,10 @@ def _check_path(path: Path, *, as_json: bool) -> None:
     found = check_files(path)
     ok = all(file.ok is not False for file in found)
     if as_json:
-        typer.echo(json.dumps({"ok": ok, "path": str(path), "files": [asdict(file) for file in found]}))
+        print_json({"ok": ok, "path": str(path), "files": [asdict(file) for file in found]})
     else:
         words = {True: "ok", False: "WRONG", None: "none"}
-        _print_table(("file", "sha256"), [(file.name, words[file.ok]) for file in found])
+        print_table("", ("file", "sha256"), [(file.name, words[file.ok]) for file in found], left=(1,))
     if not ok:
         raise typer.Exit(1)
 
@@ -118,14 +119,17 @@ def _whereabouts(dataset: Dataset) -> str:
 
 
 def _print_check(result: DatasetCheck) -> None:
-    _print_table(
+    print_table(
+        "",
         ("file", "from", "sha256"),
         [(file.name, file.source, "ok" if file.ok else "WRONG") for file in result.files],
+        left=(1, 2),
     )
     if not result.counts:
         typer.echo("the graph was not built: replace the wrong files first")
         return
-    _print_table(
+    print_table(
+        "",
         ("count", "Table 1", "found", "", "note"),
         [
             (
@@ -137,18 +141,5 @@ def _print_check(result: DatasetCheck) -> None:
             )
             for row in result.counts
         ],
-        right=("Table 1", "found"),
+        left=(3, 4),
     )
-
-
-def _print_table(header: tuple[str, ...], rows: list[tuple[str, ...]], right: tuple[str, ...] = ()) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE)
-    for title in header:
-        table.add_column(title, justify="right" if title in right else "left")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bvat.cli.options import SEED
-from bvat.cli.predict import Json, RunArgument
+from bvat.cli.common import SEED, Json, RunArgument, print_json
 from bvat.errors import printable
 
 
@@ -44,6 +42,6 @@ def export(
     plain, error = exported(trained.classifier(graph, seed), graph)
     files = [str(path) for path in write_export(plain, out)]
     if as_json:
-        typer.echo(json.dumps({"run": trained.name, "files": files, "difference": error, **plain.about}))
+        print_json({"run": trained.name, "files": files, "difference": error, **plain.about})
     else:
         typer.echo(printable(f"{', '.join(files)}: probabilities agree with bvat's to {error:.1g}"))

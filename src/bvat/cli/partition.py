@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.graph_options import SplitSeed, Test, Text, TrainPerClass, Val, read_graph
-from bvat.cli.options import SEED, between
-from bvat.errors import SettingsError, printable
+from bvat.cli.common import SEED, Json, between, print_json, print_table, read_graph, with_graph_options
+from bvat.errors import SettingsError
 
 
+@with_graph_options
 def partition(
     graph: Annotated[
         str,
@@ -30,12 +29,9 @@ def partition(
     check: Annotated[
         bool, typer.Option("--check", help="verify a folder of parts instead of writing one")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")] = False,
-    text: Text = None,
-    train_per_class: TrainPerClass = None,
-    val: Val = None,
-    test: Test = None,
-    split_seed: SplitSeed = 0,
+    as_json: Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Cut a graph into parts for training over several processes.
 
@@ -61,11 +57,9 @@ def partition(
     elif out is None:
         raise SettingsError("there is no folder to write the parts to: give one with --out")
     else:
-        about = _write(
-            read_graph(graph, text, train_per_class, val, test, split_seed), parts, out, by, seed, order
-        )
+        about = _write(read_graph(graph, reading), parts, out, by, seed, order)
     if as_json:
-        typer.echo(json.dumps({name: value for name, value in about.items() if name != "files"}))
+        print_json({name: value for name, value in about.items() if name != "files"})
     else:
         _show(about, Path(graph) if check or out is None else out)
 
@@ -86,26 +80,23 @@ def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) ->
 
 def _show(about: dict[str, Any], folder: Path) -> None:
     """Print a row per part."""
-    from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=printable(f"{about['name']} in {about['parts']} parts"), title_justify="left")
-    table.add_column("part")
-    for name in ("nodes", "entries of Â", "halo", "halo share", "interior", "data"):
-        table.add_column(name, justify="right")
-    for number, row in enumerate(about["table"]):
-        table.add_row(
-            str(number),
-            f"{row['nodes']:,}",
-            f"{row['edges']:,}",
-            f"{row['halo']:,}",
-            f"{100 * row['halo'] / max(1, row['nodes']):.1f} %",
-            f"{100 * row['interior'] / max(1, row['nodes']):.1f} %",
-            f"{row['bytes'] / 2**20:.1f} MiB",
-        )
-    console = Console(markup=False)
-    console.print(table)
-    console.print(
-        f"{100 * about['cut']:.2f} % of {about['edges']:,} edges are cut (by {about['by']}).", highlight=False
+    def share(row: dict[str, Any], name: str) -> str:
+        return f"{100 * row[name] / max(1, row['nodes']):.1f} %"
+
+    print_table(
+        f"{about['name']} in {about['parts']} parts",
+        ("part", "nodes", "entries of Â", "halo", "halo share", "interior", "data"),
+        [
+            (
+                str(number),
+                *(f"{row[name]:,}" for name in ("nodes", "edges", "halo")),
+                share(row, "halo"),
+                share(row, "interior"),
+                f"{row['bytes'] / 2**20:.1f} MiB",
+            )
+            for number, row in enumerate(about["table"])
+        ],
     )
-    console.print(f"folder of parts: {folder}", highlight=False, soft_wrap=True)
+    typer.echo(f"{100 * about['cut']:.2f} % of {about['edges']:,} edges are cut (by {about['by']}).")
+    typer.echo(f"folder of parts: {folder}")

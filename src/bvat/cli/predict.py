@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bvat.cli.options import SEED
+from bvat.cli.common import SEED, Json, RunArgument, SpreadsheetSafe, print_json
 from bvat.errors import printable
-
-RunArgument = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
-SpreadsheetSafe = Annotated[
-    bool,
-    typer.Option("--spreadsheet-safe", help="put ' before names that a spreadsheet takes for a formula"),
-]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 
 
 def predict(
@@ -70,7 +62,7 @@ def predict(
     if as_json:
         about = {"run": trained.name, "graph": nodes.name, "nodes": nodes.num_nodes, "out": str(out)}
         seeds = [seed] if seed is not None else list(trained.seeds)
-        typer.echo(json.dumps({**about, "seeds": seeds, "scores": scores}))
+        print_json({**about, "seeds": seeds, "scores": scores})
     else:
         count = len(classifier.models)
         models = "one model" if count == 1 else f"the mean of {count} models"

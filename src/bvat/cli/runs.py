@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.predict import Json, RunArgument
+from bvat.baselines.table import BASELINES
+from bvat.cli.common import Json, RunArgument, print_json, print_lines, print_notes, print_table
 from bvat.errors import SettingsError, printable
 
 app = typer.Typer(help="List, show and compare run folders.", no_args_is_help=True)
@@ -36,15 +35,16 @@ def list_runs(
 
       bvat runs list experiments --json
     """
-    from bvat.inference.run_list import find_runs
+    from bvat.inference.runs import find_runs
 
     found = find_runs(folder, internal=internal)
     rows = [run.summary() for run in found.runs]
     if as_json:
-        typer.echo(json.dumps({"runs": rows, "faults": found.faults, "internal": found.internal}))
+        print_json({"runs": rows, "faults": found.faults, "internal": found.internal})
         return
-    _notes(found.faults)
-    _print(
+    print_notes(found.faults)
+    print_lines(
+        f"{len(rows)} run{'s' * (len(rows) != 1)} in {folder}",
         ("data set", "model", "seeds", "accuracy (%)", "finished", "run"),
         [
             (
@@ -57,7 +57,6 @@ def list_runs(
             )
             for row in rows
         ],
-        f"{len(rows)} run{'s' * (len(rows) != 1)} in {folder}",
     )
     if found.internal:
         typer.echo(f"{found.internal} runs inside bvat compare, reproduce or tune: list them with --all")
@@ -71,7 +70,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
 
       bvat runs show runs/cora-obvat
     """
-    from bvat.inference.run_list import MEASURES, measure_of, read_run
+    from bvat.inference.runs import MEASURES, measure_of, read_run
     from bvat.training.settings import Settings
 
     found = read_run(run)
@@ -80,9 +79,9 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     summary = found.summary()
     if as_json:
         about = {"settings": found.settings, "faults": found.faults}
-        typer.echo(json.dumps({**summary, **about, "results": list(found.results)}))
+        print_json({**summary, **about, "results": list(found.results)})
         return
-    _notes(found.faults)
+    print_notes(found.faults)
     rows = [
         (
             result["seed"],
@@ -94,7 +93,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     ]
     rows.append((f"all {_seeds(summary)}", *(spread(summary[name]) for name in MEASURES), "", ""))
     title = f"{_name(summary)} on {summary['dataset']}, bvat {summary['version']}"
-    _print(("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows, title)
+    print_lines(title, ("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows)
     described = ", ".join(f"{name} {value}" for name, value in changed.items())
     typer.echo(printable(f"settings that differ from bvat.Settings(): {described or 'none'}"))
     for text in _uncertain(summary):
@@ -115,7 +114,7 @@ def compare_runs(
 
       bvat runs compare runs/cora-gcn runs/cora-obvat runs/cora-vat
     """
-    from bvat.inference import run_list
+    from bvat.inference import runs as run_list
 
     if len(runs) < 2:
         raise SettingsError("a comparison needs at least two run folders: name another one")
@@ -123,9 +122,9 @@ def compare_runs(
     found = run_list.compare_runs(records)
     faults = [fault for record in records for fault in record.faults]
     if as_json:
-        typer.echo(json.dumps({**found, "faults": faults}))
+        print_json({**found, "faults": faults})
         return
-    _notes(faults)
+    print_notes(faults)
     names = tuple(run_list.MEASURES)
     base = found["base"]
     rows = [(_seeds(base), *(spread(base[name]) for name in names), base["run"])]
@@ -133,11 +132,57 @@ def compare_runs(
         (len(row["seeds"]), *(_difference(row[name]) for name in names), row["run"])
         for row in found["differences"]
     ]
-    _print(("seeds", *run_list.MEASURES.values(), "run"), rows, f"differences to {base['run']}, in points")
+    title = f"differences to {base['run']}, in points"
+    print_lines(title, ("seeds", *run_list.MEASURES.values(), "run"), rows)
     for name, values in found["settings"].items():
         typer.echo(printable(f"{name}: {', '.join(str(value) for value in values)}"))
     if all(len(row["seeds"]) < 2 for row in found["differences"]):
-        typer.echo("note: one seed has no interval: train several with bvat train --seeds 10", err=True)
+        print_notes(["one seed has no interval: train several with bvat train --seeds 10"])
+
+
+def show_summary(summary: dict[str, Any], folder: Path) -> None:
+    """Print the result of a run that has just been trained."""
+    from bvat.store.results import cross_validation_text, score_texts
+    from bvat.training.stopping import stopping_text
+    from bvat.tuning.variants import Variant
+
+    auto = summary.get("auto")
+    plain = Variant(summary["settings"]["model"], summary["method"]).title
+    name = f"{auto['title']} (chosen by auto)" if auto else plain
+    rows = {**score_texts(summary), "seeds": str(summary["seeds"])}
+    if summary["method"] in BASELINES:
+        rows["time per fit"] = f"{summary['epoch_ms'] / 1000:.2f} s"
+    else:
+        kept = "last" if summary["settings"]["select"] == "last" else "best"
+        rows["epochs"] = f"{summary['epochs']} (weights of the {kept} one)"
+        if summary["stopped"]:
+            rows["early stopping"] = stopping_text(summary["stopped"], summary["seeds"])
+        rows |= {"space": summary["space"], "time per epoch": f"{summary['epoch_ms']:.2f} ms"}
+    rows["peak memory"] = f"{summary['peak_rss_mb']:.0f} MiB"
+    rows["validation labels"] = printable(summary["validation"])
+    print_table(f"{name} on {summary['dataset']}", ("measure", "value"), list(rows.items()))
+    lines = [_f1_text(summary)] if summary["f1_classes"] else []
+    lines += [f"note: {text}" for text in summary["events"]]
+    if auto:
+        lines += [auto["text"], f"Compared by {auto['validation']}:"]
+        lines += [f"  {each['title']} {_mean(each['val'])}: {each['outcome']}" for each in auto["tried"]]
+    if summary["cross_validation"]:
+        lines.append(cross_validation_text(summary["cross_validation"]))
+    for line in (*lines, f"run folder: {folder}"):
+        typer.echo(printable(line))
+
+
+def _f1_text(summary: dict[str, Any], most: int = 12) -> str:
+    """Return the F1 of each class on one line; of many classes the lowest."""
+    scored = [entry for entry in summary["f1_classes"] if entry["mean"] is not None]
+    shown = sorted(scored, key=lambda entry: entry["mean"])[:most] if len(scored) > most else scored
+    which = f"lowest {most} of {len(scored)} classes" if len(scored) > most else "per class"
+    listed = ", ".join(f"{entry['class']} {entry['mean']:.1f}" for entry in shown)
+    return f"F1 in % on the {summary['f1_nodes']} nodes, {which}: {listed}."
+
+
+def _mean(values: list[float]) -> str:
+    return f"{sum(values) / len(values):.1f} %" if values else "-"
 
 
 def spread(part: dict[str, Any], digits: int = 2) -> str:
@@ -212,20 +257,3 @@ def _short(value: Any, length: int) -> str:
     """Return a text of at most some length, without its middle if it is longer."""
     text, half = printable(str(value)), (length - 1) // 2
     return text if len(text) <= length else f"{text[: length - 1 - half]}…{text[-half:]}"
-
-
-def _notes(faults: Iterable[str]) -> None:
-    for fault in faults:
-        typer.echo(printable(f"note: {fault}"), err=True)
-
-
-def _print(header: tuple[str, ...], rows: list[tuple[Any, ...]], title: str) -> None:
-    """Print a table whose last column, such as a path, may be long: lines are never broken."""
-    from rich.cells import cell_len
-
-    lines = [header, *(tuple("-" if cell is None else printable(str(cell)) for cell in row) for row in rows)]
-    widths = [max(cell_len(line[k]) for line in lines) for k in range(len(header) - 1)]
-    typer.echo(printable(title))
-    for line in lines:
-        padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=False)]
-        typer.echo("  ".join([*padded, line[-1]]).rstrip())

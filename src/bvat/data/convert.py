@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from bvat.data.readers.assemble import UNEQUAL_WEIGHTS, Classes, assemble, number_classes, require_classes
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
-from bvat.data.readers.options import ReadOptions
-from bvat.data.readers.splits import Split
+from bvat.data.splits import ReadOptions, Split
 from bvat.errors import DataError, GraphError
 from bvat.graph import UNKNOWN, Graph
 from bvat.graph.inputs import FeatureMatrix

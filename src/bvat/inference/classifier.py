@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.loop import predict
-from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
-from bvat.training.statistics import wilson
+from bvat.tuning.cross_validation import scores_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +67,7 @@ class Classifier:
         return table[graph.labels]
 
     def scores(self, graph: Graph, probabilities: Tensor, nodes: Tensor) -> dict[str, Any] | None:
-        """Return accuracy with its 95 % interval, macro F1 and F1 of each class in percent.
+        """Return accuracy with its 95 % interval, macro F1 and F1 of each class, see :func:`scores_of`.
 
         Args:
             graph: with the labels.
@@ -80,18 +79,7 @@ class Classifier:
         nodes = nodes[labels[nodes] != UNKNOWN]
         if not nodes.numel():
             return None
-        predicted, known = probabilities.argmax(1)[nodes], labels[nodes]
-        classes = f1_scores(predicted, known, len(self.class_names))
-        accuracy = 100 * int((predicted == known).sum()) / nodes.numel()
-        low, high = wilson(accuracy, nodes.numel())
-        return {
-            "nodes": nodes.numel(),
-            "accuracy": accuracy,
-            "low": low,
-            "high": high,
-            "macro_f1": macro_f1(classes),
-            "f1": [{"class": name, "f1": f1} for name, f1 in zip(self.class_names, classes, strict=True)],
-        }
+        return scores_of(probabilities.argmax(1)[nodes], labels[nodes], self.class_names)
 
 
 def build_classifier(

@@ -20,14 +20,13 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
 from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import TrainedModel, train
-from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings, preset
 from bvat.tuning.auto import choose, parse_budget
-from bvat.tuning.cross_validation import Choice, cross_validate, lacks_validation
+from bvat.tuning.cross_validation import Choice, cross_validate, lacks_validation, scores_of
 from bvat.tuning.variants import AUTO
 
 CLASSIFIER_FORMAT = 2
-"""Version of the file that :meth:`NodeClassifier.save` writes; version 1 had no checksum."""
+"""Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
 _SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "method")
 
@@ -135,12 +134,10 @@ class NodeClassifier:
 
     @property
     def n_features_in_(self) -> int:
-        """D, the number of features."""
         return self.classifier_.num_features
 
     @property
     def settings_(self) -> Settings:
-        """The settings used for training."""
         return self.classifier_.settings
 
     def predict_proba(self, graph: Graph) -> NDArray[np.float32]:
@@ -165,24 +162,15 @@ class NodeClassifier:
         """
         if metric not in ("accuracy", "macro_f1"):
             raise SettingsError(f"metric must be accuracy or macro_f1, not {metric!r}")
-        predicted, labels = self._scored(graph, nodes)
-        if metric == "accuracy":
-            return float((predicted == labels).double().mean())
-        return (macro_f1(f1_scores(predicted, labels, len(self.classes_))) or 0.0) / 100
+        found = self._scores(graph, nodes)
+        return float(found["correct"] / found["nodes"] if metric == "accuracy" else found["macro_f1"] / 100)
 
     def f1_per_class(self, graph: Graph, nodes: Any = None) -> dict[str, float]:
-        """Return F1, between 0 and 1, of each class that is predicted or a label of ``nodes``.
+        """Return F1, between 0 and 1, of each class that is predicted or a label of ``nodes``."""
+        entries = self._scores(graph, nodes)["f1"]
+        return {entry["class"]: entry["f1"] / 100 for entry in entries if entry["f1"] is not None}
 
-        Args:
-            graph: with labels.
-            nodes: indices of nodes (n); default: the test nodes.
-        """
-        scores = f1_scores(*self._scored(graph, nodes), len(self.classes_))
-        named = zip(self.classifier_.class_names, scores, strict=True)
-        return {name: score / 100 for name, score in named if score is not None}
-
-    def _scored(self, graph: Graph, nodes: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the predicted and the true classes of some nodes, int64 (n) each."""
+    def _scores(self, graph: Graph, nodes: Any) -> dict[str, Any]:
         predicted = torch.from_numpy(self.predict_proba(graph).argmax(1))
         chosen = graph.test.cpu() if nodes is None else torch.as_tensor(nodes, dtype=torch.int64)
         labels = self.classifier_.labels(graph).cpu()[chosen]
@@ -191,7 +179,7 @@ class NodeClassifier:
                 "a score needs test nodes, or nodes with labels named by score(graph, nodes); for a model "
                 "trained on all labelled nodes, cross_validation_ has the accuracy"
             )
-        return predicted[chosen], labels
+        return scores_of(predicted[chosen], labels, self.classifier_.class_names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata.
@@ -231,13 +219,13 @@ class NodeClassifier:
         where, version = str(path), about.get("version", "?")
         if about.get("kind") != _KIND:
             raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
-        if about.get("format") == str(CLASSIFIER_FORMAT) and CHECKSUM not in about:
-            raise DataError(f"{path} is damaged (its checksum is missing): fit and save again")
-        if about.get("format") not in ("1", str(CLASSIFIER_FORMAT)):
+        if about.get("format") != str(CLASSIFIER_FORMAT):
             raise DataError(
                 f"{path} has format {about.get('format')} of bvat {version}, and bvat {__version__} reads "
                 f"format {CLASSIFIER_FORMAT}: install that version, or fit and save again"
             )
+        if CHECKSUM not in about:
+            raise DataError(f"{path} is damaged (its checksum is missing): fit and save again")
         try:
             params = dict(json.loads(about["params"]))
             classes = read_class_names(json.loads(about["classes"]), where)

@@ -4,9 +4,7 @@ import logging
 
 _log = logging.getLogger("matplotlib")
 _level = _log.level
-_log.setLevel(
-    logging.ERROR
-)  # its first import says that it looks for fonts, and where it keeps what it found
+_log.setLevel(logging.ERROR)  # its first import reports that it looks for fonts
 import matplotlib.font_manager  # noqa: E402, F401
 
 _log.setLevel(_level)

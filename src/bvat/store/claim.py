@@ -1,19 +1,25 @@
-"""Folders and pieces of work that one process has: claimed with a lock that ends with the process."""
+"""Folders and pieces of work that one process has, locked with files whose locks end with the process."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterator
+import errno
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic
+
+from filelock import FileLock, Timeout
 
 from bvat.data.files import remove_leftovers
 from bvat.errors import SettingsError
+from bvat.store.pool import ReportProgress, Task, TaskFunction, run_tasks
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: folders are not locked
-    fcntl = None  # type: ignore[assignment]
+LOCK = ".lock"
+"""The end of the name of every file that is locked."""
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What file systems answer that cannot lock (some network ones); they are used without."""
 
 
 @contextlib.contextmanager
@@ -23,7 +29,7 @@ def claim(folder: Path) -> Iterator[None]:
     What processes that were killed have left half written is removed, and so is the folder if it is empty at
     the end.
     """
-    with _held_folder(folder) as (alone, _):
+    with _held(folder / LOCK, at_end=folder) as alone:
         if not alone:
             raise SettingsError(
                 f"another process is working in {folder}: wait until it has ended, or use another --out"
@@ -35,13 +41,15 @@ def claim(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def share(folder: Path) -> Iterator[bool]:
     """Create a folder and hold it together with others; yield whether there are none at the start."""
-    with _held_folder(folder) as (alone, handle):
-        if alone:
-            remove_leftovers(folder, "work/**", "runs/**", "pretrained/**")
-        if handle is not None:
-            with contextlib.suppress(OSError):
-                # waits only while another process looks whether it is alone
-                fcntl.flock(handle, fcntl.LOCK_SH)
+    with contextlib.ExitStack() as mine:
+        with _held(folder / LOCK, wait=True, at_end=folder):  # one process at a time looks who is there
+            alone = True
+            for path in folder.glob(f".?*{LOCK}"):
+                with _held(path) as ended:  # its process has, if nobody holds the lock
+                    alone &= ended
+            if alone:
+                remove_leftovers(folder, "work/**", "runs/**", "pretrained/**")
+            mine.enter_context(_held(folder / f".{uuid.uuid4().hex}{LOCK}", at_end=folder))
         yield alone
 
 
@@ -53,90 +61,91 @@ def taken(path: Path, *, wait: bool) -> Iterator[bool]:
     locks. With ``wait``, wait until the other process has ended or finished it.
 
     Args:
-        path: a file for the lock; it is removed at the end.
+        path: a file for the lock; it is removed at the end, unless there is an error.
         wait: whether to wait for another process.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, mine = _hold(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, wait=wait)
-    try:
+    with _held(path, wait=wait, keep=True) as mine:
         yield mine
-        if mine:
-            path.unlink(missing_ok=True)
-    finally:
-        _close(handle)
 
 
 @contextlib.contextmanager
-def _held_folder(folder: Path) -> Iterator[tuple[bool, int | None]]:
-    """Create and lock a folder; yield whether this process alone has it, and its descriptor.
-
-    The folder is removed at the end if it is empty and no other process holds it then.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise SettingsError(f"{folder} is not a folder: use another --out")
-    handle, alone = _hold(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield alone, handle
-    finally:
-        if alone and _lock(handle) and _is_still(folder, handle):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        _close(handle)
-
-
-def _hold(path: Path, flags: int, *, wait: bool = False) -> tuple[int | None, bool]:
-    """Open and lock a file, or a folder itself so that no file is left behind.
-
-    Between opening and locking, the process that had the lock may have removed what was opened, and another
-    one may have created and locked its successor. A lock counts only on what is still at the path.
+def _held(
+    path: Path, *, wait: bool = False, keep: bool = False, at_end: Path | None = None
+) -> Iterator[bool]:
+    """Lock a file, which is created, and remove it at the end; yield False if another process holds it.
 
     Args:
-        path: with O_CREAT in ``flags`` a file; otherwise a folder, which is created.
-        flags: for opening it.
-        wait: whether to wait for a process that holds it.
-
-    Returns:
-        The descriptor (None where there are no locks), and whether it is locked: False if another process
-        holds it.
+        path: the file.
+        wait: whether to wait for another process.
+        keep: whether to keep the file if the block raises.
+        at_end: a folder to remove at the end if it is empty then.
     """
-    while True:
-        if not flags & os.O_CREAT:
-            path.mkdir(parents=True, exist_ok=True)
-        if fcntl is None:
-            return None, True
-        try:
-            handle = os.open(path, flags, 0o666)
-        except FileNotFoundError:  # removed since
-            continue
-        mine = _lock(handle, wait=wait)
-        if _is_still(path, handle):
-            return handle, mine
-        os.close(handle)
-
-
-def _lock(handle: int | None, *, wait: bool = False) -> bool:
-    """Lock an open file or folder; False if another process holds it.
-
-    File systems that cannot lock (some network ones) are used without a lock.
-    """
-    if handle is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass
-    return True
-
-
-def _is_still(path: Path, handle: int | None) -> bool:
-    """Return whether what was opened is what the path leads to now."""
+    lock = _lock(path, wait=wait)
+    if lock is None:
+        yield False
+        return
+    done = not keep
     try:
-        return handle is None or os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
+        yield True
+        done = True
+    finally:
+        if done:  # while it is locked: whoever waits for the lock notices, and creates another file
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if at_end is not None:
+                    at_end.rmdir()
+        lock.release()
 
 
-def _close(handle: int | None) -> None:
-    if handle is not None:
-        os.close(handle)
+def _lock(path: Path, *, wait: bool) -> FileLock | None:
+    """Return a lock that this process has, or None if another process holds it."""
+    if path.parent.exists() and not path.parent.is_dir():
+        raise SettingsError(f"{path.parent} is not a folder: use another --out")
+    lock = FileLock(path, timeout=-1 if wait else 0)
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            return None
+        except FileNotFoundError:  # the folder has been removed since
+            continue
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        return lock
+
+
+def run_shared_tasks(
+    function: TaskFunction[Task],
+    tasks: Sequence[Task],
+    lock: Callable[[Task], Path],
+    jobs: int,
+    progress: Callable[[Task, float], None],
+) -> None:
+    """Do all tasks that no other process does, then wait for those, and do what they have left undone.
+
+    The other processes may run on other machines that see the same folder.
+
+    Args:
+        function: does a task unless it is finished already, see :func:`run_tasks`.
+        tasks: in the order in which they are started.
+        lock: returns a file that exists while a process is at a task; sent to worker processes.
+        jobs: number of processes.
+        progress: called with a task and how much of it is done.
+    """
+    run_tasks(_Alone(function, lock, wait=False).run, tasks, jobs, progress)
+    left = [task for task in tasks if lock(task).exists()]
+    run_tasks(_Alone(function, lock, wait=True).run, left, jobs, progress)
+
+
+@dataclass(frozen=True)
+class _Alone(Generic[Task]):
+    function: TaskFunction[Task]
+    lock: Callable[[Task], Path]
+    wait: bool
+
+    def run(self, task: Task, report: ReportProgress) -> None:
+        with taken(self.lock(task), wait=self.wait) as mine:
+            if mine:
+                self.function(task, report)

@@ -10,8 +10,7 @@ seed-0/weights.safetensors, metrics.csv, result.json   (checkpoint.safetensors u
 Runs of ``bvat reproduce`` and ``bvat tune`` keep ``settings.json`` and ``seed-*/result.json`` only.
 
 JSON files contain their own checksum. Those of the split and the graph are in ``settings.json``, and those of
-the weights and metrics of a seed in its ``result.json``. Run folders of older versions lack checksums and are
-read without.
+the weights and metrics of a seed in its ``result.json``.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -39,6 +38,7 @@ from bvat.data.store import graph_to_bytes, load_graph
 from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.parts.folder import whole_graph
+from bvat.store.claim import LOCK
 from bvat.store.results import is_result
 from bvat.training.callbacks import metric_cell
 from bvat.training.provenance import digest, graph_fingerprint, versions
@@ -49,6 +49,7 @@ GRAPH_FILE = "graph.npz"
 """The graph that was trained on, kept so that predictions do not depend on its original files."""
 WEIGHTS, CURVES = "weights.safetensors", "metrics.csv"
 """The files of a seed whose checksums are in its result."""
+SPLITS = ("train", "val", "test")
 AUTO_FILE = "auto.json"
 """What ``--method auto`` or a cross-validation chose: the first file of such a run."""
 
@@ -60,7 +61,6 @@ class RunFolder:
     path: Path
 
     def seed_path(self, seed: int) -> Path:
-        """Return the folder of a seed."""
         return self.path / f"seed-{seed}"
 
     def checkpoint(self, seed: int) -> Path:
@@ -69,7 +69,6 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether this is a run folder."""
         return (self.path / "settings.json").is_file()
 
     def check_new(self, *, resume: bool) -> None:
@@ -77,7 +76,9 @@ class RunFolder:
         if self.exists or (self.path / AUTO_FILE).is_file():
             if not resume:
                 raise SettingsError(f"{self.path} already holds a run: use --resume, or another --out")
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        elif self.path.exists() and (
+            not self.path.is_dir() or {p.name for p in self.path.iterdir()} - {LOCK}
+        ):
             raise SettingsError(f"{self.path} exists but is not a run folder: use another --out")
 
     def start(self, graph: Graph, settings: Settings, *, resume: bool) -> None:
@@ -88,36 +89,16 @@ class RunFolder:
             DataError: its split or graph is damaged.
         """
         self.check_new(resume=resume)
-        before: dict[str, Any] = {}
-        if self.exists:
-            before, now = self.read("settings.json"), _describe(graph, settings)
-            if before.get("version") != __version__:
-                raise SettingsError(
-                    f"{self.path} was made with bvat {before.get('version')}, not {__version__}: continue it "
-                    "with that version, or use another --out"
-                )
-            for what in ("dataset", "nodes", "validation", "settings", "graph"):
-                if before.get(what) != now[what]:
-                    change = difference(what, before.get(what), now[what])
-                    raise SettingsError(
-                        f"{self.path} was made with a different {change}: use the same options, or another "
-                        "--out"
-                    )
-        if graph_parts(graph):
-            if not self.exists:
-                self.write_settings(graph, settings, parts=graph_parts(graph))
+        before = self._same_run(_describe(graph, settings)) if self.exists else {}
+        if parts := graph_parts(graph):
+            if not before:
+                self.write_settings(graph, settings, parts=parts)
             return
-        splits = io.BytesIO()
-        parts = {name: getattr(graph, name).cpu().numpy() for name in ("train", "val", "test")}
-        np.savez_compressed(splits, **parts)
-        files = {"split.npz": splits.getvalue()}
-        if graph.name not in names() or graph.recipe:  # with a recipe, "cora" is a user's own folder
-            files[GRAPH_FILE] = graph_to_bytes(graph)
-        recorded = before.get("files")
-        recorded = recorded if isinstance(recorded, dict) else {}
+        files = _files_of(graph)
+        recorded = before.get("files", {})
         digests = {name: sha256(data) for name, data in files.items()}
-        there = {name for name in files if (self.path / name).exists()}
-        for name in there & recorded.keys():
+        present = {name for name in files if (self.path / name).exists()}
+        for name in present & recorded.keys():
             if sha256(read_regular(self.path / name)) != recorded[name]:
                 raise DataError(
                     f"{self.path / name} is damaged (its checksum is not the one in settings.json): delete "
@@ -125,22 +106,40 @@ class RunFolder:
                 )
         if not before:
             self.write_settings(graph, settings, files=digests)
-        elif missing := {name: digest for name, digest in digests.items() if name not in there}:
+        elif missing := {name: digest for name, digest in digests.items() if name not in present}:
             # other versions of numpy and zlib may write other bytes for the same graph
             self.write("settings.json", {**before, "files": {**recorded, **missing}})
-        for name in files.keys() - there:  # also if the process was killed before it wrote them
+        for name in files.keys() - present:  # also if the process was killed before it wrote them
             write_atomic(self.path / name, files[name])
+
+    def _same_run(self, now: dict[str, Any]) -> dict[str, Any]:
+        """Return ``settings.json``; SettingsError if it describes another run."""
+        before = self.read("settings.json")
+        if before.get("version") != __version__:
+            raise SettingsError(
+                f"{self.path} was made with bvat {before.get('version')}, not {__version__}: continue it "
+                "with that version, or use another --out"
+            )
+        for what in ("dataset", "nodes", "validation", "settings", "graph"):
+            self.check_same(what, before.get(what), now[what])
+        return before
+
+    def check_same(self, what: str, before: Any, now: Any) -> None:
+        """Raise SettingsError if the run of this folder was made with something else."""
+        if before != now:
+            raise SettingsError(
+                f"{self.path} was made with a different {_difference(what, before, now)}: use the same "
+                "options, or another --out"
+            )
 
     def write_settings(self, graph: Graph, settings: Settings, **more: Any) -> None:
         """Write ``settings.json``, which makes this a run folder."""
         self.write("settings.json", {**_describe(graph, settings), **more})
 
     def write(self, name: str, content: dict[str, Any]) -> None:
-        """Write a JSON file of the folder."""
         write_sealed_json(self.path / name, content)
 
     def read(self, name: str) -> dict[str, Any]:
-        """Read a JSON file of the folder."""
         try:
             return read_sealed_json(self.path / name)
         except (OSError, ValueError) as error:
@@ -210,30 +209,29 @@ class RunFolder:
 
     def weights(self, seed: int) -> dict[str, Tensor]:
         """Return the weights of a finished seed; DataError if they cannot be read or are damaged."""
-        try:
+        with self._explained("weights", seed):
             return load(self._checked(seed, WEIGHTS, self._stored(seed)))
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-            raise DataError(
-                f"the weights of seed {seed} in {self.path} cannot be read ({error}): delete "
-                f"{self.seed_path(seed)} and train this seed again with --resume"
-            ) from None
 
     def curves(self, seed: int) -> list[list[str]]:
         """Return the rows of the metrics of a finished seed; DataError if they are damaged."""
-        try:
+        with self._explained("metrics", seed):
             text = self._checked(seed, CURVES, self._stored(seed)).decode("utf-8")
             return list(csv.reader(io.StringIO(text, newline="")))
-        except (OSError, ValueError, csv.Error) as error:
+
+    @contextmanager
+    def _explained(self, what: str, seed: int) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, csv.Error) as error:
             raise DataError(
-                f"the metrics of seed {seed} in {self.path} cannot be read ({error}): delete "
+                f"the {what} of seed {seed} in {self.path} cannot be read ({error}): delete "
                 f"{self.seed_path(seed)} and train this seed again with --resume"
             ) from None
 
     def _checked(self, seed: int, name: str, result: dict[str, Any]) -> bytes:
         """Return the content of a file of a seed; ValueError if it is not the one its result belongs to."""
         content = read_regular(self.seed_path(seed) / name)
-        files = result.get("files", {})  # missing in run folders of older versions
-        if not isinstance(files, dict) or (files and sha256(content) != files.get(name)):
+        if sha256(content) != result.get("files", {}).get(name):
             raise ValueError(f"{name} does not have the checksum in result.json")
         return content
 
@@ -310,7 +308,15 @@ def _describe(graph: Graph, settings: Settings) -> dict[str, Any]:
     }
 
 
-def difference(what: str, before: Any, now: Any) -> str:
+def _files_of(graph: Graph) -> dict[str, bytes]:
+    """Return the content of the files with the split and, unless it is one of the paper's, the graph."""
+    splits = io.BytesIO()
+    np.savez_compressed(splits, **{name: getattr(graph, name).cpu().numpy() for name in SPLITS})
+    own = graph.name not in names() or graph.recipe  # with a recipe, "cora" is a user's own folder
+    return {"split.npz": splits.getvalue(), **({GRAPH_FILE: graph_to_bytes(graph)} if own else {})}
+
+
+def _difference(what: str, before: Any, now: Any) -> str:
     """Name what differs; for settings, the first one that does."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name, value in now.items():

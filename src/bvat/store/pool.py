@@ -1,4 +1,9 @@
-"""Tasks in parallel processes, with one thread per process unless asked otherwise."""
+"""Tasks in parallel processes, with one thread per process unless asked otherwise.
+
+The processes are those of :class:`concurrent.futures.ProcessPoolExecutor`. What it lacks is added here: a
+process that is told to stop finishes its epoch and saves it, one that is killed is named with its probable
+cause, and progress is shown.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,18 @@ import os
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
-from multiprocessing.connection import wait
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from multiprocessing.connection import wait as wait_for_end
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.multiprocessing as mp
 
 from bvat.engine.compiled.compile import tell, when_compiling
-from bvat.errors import BvatError, TrainingError, explain
-from bvat.store.claim import taken
+from bvat.errors import TrainingError, explain
 from bvat.training.interrupt import STOP_SIGNALS, postpone_interrupts
 
 Task = TypeVar("Task")
@@ -33,6 +36,8 @@ TaskFunction = Callable[[Task, ReportProgress], Any]
 
 _INTERRUPTED = 75
 """The exit code of a process that was told to stop."""
+_REFRESH = 0.1
+"""Seconds between two looks at the progress of all tasks."""
 
 
 def run_tasks(
@@ -41,25 +46,39 @@ def run_tasks(
     jobs: int,
     progress: Callable[[Task, float], None],
     *,
+    finished: Callable[[Task, Any], None] = lambda task, result: None,
     threads: int = 1,
     advice: str = "run again with fewer --jobs, finished runs are kept",
-) -> None:
-    """Do all tasks, at most ``jobs`` in parallel; tasks write their results to files.
+) -> list[Any]:
+    """Do all tasks, at most ``jobs`` in parallel; return what ``function`` returned, in their order.
 
     Args:
         function: called with a task and a function that reports its progress.
         tasks: in the order in which they are started.
         jobs: number of processes; with 1, the tasks run in the current process.
         progress: called with a task and how much of it is done.
+        finished: called with a task and its result.
         threads: number of threads per process.
         advice: what the user can do if a process dies.
     """
-    if jobs <= 1 or len(tasks) <= 1:
-        with thread_count(threads):
-            for task in tasks:
-                function(task, lambda done, task=task: progress(task, done))  # type: ignore[misc]
-    elif tasks:
-        _run_in_processes(function, tasks, min(jobs, len(tasks)), progress, threads, advice)
+    if jobs > 1 and len(tasks) > 1:
+        jobs = min(jobs, len(tasks))
+        return _run_in_processes(function, tasks, jobs, progress, finished, threads, advice)
+    results = []
+    with thread_count(threads):
+        for task in tasks:
+            results.append(function(task, lambda done, task=task: progress(task, done)))  # type: ignore[misc]
+            finished(task, results[-1])
+    return results
+
+
+class _Shared:
+    """Numbers in memory that all processes see, without a lock that a killed one would leave locked."""
+
+    def __init__(self, context: Any, tasks: int) -> None:
+        self.done = context.RawArray("d", tasks)  # the progress of each task
+        self.compiling = context.RawArray("i", tasks)  # functions that it is compiling, one inside the other
+        self.stop = context.RawValue("b", 0)  # whether no further task is to begin
 
 
 def _run_in_processes(
@@ -67,92 +86,94 @@ def _run_in_processes(
     tasks: Sequence[Task],
     jobs: int,
     progress: Callable[[Task, float], None],
+    finished: Callable[[Task, Any], None],
     threads: int,
     advice: str,
-) -> None:
-    """Give each process its tasks over a pipe of its own: nothing is shared that a dead one leaves locked."""
+) -> list[Any]:
+    _start_tracker()
     context = mp.get_context("spawn")
-    workers: dict[Any, Any] = {}
+    shared = _Shared(context, len(tasks))
+    others, workers = set(multiprocessing.active_children()), set[Any]()
+    # the function, which may hold a graph, is sent to each process once, not with every task
+    pool = ProcessPoolExecutor(jobs, context, _begin, (function, threads, shared))
     try:
-        with _environment(threads), _sheltered(), _unbroken(advice):
-            for _ in range(jobs):
-                ours, theirs = context.Pipe()
-                worker = context.Process(target=_worker, args=(function, threads, theirs), daemon=True)
-                workers[ours] = worker
-                worker.start()
-                theirs.close()  # or the end of the process would not close the pipe
-        _listen(workers, tasks, progress, advice)
-        for connection, worker in workers.items():
-            connection.close()
-            worker.join()
+        futures = []
+        with _environment(threads), _sheltered():
+            for numbered in enumerate(tasks):
+                futures.append(pool.submit(_do, *numbered))
+                workers |= set(multiprocessing.active_children()) - others
+        results = _follow(tasks, futures, shared, progress, finished)
+        pool.shutdown()
+        return results
+    except (BrokenProcessPool, BrokenPipeError):
+        _stop(pool, workers, shared)
+        raise TrainingError(f"a process {_ending({each.exitcode for each in workers})}: {advice}") from None
+    except OSError as error:
+        raise TrainingError(explain(error)) from error
     finally:
-        _stop(workers)
+        _stop(pool, workers, shared)
 
 
-def _listen(
-    workers: Mapping[Any, Any],
+def _follow(
     tasks: Sequence[Task],
+    futures: Sequence[Future[Any]],
+    shared: _Shared,
     progress: Callable[[Task, float], None],
-    advice: str,
-) -> None:
-    """Hand out the tasks and pass on reports until all are done; a process that ends early is an error."""
-    waiting = iter(enumerate(tasks))
-    remaining, talking = len(tasks), set(workers)
-    while remaining:
-        connection: Any
-        for connection in wait(talking):
-            try:
-                kind, number, content = connection.recv()
-                if kind == "ready" and (numbered := next(waiting, None)):
-                    connection.send(numbered)
-                elif kind == "ready":
-                    talking.discard(connection)
-                    connection.close()  # no more tasks
-            except (EOFError, OSError):
-                workers[connection].join()
-                raise TrainingError(f"a process {_ending(workers[connection].exitcode)}: {advice}") from None
-            if kind == "progress":
-                progress(tasks[number], content)
-            elif kind == "compiling":
-                tell(content)
-            elif kind == "done":
-                remaining -= 1
-            elif kind == "user error":
-                raise TrainingError(content)
-            elif kind == "error":
-                raise RuntimeError(f"{tasks[number]} failed:\n{content}")
+    finished: Callable[[Task, Any], None],
+) -> list[Any]:
+    """Pass on progress and results until all tasks are done; the first error of a task is raised."""
+    task_of = dict(zip(futures, tasks, strict=True))
+    shown, compiling, waiting = [0.0] * len(tasks), 0, set(futures)
+    while waiting:
+        ended, waiting = wait(waiting, _REFRESH, FIRST_COMPLETED)
+        before, shown = shown, list(shared.done)
+        for task, old, new in zip(tasks, before, shown, strict=True):
+            if old != new:
+                progress(task, new)
+        now = sum(shared.compiling)
+        for _ in range(abs(now - compiling)):
+            tell("kernels" if now > compiling else "")
+        compiling = now
+        for future in ended:
+            finished(task_of[future], future.result())
+    return [future.result() for future in futures]
 
 
-def _ending(code: int) -> str:
-    if code == -9:
-        return "was killed (out of memory?)"
-    if code in (_INTERRUPTED, -signal.SIGTERM):
-        return "was told to stop"
-    return f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
-
-
-def _stop(workers: Mapping[Any, Any]) -> None:
+def _stop(pool: ProcessPoolExecutor, workers: Iterable[Any], shared: _Shared) -> None:
     """Let processes finish their epoch and save it; Ctrl-C in the meantime ends them at once."""
-    started = [worker for worker in workers.values() if worker.pid is not None]
     try:
-        for connection in workers:
-            connection.close()  # who waits for a task, or for us to listen, waits no longer
-        for worker in started:
+        shared.stop.value = 1
+        for worker in workers:
             worker.terminate()
-        for worker in started:
+        pool.shutdown(cancel_futures=True)
+        for worker in workers:
             worker.join()
     except BaseException:
-        for worker in started:
+        for worker in workers:
             worker.kill()
         raise
 
 
-@contextlib.contextmanager
-def _unbroken(advice: str) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise TrainingError(f"a process ended while it was started: {advice}") from None
+def _ending(codes: set[int | None]) -> str:
+    """Say how the first process ended; the others were told to stop because of it."""
+    code = next((code for code in codes if code not in (None, _INTERRUPTED, -signal.SIGTERM)), None)
+    if code is None:
+        return "was told to stop"
+    if code == -9:
+        return "was killed (out of memory?)"
+    return f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
+
+
+def _start_tracker() -> None:
+    """Start Python's process for cleaning up semaphores, so that a closed terminal (SIGHUP) does not end it.
+
+    If it were started later, with the first process, it would also unblock signals that are blocked then.
+    """
+    mask = getattr(signal, "pthread_sigmask", None)
+    if mask is not None:
+        old = mask(signal.SIG_BLOCK, set(STOP_SIGNALS) - {signal.SIGTERM})
+        resource_tracker.ensure_running()  # it inherits what is blocked
+        mask(signal.SIG_SETMASK, old)
 
 
 @contextlib.contextmanager
@@ -167,7 +188,6 @@ def _sheltered() -> Iterator[None]:
     if mask is None:  # not a POSIX system
         yield
         return
-    resource_tracker.ensure_running()  # if started later, with the first process, it would unblock SIGINT
     old = mask(signal.SIG_BLOCK, {signal.SIGINT, *STOP_SIGNALS} - {signal.SIGTERM})
     try:
         with postpone_interrupts():
@@ -183,78 +203,80 @@ def _environment(threads: int) -> Iterator[None]:
     Python starts them with the current folder as the first place to import from, unless it is told not to.
     The libraries under numpy take a thread per core, and those of all processes would fight for the cores.
     """
-    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    before = dict(os.environ)
-    os.environ.update(PYTHONSAFEPATH="1", **limits)
+    libraries = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    changed = {"PYTHONSAFEPATH": "1", **dict.fromkeys(libraries, str(threads))}
+    before = {name: os.environ[name] for name in changed if name in os.environ}
+    os.environ.update(changed)
     try:
         yield
     finally:
-        for name in ("PYTHONSAFEPATH", *limits):
-            os.environ.pop(name)
-            if name in before:
-                os.environ[name] = before[name]
+        for name in changed:
+            del os.environ[name]
+        os.environ.update(before)
 
 
-def _worker(function: Any, threads: int, parent: Any) -> None:
-    """Ask for tasks and do them until there are none, then end without the interpreter's clean-up."""
-    try:
-        with when_compiling(lambda name: _say(parent, "compiling", 0, name)):
-            _work(function, threads, parent)
-        _end(0)
-    except KeyboardInterrupt:
-        _end(_INTERRUPTED)
+class _Worker:
+    """What a process of the pool knows; :func:`_begin` sets it."""
+
+    function: Callable[..., Any]
+    shared: _Shared
+    busy = False
 
 
-def _end(code: int) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
-
-
-def _work(function: Any, threads: int, parent: Any) -> None:
+def _begin(function: Callable[..., Any], threads: int, shared: _Shared) -> None:
+    """Prepare a process for its tasks."""
     for number in (signal.SIGINT, *STOP_SIGNALS):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them
-    signal.signal(signal.SIGTERM, _interrupt)  # finish the epoch and save a checkpoint
+    signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    while (numbered := _next_task(parent)) is not None:
-        number, task = numbered
-        try:
-            function(task, lambda done, number=number: _say(parent, "progress", number, done))
-            _say(parent, "done", number)
-        except BvatError as error:
-            _say(parent, "user error", number, str(error))
-        except OSError as error:
-            _say(parent, "user error", number, explain(error))
-        except Exception:
-            _say(parent, "error", number, traceback.format_exc())
+    _Worker.function, _Worker.shared = staticmethod(function), shared
 
 
-def _next_task(parent: Any) -> Any:
-    _say(parent, "ready")
+def _do(number: int, task: Any) -> Any:
+    """Do a task in a process of the pool, unless the others are stopping."""
+    shared = _Worker.shared
+
+    def report(done: float) -> None:
+        shared.done[number] = done
+
+    def note_compiling(name: str) -> None:
+        shared.compiling[number] += 1 if name else -1
+
     try:
-        return parent.recv()
-    except (EOFError, OSError):  # the parent wants no more
-        return None
-
-
-def _say(parent: Any, kind: str, number: int = 0, content: Any = None) -> None:
-    with contextlib.suppress(OSError):  # the parent no longer listens, but the epoch is still to be saved
-        parent.send((kind, number, content))
-
-
-def _end_with_parent() -> None:
-    """End this process at once when the parent has died, whatever it is doing."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(_INTERRUPTED)
+        _Worker.busy = True
+        if shared.stop.value:
+            raise KeyboardInterrupt
+        with when_compiling(note_compiling):
+            return _Worker.function(task, report)
+    except KeyboardInterrupt:
+        _end()
+    finally:
+        _Worker.busy = False
 
 
 def _interrupt(*_: Any) -> None:
+    """Finish the epoch and save a checkpoint; end at once if there is no task."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if not _Worker.busy:
+        _end()
     raise KeyboardInterrupt
+
+
+def _end() -> NoReturn:
+    """End this process at once, without touching queues that a killed process may have left locked."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(_INTERRUPTED)
+
+
+def _end_with_parent() -> None:
+    """End this process when the parent has died, whatever it is doing."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for_end([parent.sentinel])
+        os._exit(_INTERRUPTED)
 
 
 @contextlib.contextmanager
@@ -266,36 +288,3 @@ def thread_count(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def run_shared_tasks(
-    function: TaskFunction[Task],
-    tasks: Sequence[Task],
-    lock: Callable[[Task], Path],
-    jobs: int,
-    progress: Callable[[Task, float], None],
-) -> None:
-    """Do all tasks that no other process does, then wait for those, and do what they have left undone.
-
-    Args:
-        function: does a task unless it is finished already, see :func:`run_tasks`.
-        tasks: in the order in which they are started.
-        lock: returns a file that exists while a process is at a task; sent to worker processes.
-        jobs: number of processes.
-        progress: called with a task and how much of it is done.
-    """
-    run_tasks(_Alone(function, lock, wait=False).run, tasks, jobs, progress)
-    left = [task for task in tasks if lock(task).exists()]
-    run_tasks(_Alone(function, lock, wait=True).run, left, jobs, progress)
-
-
-@dataclass(frozen=True)
-class _Alone(Generic[Task]):
-    function: TaskFunction[Task]
-    lock: Callable[[Task], Path]
-    wait: bool
-
-    def run(self, task: Task, report: ReportProgress) -> Any:
-        with taken(self.lock(task), wait=self.wait) as mine:
-            if mine:
-                self.function(task, report)

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bvat.engine.world import current
-from bvat.errors import TrainingError
+from bvat.engine.world import World, current
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
+from bvat.store.claim import run_shared_tasks
 from bvat.store.folder import RunFolder
-from bvat.store.pool import ReportProgress, run_shared_tasks, run_tasks
+from bvat.store.pool import ReportProgress, run_tasks
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import seed_result
 from bvat.training.baseline import SHARED
-from bvat.training.callbacks import LOGGERS, Callback, EpochReporter
+from bvat.training.callbacks import LOGGERS, EpochReporter
 from bvat.training.loop import TrainedModel, train
 from bvat.training.memory import peak_mb
 from bvat.training.provenance import digest, graph_fingerprint
@@ -59,6 +59,11 @@ class RunSpec:
     measurement: Measurement | None = None
 
 
+def ranks_of(graph: Graph) -> World:
+    """Return what has to be done together with the other processes that train on parts of the same graph."""
+    return current()
+
+
 @dataclass(frozen=True)
 class SeedTrainer:
     """Trains seeds of one run into its folder. It is sent to worker processes.
@@ -88,36 +93,31 @@ class SeedTrainer:
     log: tuple[str, ...] = ()
 
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
-        """Train a seed unless it is finished; report epochs and return the result."""
-        result = current().agree(lambda: self.folder.result(seed, self.key))
-        if result is None:
-            started = time.perf_counter()
-            graph = self.graph.to(self.device)
-            trained = train(
-                graph,
-                self.settings,
-                seed,
-                callbacks=[EpochReporter(report), *self._loggers(seed)],
-                checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
-                resume=self.resume,
-                pretrained=self.pretrained,
-            )
-            result = seed_result(trained, peak_mb())
-            if self.measurement is not None:
-                result |= self.measurement.measure(graph, self.settings, trained)
-            result["seconds"] = round(time.perf_counter() - started, 3)
-            if self.key:
-                result["key"] = self.key
-            if current().leads:
-                if self.keep == "all":
-                    self.folder.write_model(trained)
-                self.folder.finish(seed, result)
+        """Train a seed, report epochs, write the result and return it."""
+        started = time.perf_counter()
+        graph, leads = self.graph.to(self.device), ranks_of(self.graph).leads
+        loggers = [LOGGERS[name](self.folder.seed_path(seed)) for name in self.log if leads]
+        trained = train(
+            graph,
+            self.settings,
+            seed,
+            callbacks=[EpochReporter(report), *loggers],
+            checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
+            resume=self.resume,
+            pretrained=self.pretrained,
+        )
+        result = seed_result(trained, peak_mb())
+        if self.measurement is not None:
+            result |= self.measurement.measure(graph, self.settings, trained)
+        result["seconds"] = round(time.perf_counter() - started, 3)
+        if self.key:
+            result["key"] = self.key
+        if leads:
+            if self.keep == "all":
+                self.folder.write_model(trained)
+            self.folder.finish(seed, result)
         report(self.settings.epochs)
         return result
-
-    def _loggers(self, seed: int) -> list[Callback]:
-        names = self.log if current().leads else ()
-        return [LOGGERS[name](self.folder.seed_path(seed)) for name in names]
 
 
 def train_seeds(
@@ -126,25 +126,24 @@ def train_seeds(
     jobs: int,
     progress: Callable[[int, float], None] = lambda seed, epochs: None,
     *,
+    finished: Callable[[int, dict[str, Any]], None] = lambda seed, result: None,
     threads: int = 1,
 ) -> list[dict[str, Any]]:
-    """Train all seeds, at most ``jobs`` in parallel; return their results in the order of ``seeds``.
+    """Train all seeds that are not finished, at most ``jobs`` in parallel; return the results of all.
 
     The numbers of a seed do not depend on how many seeds run in parallel.
     """
-    waiting = current().agree(lambda: [seed for seed in seeds if trainer.folder.result(seed) is None])
-    for seed in set(seeds) - set(waiting):
+    ranks = ranks_of(trainer.graph)
+    found = ranks.agree(lambda: {seed: trainer.folder.result(seed) for seed in seeds})
+    results = {seed: result for seed, result in found.items() if result is not None}
+    for seed, result in results.items():
         progress(seed, trainer.settings.epochs)
+        finished(seed, result)
+    waiting = [seed for seed in seeds if seed not in results]
     advice = "run again with --resume and fewer --jobs"
-    run_tasks(trainer.run, waiting, jobs, progress, threads=threads, advice=advice)
-    results = current().agree(lambda: {seed: trainer.folder.result(seed) for seed in seeds})
-    lost = [str(seed) for seed, result in results.items() if result is None]
-    if lost:
-        raise TrainingError(
-            f"the results of seed {', '.join(lost)} in {trainer.folder.path} were removed or damaged after "
-            "training: run again with --resume"
-        )
-    return [result for result in results.values() if result is not None]
+    made = run_tasks(trainer.run, waiting, jobs, progress, finished=finished, threads=threads, advice=advice)
+    results |= dict(zip(waiting, made, strict=True))
+    return ranks.agree(lambda: [results[seed] for seed in seeds])
 
 
 @dataclass(frozen=True)
@@ -189,16 +188,18 @@ class RunStore:
 
     def run(self, spec: RunSpec, report: ReportProgress = lambda epochs: None) -> dict[str, Any]:
         """Train one seed unless it is finished; return its result."""
-        folder, graph = self.folder(spec), self.graphs[spec.dataset]
+        if (found := self.result(spec)) is not None:
+            return found
+        folder, graph, key = self.folder(spec), self.graphs[spec.dataset], self.key(spec)
         if not folder.exists:
-            folder.write_settings(graph, spec.settings, keep="result", key=self.key(spec))
+            folder.write_settings(graph, spec.settings, keep="result", key=key)
         trainer = SeedTrainer(
             folder,
             graph,
             spec.settings,
             keep="result",
             measurement=spec.measurement,
-            key=self.key(spec),
+            key=key,
             pretrained=self._pretrained,
         )
         return trainer.run(spec.seed, report)

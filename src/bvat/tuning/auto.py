@@ -13,10 +13,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
@@ -94,7 +95,7 @@ def choose(
     settings_by = settings_of(candidates, overrides)
     if len(graph.val) < FEW and not can_cross_validate(graph):  # nothing can be compared
         return cross_validate(graph, settings_by[candidates[0]])
-    plan = _plan_for(graph)
+    plan = _Plan.of(graph)
     validated = plan.unit == "seeds"
     with TemporaryDirectory() as temporary:
         work = work or Path(temporary)
@@ -126,7 +127,7 @@ def choose(
 
 @dataclass(frozen=True)
 class _Plan:
-    """How candidates are compared: the graph of each repetition, and which repetitions are made together.
+    """How candidates are compared: the graph of each repetition, and how many repetitions are made together.
 
     On the few nodes of a fold nothing can be told apart, so that a candidate gets all of them before the next
     one starts. One seed on many validation nodes says more: all candidates get the first seed, and those that
@@ -135,10 +136,16 @@ class _Plan:
 
     unit: str
     graphs: list[Graph]
-    rounds: list[range]
+    together: int
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Plan:
+        if len(graph.val) >= FEW:
+            return cls("seeds", [blind(graph)] * REPETITIONS, 1)
+        parts = labelled_folds(graph)
+        return cls("folds", parts, len(parts))
 
     def spec(self, settings: Settings, number: int) -> RunSpec:
-        """Return a repetition of a candidate."""
         return RunSpec(str(number), settings, number if self.unit == "seeds" else 0)
 
     def nodes(self, count: int) -> int:
@@ -147,16 +154,8 @@ class _Plan:
         return max(sizes, default=0) if self.unit == "seeds" else sum(sizes)
 
 
-def _plan_for(graph: Graph) -> _Plan:
-    if len(graph.val) >= FEW:
-        return _Plan("seeds", [blind(graph)] * REPETITIONS, [range(k, k + 1) for k in range(REPETITIONS)])
-    parts = labelled_folds(graph)
-    return _Plan("folds", parts, [range(len(parts))])
-
-
-@dataclass(frozen=True)
-class _Repetition:
-    """One repetition of one candidate: what a worker process trains until the deadline."""
+class _Repetition(NamedTuple):
+    """What a worker process trains until the deadline."""
 
     name: str
     spec: RunSpec
@@ -167,24 +166,18 @@ class _OutOfTime(Exception):
     """The budget is used up."""
 
 
-@dataclass(frozen=True)
-class _Worker:
-    """Trains repetitions. It is sent to worker processes."""
+def _train(store: RunStore, task: _Repetition, report: ReportProgress) -> None:
+    """Train unless the time is over; what is under way then, or has no finite loss, leaves no result."""
 
-    store: RunStore
-
-    def run(self, task: _Repetition, report: ReportProgress) -> None:
-        """Train unless the time is over; what is under way then, or has no finite loss, leaves no result."""
-
-        def tell(_: float) -> None:
-            report(time.time())
-            if time.time() > task.deadline:
-                raise _OutOfTime
-
-        with suppress(TrainingError, _OutOfTime):
-            tell(0)
-            self.store.run(task.spec, tell)
+    def tell(_: float) -> None:
         report(time.time())
+        if time.time() > task.deadline:
+            raise _OutOfTime
+
+    with suppress(TrainingError, _OutOfTime):
+        tell(0)
+        store.run(task.spec, tell)
+    report(time.time())
 
 
 def _race(
@@ -203,34 +196,40 @@ def _race(
             display.update("time", min(budget, now - started))
             display.set_title(f"comparing methods: {Variant.parse(task.name).title}")
 
-        for together in plan.rounds:
+        for first in range(0, len(plan.graphs), plan.together):
+            end = first + plan.together
             tasks = []
             for name in alive:
-                certain = together[0] == 0 and name == alive[0]
-                deadline = math.inf if certain else started + budget
-                tasks += [_Repetition(name, plan.spec(settings[name], k), deadline) for k in together]
-            run_tasks(_Worker(store).run, tasks, jobs, advance)
+                deadline = math.inf if first == 0 and name == alive[0] else started + budget
+                specs = [plan.spec(settings[name], k) for k in range(first, end)]
+                tasks += [_Repetition(name, spec, deadline) for spec in specs]
+            run_tasks(partial(_train, store), tasks, jobs, advance)
             late = time.time() - started >= budget
-            found = {}
-            for name in alive:
-                specs = [plan.spec(settings[name], k) for k in range(together[-1] + 1)]
-                finished = takewhile(lambda result: result is not None, map(store.result, specs))
-                entry = found[name] = _described(plan, name, [result for result in finished if result])
-                if len(entry["val"]) < len(specs):
-                    entry["stopped"] = OUT_OF_TIME if late else "its loss is not finite"
-            if together[0] and any(entry["stopped"] == OUT_OF_TIME for entry in found.values()):
+            found = {name: _found(plan, store, name, settings[name], end, late=late) for name in alive}
+            if first and any(entry["stopped"] == OUT_OF_TIME for entry in found.values()):
                 break  # a round that only some could finish would favour the first ones
             tried |= found
             complete = [entry for entry in found.values() if not entry["stopped"]]
             best = max(map(_mean, complete), default=0.0)
             for entry in complete:
-                if together[-1] + 1 < len(plan.graphs) and wilson(_mean(entry), entry["nodes"])[1] < best:
+                if end < len(plan.graphs) and wilson(_mean(entry), entry["nodes"])[1] < best:
                     entry["stopped"] = "given up, clearly behind"
             alive = [entry["name"] for entry in complete if not entry["stopped"]]
     return list(tried.values())
 
 
-def _described(plan: _Plan, name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+def _found(
+    plan: _Plan, store: RunStore, name: str, settings: Settings, count: int, *, late: bool
+) -> dict[str, Any]:
+    """Return a candidate after its first ``count`` repetitions, as many of them as are finished."""
+    results = (store.result(plan.spec(settings, k)) for k in range(count))
+    entry = _described(plan, name, list(takewhile(bool, results)))
+    if len(entry["val"]) < count:
+        entry["stopped"] = OUT_OF_TIME if late else "its loss is not finite"
+    return entry
+
+
+def _described(plan: _Plan, name: str, results: Sequence[Any]) -> dict[str, Any]:
     return {
         "name": name,
         "title": Variant.parse(name).title,

@@ -15,11 +15,11 @@ from typing import Any
 
 from bvat.data import load
 from bvat.data.checksums import read_sealed_json, write_sealed_json
-from bvat.data.resplit import resplit
+from bvat.data.splits import resplit
 from bvat.errors import BvatError, DataError, GraphError, SettingsError, printable
 from bvat.graph import UNKNOWN, Graph
-from bvat.store.claim import share
-from bvat.store.pool import ReportProgress, run_shared_tasks
+from bvat.store.claim import run_shared_tasks, share
+from bvat.store.pool import ReportProgress
 from bvat.store.progress import ProgressDisplay
 from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, sources, versions
@@ -75,7 +75,6 @@ class ComparisonPlan:
 
     @property
     def given(self) -> bool:
-        """Whether the splits that the graphs have are used."""
         return self.labels == (GIVEN,)
 
     def trained(self) -> tuple[str, ...]:
@@ -103,12 +102,10 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its name in messages and files."""
         return f"{short_name(self.graph)}-{self.labels}-{self.split}"
 
     @property
     def seed(self) -> int:
-        """The seed of training."""
         return self.split if self.labels == GIVEN else 0
 
     def of(self, graph: Graph, val: int) -> Graph:
@@ -132,42 +129,37 @@ class _CellRunner:
     folder: Path
 
     def lock(self, cell: Cell) -> Path:
-        """Return the file that exists while a process is at a cell."""
         return self.folder / "cells" / f".{cell.name}.lock"
 
     def run(self, cell: Cell, report: ReportProgress) -> None:
         """Train what is missing, and write the file of the cell."""
-        names = self.plan.trained()
         whole, fingerprint = _graph(cell.graph)
-        settings = settings_of(names, self.plan.overrides)
+        settings = settings_of(self.plan.trained(), self.plan.overrides)
         about = {name: chosen.identity() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
         if (found := read_cell(path)) is None or found["key"] != key:
             graph = cell.of(whole, self.plan.val)
             store = RunStore.open(self.folder, {cell.name: graph})
-            results = {}
-            for number, name in enumerate(names):
-                spec = RunSpec(cell.name, settings[name], cell.seed)
-                results[name] = _kept(
-                    store.run(spec, lambda done, n=number, s=spec: report(n + done / s.settings.epochs))  # type: ignore[misc]
-                )
+            results: dict[str, Any] = {}
+            for name, chosen in settings.items():
+
+                def tell(epochs: float, size: int = chosen.epochs) -> None:
+                    report(len(results) + epochs / size)
+
+                result = store.run(RunSpec(cell.name, chosen, cell.seed), tell)
+                kept = {k: result[k] for k in ("seconds", "epochs", "events", "phases", "versions")}
+                results[name] = {k: result["selected"][k] for k in ("val", "test")} | kept
             about_split = {**about_graph(graph), "has_split": has_split(whole)}
             content = {"key": key, "cell": asdict(cell), "graph": about_split, "results": results}
             write_sealed_json(path, content)
-        report(len(names))
+        report(len(settings))
 
 
 @lru_cache(maxsize=2)
 def _graph(source: str) -> tuple[Graph, str]:
     graph = load(source)
     return graph, graph_fingerprint(graph)
-
-
-def _kept(result: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: result[name] for name in ("seconds", "epochs", "events", "phases")}
-    kept["versions"] = result.get("versions", {})
-    return {"val": result["selected"]["val"], "test": result["selected"]["test"], **kept}
 
 
 def read_cell(path: Path) -> dict[str, Any] | None:

@@ -17,9 +17,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bvat.baselines.table import BASELINES
-from bvat.data.resplit import folds
+from bvat.data.splits import folds
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN
@@ -60,6 +61,20 @@ class Choice:
             "report": self.report,
         }
 
+    @classmethod
+    def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
+        """Return a choice made before for the same graph."""
+        try:
+            found, report = checked_estimate(content["estimate"]), content["report"]
+            if not isinstance(report, dict | None):
+                raise TypeError("report")
+            on = pooled(graph) if report is None or found else graph
+            return cls(content["method"], Settings(**content["settings"]), on, found, report)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise SettingsError(
+                f"the stored choice of a method is damaged ({error}): use another --out to choose again"
+            ) from None
+
     @property
     def notes(self) -> list[str]:
         """What the user should know, a sentence each."""
@@ -70,25 +85,6 @@ class Choice:
         return [
             f"the regulariser of {self.method} brought nothing on most folds, so the plain model is trained"
         ]
-
-    @classmethod
-    def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
-        """Return a choice made before for the same graph."""
-        try:
-            found = checked_estimate(content["estimate"])
-            if not isinstance(content["report"], dict | None):
-                raise TypeError("report")
-            return cls(
-                content["method"],
-                Settings(**content["settings"]),
-                pooled(graph) if content["report"] is None or found else graph,
-                found,
-                content["report"],
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise SettingsError(
-                f"the stored choice of a method is damaged ({error}): use another --out to choose again"
-            ) from None
 
 
 def checked_estimate(found: Any) -> dict[str, Any] | None:
@@ -102,9 +98,8 @@ def checked_estimate(found: Any) -> dict[str, Any] | None:
             raise TypeError(name)
     if not 0 <= found["correct"] <= found["nodes"] or max(found["accuracy"], found["macro_f1"]) > 100:
         raise TypeError("accuracy")
-    for entry in found["f1"]:
-        if not {"class", "nodes", "f1"} <= entry.keys():
-            raise TypeError("f1")
+    if not all({"class", "nodes", "f1"} <= entry.keys() for entry in found["f1"]):
+        raise TypeError("f1")
     return found
 
 
@@ -113,17 +108,25 @@ def lacks_validation(graph: Graph) -> bool:
     return not graph.val.numel() and len(graph.train) > 1 and not graph_parts(graph)
 
 
-def can_cross_validate(graph: Graph) -> bool:
-    """Return whether some class has two labelled nodes."""
-    return _usable(graph) > 1
-
-
 def blind(graph: Graph) -> Graph:
     """Return the graph without what a search must not know: test nodes, and the labels of other nodes."""
     labels = torch.full_like(graph.labels, UNKNOWN)
     for nodes in (graph.train, graph.val):
         labels[nodes] = graph.labels[nodes]
     return dataclasses.replace(graph, labels=labels, test=graph.test[:0])
+
+
+def pooled(graph: Graph) -> Graph:
+    """Return the graph with its validation nodes among the training nodes."""
+    train = torch.cat([graph.train, graph.val]).sort().values
+    tested = f"; {len(graph.test)} others are for testing" if graph.test.numel() else ""
+    said = f"none: all {train.numel()} labelled nodes are training nodes{tested}"
+    return dataclasses.replace(graph, train=train, val=graph.val[:0], validation=said)
+
+
+def can_cross_validate(graph: Graph) -> bool:
+    """Return whether some class has two labelled nodes."""
+    return _usable(graph) > 1
 
 
 def labelled_folds(graph: Graph) -> list[Graph]:
@@ -191,23 +194,22 @@ def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Setting
     return fixed_epochs(settings, pretrain=first, epochs=first + second)
 
 
-def pooled(graph: Graph) -> Graph:
-    """Return the graph with its validation nodes among the training nodes."""
-    train = torch.cat([graph.train, graph.val]).sort().values
-    tested = f"; {len(graph.test)} others are for testing" if graph.test.numel() else ""
-    said = f"none: all {train.numel()} labelled nodes are training nodes{tested}"
-    return dataclasses.replace(graph, train=train, val=graph.val[:0], validation=said)
-
-
 def estimate(
     graph: Graph, settings: Settings, parts: Sequence[Graph], work: Path, jobs: int = 1, console: Any = None
 ) -> dict[str, Any]:
     """Return how accurate a model with fixed settings is on the nodes of folds that it was not trained on.
 
     Returns:
-        The number of ``folds``, of ``nodes`` and of ``correct`` ones, ``accuracy`` with its 95 % interval
-        (``low``, ``high``) and ``macro_f1`` in percent, and ``f1`` of each class.
+        The number of ``folds``, and what :func:`scores_of` returns for the nodes of all folds together.
     """
+    nodes, predicted = out_of_fold(settings, parts, work, jobs, console)
+    return {"folds": len(parts), **scores_of(predicted, graph.labels[nodes].cpu(), graph.class_names)}
+
+
+def out_of_fold(
+    settings: Settings, parts: Sequence[Graph], work: Path, jobs: int = 1, console: Any = None
+) -> tuple[Tensor, Tensor]:
+    """Return the nodes of all folds and the classes that the models of the other folds predict, int64 (m)."""
     hidden = {
         f"held-out-{k}": dataclasses.replace(part, val=part.val[:0], test=part.val)
         for k, part in enumerate(parts)
@@ -216,24 +218,7 @@ def estimate(
     specs = [RunSpec(name, settings, 0, HELD_OUT) for name in hidden]
     store.run_all(specs, jobs, console)
     predicted = torch.tensor([k for result in store.results(specs) for k in result["held_out"]])
-    labels = graph.labels[torch.cat([part.test for part in hidden.values()])].cpu()
-    scores, count = f1_scores(predicted, labels, graph.num_classes), labels.numel()
-    correct = int((predicted == labels).sum())
-    low, high = wilson(100 * correct / count, count)
-    sizes = torch.bincount(labels, minlength=graph.num_classes).tolist()
-    return {
-        "folds": len(parts),
-        "nodes": count,
-        "correct": correct,
-        "accuracy": 100 * correct / count,
-        "low": low,
-        "high": high,
-        "macro_f1": macro_f1(scores),
-        "f1": [
-            {"class": name, "nodes": size, "f1": score}
-            for name, size, score in zip(graph.class_names, sizes, scores, strict=True)
-        ],
-    }
+    return torch.cat([part.test for part in hidden.values()]), predicted
 
 
 def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
@@ -243,3 +228,30 @@ def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[s
 
 
 HELD_OUT = Measurement("held-out", _held_out, parameters=dict)
+
+
+def scores_of(predicted: Tensor, labels: Tensor, class_names: Sequence[str]) -> dict[str, Any]:
+    """Return how good predictions are, as plain values.
+
+    Returns:
+        The number of ``nodes`` and of ``correct`` ones, ``accuracy`` with its 95 % interval (``low``,
+        ``high``) and ``macro_f1`` in percent, and ``f1`` of each class.
+
+    Shapes: predicted and labels int64 (m), m > 0, labels known.
+    """
+    count, correct = labels.numel(), int((predicted == labels).sum())
+    low, high = wilson(100 * correct / count, count)
+    scores = f1_scores(predicted, labels, len(class_names))
+    sizes = torch.bincount(labels, minlength=len(class_names)).tolist()
+    return {
+        "nodes": count,
+        "correct": correct,
+        "accuracy": 100 * correct / count,
+        "low": low,
+        "high": high,
+        "macro_f1": macro_f1(scores),
+        "f1": [
+            {"class": name, "nodes": size, "f1": score}
+            for name, size, score in zip(class_names, sizes, scores, strict=True)
+        ],
+    }

@@ -47,7 +47,6 @@ class Variant:
 
     @property
     def title(self) -> str:
-        """Its name in tables."""
         if self.method in BASELINES:
             return BASELINES[self.method].title
         if self.model == "gcn":

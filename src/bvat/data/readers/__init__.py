@@ -10,10 +10,9 @@ from bvat.data.npz import array_names
 from bvat.data.readers.benchmark import read_benchmark
 from bvat.data.readers.folder import is_graph_folder, read_folder
 from bvat.data.readers.matrices import read_arrays
-from bvat.data.readers.options import ReadOptions
-from bvat.data.readers.table import shown
+from bvat.data.splits import ReadOptions
 from bvat.data.store import load_graph
-from bvat.errors import DataError
+from bvat.errors import DataError, shown
 from bvat.graph import Graph
 
 __all__ = ["ACCEPTED", "ReadOptions", "read"]

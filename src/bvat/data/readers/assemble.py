@@ -11,10 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from bvat.data.readers.features import Features, edge_features, fastest_layout
-from bvat.data.readers.options import ReadOptions
-from bvat.data.readers.splits import Split, stratified_split
-from bvat.data.readers.table import shown
-from bvat.errors import GraphError
+from bvat.data.splits import ReadOptions, Split, stratified_split
+from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
 from bvat.graph.repair import symmetric_adjacency
 

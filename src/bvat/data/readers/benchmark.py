@@ -11,7 +11,7 @@ import numpy as np
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
 from bvat.data.readers.features import Features, matrix_features
 from bvat.data.readers.matrices import csr_of, finite, read_arrays
-from bvat.data.readers.options import ReadOptions
+from bvat.data.splits import ReadOptions
 from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, Graph
 

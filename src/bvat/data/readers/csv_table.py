@@ -1,9 +1,8 @@
-"""CSV files, plain or compressed with gzip.
+"""CSV files, plain or compressed with gzip, read with pyarrow.
 
-Chunks without quotation marks are split at commas and line ends in one go; from the first chunk that is more
-complicated (or wrong), the csv module takes over. Cells are converted column by column. Only if a block fails
-is it examined cell by cell, and the line number of a row is found by reading the file again: exact error
-messages cost nothing for files without errors.
+pyarrow does not say in which line of a file an error is, and it accepts quotation marks in places where they
+are mistakes. From the first chunk with quotation marks or an error, the csv module takes over, and the line
+of a row is found by reading the file again: exact messages cost nothing for files without errors.
 """
 
 from __future__ import annotations
@@ -16,92 +15,103 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import csv as arrow_csv
 
-from bvat.data.readers.table import LARGEST, Block, check_rows, check_unpacked, fault, number_problem
-from bvat.errors import GraphError
+from bvat.data.readers.table import EMPTY, LARGEST, Block, check_rows, check_unpacked, fault
+from bvat.errors import GraphError, shown
 
+LONGEST = 2**23
+"""Characters of a line at most: the cells of a longer one could fill the memory."""
 _BYTES = 2**20
 """Size of a chunk."""
 _CELLS, _ROWS, _MOST_CELLS = 2**14, 2**9, 2**21
 """Cells per block read by the csv module, its minimum of rows, and its limit for wide tables: small blocks
 stay in the CPU cache."""
-LONGEST = 2**23
-"""Characters of a line at most: the cells of a longer one could fill the memory."""
-
-Columns = Sequence[Sequence[str]]
+_MARK = "\ufeff".encode()
+"""What some programs write at the start of a file to say that it is UTF-8."""
 
 
 class CsvTable:
-    """A CSV file with column names in its first line; see :class:`bvat.data.readers.table.Table`."""
+    """A CSV file with column names in its first line; see :class:`Table`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        header = next(self._blocks_of(1), [None])[0]
+        header = next(self._records(1), [None])[0]
         if header is None:
             raise fault(self, None, None, "the file is empty: its first line must name the columns")
         self.names = tuple(name.strip() for name in header)
 
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
         """Yield the rows of the named columns; raise GraphError at a row that cannot be read."""
-        start = 0
-        place = {name: k for k, name in enumerate(self.names)}
-        text_at = [(name, place[name]) for name in texts]
-        number_at = [place[name] for name in numbers]
-        for columns in self._columns():
-            matrix = np.empty((len(columns[0]), len(number_at)), dtype=np.float64)
-            for k, column in enumerate(number_at):
-                parsed = _floats(columns[column])
+        start = yield from self._simple_blocks(texts, numbers)
+        if start is None:
+            return
+        width, place = len(self.names), {name: k for k, name in enumerate(self.names)}
+        size = min(max(_ROWS, _CELLS // width), max(1, _MOST_CELLS // width))
+        for rows in self._records(size, skip=start + 1):
+            if set(map(len, rows)) != {width}:
+                self._refuse_lengths(rows, start)
+            columns = list(zip(*rows, strict=True))
+            matrix = np.empty((len(rows), len(numbers)), dtype=np.float64)
+            for k, name in enumerate(numbers):
+                parsed = _floats(columns[place[name]])
                 if parsed is None:
-                    self._refuse_numbers(columns, start, number_at)
+                    self._refuse_numbers(rows, start, [place[name] for name in numbers])
                 matrix[:, k] = parsed
-            yield Block(start, {name: columns[column] for name, column in text_at}, matrix)
-            start += len(columns[0])
+            yield Block(start, {name: columns[place[name]] for name in texts}, matrix)
+            start += len(rows)
             check_rows(self, start)
 
-    def _columns(self) -> Iterator[Columns]:
-        """Yield blocks of rows, as columns."""
-        width = len(self.names)
-        start = yield from self._plain_columns()
-        if start is not None:
-            size = min(max(_ROWS, _CELLS // width), max(1, _MOST_CELLS // width))
-            for rows in self._blocks_of(size, skip=start + 1):
-                if set(map(len, rows)) != {width}:
-                    self._refuse_lengths(rows, start)
-                yield list(zip(*rows, strict=True))
-                start += len(rows)
+    def _simple_blocks(
+        self, texts: Sequence[str], numbers: Sequence[str]
+    ) -> Generator[Block, None, int | None]:
+        """Yield rows as long as pyarrow can read them; return their number if the file goes on, else None."""
+        done, header = 0, True
+        kinds = dict.fromkeys(numbers, pa.float64()) | dict.fromkeys(texts, pa.string())
+        convert = arrow_csv.ConvertOptions(column_types=kinds, include_columns=list(kinds), null_values=[])
+        with suppress(OSError, EOFError, zlib.error):  # the csv module fails too, and reports it
+            for lines in self._chunks():
+                if b'"' in lines or lines.count(b"\r") != lines.count(b"\r\n"):
+                    return done
+                if header:
+                    lines = lines.removeprefix(_MARK).lstrip(b"\r\n")
+                    header, lines = not lines, lines.partition(b"\n")[2]
+                if not lines:
+                    continue
+                rows = _parsed(lines, self.names, convert)
+                if rows is None:
+                    return done
+                matrix = np.empty((rows.num_rows, len(numbers)), dtype=np.float64)
+                for k, name in enumerate(numbers):
+                    matrix[:, k] = rows.column(name).to_numpy()
+                if not bool((np.abs(matrix) <= LARGEST).all()):
+                    return done
+                yield Block(done, {name: rows.column(name).to_pylist() for name in texts}, matrix)
+                done += rows.num_rows
+                check_rows(self, done)
+            return None
+        return done
 
-    def _plain_columns(self) -> Generator[Columns, None, int | None]:
-        """Yield rows as long as they are simple; return their number if the file continues, else None."""
-        width, done, rest, header, read = len(self.names), 0, b"", True, 0
-        unreadable = (OSError, EOFError, zlib.error)  # the csv module fails too, and reports it
-        with self._open() as file, suppress(*unreadable):
-            while True:
-                chunk = file.buffer.read(_BYTES)
-                end = chunk.rfind(b"\n") + 1
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield the lines of the file, many at a time; OSError if one is too long."""
+        rest, read = b"", 0
+        with self._open() as file:
+            while chunk := file.buffer.read(_BYTES):
                 read += len(chunk)
                 check_unpacked(self, read)
-                if chunk and not end:
-                    rest += chunk
-                    if len(rest) > LONGEST:
-                        return done
-                    continue
-                whole, rest = rest + chunk[:end], chunk[end:]
-                if whole:
-                    columns = _cut(whole if whole.endswith(b"\n") else whole + b"\n", width)
-                    if columns is None:
-                        return done
-                    if header:
-                        columns, header = [column[1:] for column in columns], False
-                    if columns[0]:
-                        yield columns
-                    done += len(columns[0])
-                if not chunk:
-                    return None
-        return done
+                end = chunk.rfind(b"\n") + 1
+                if end:
+                    yield rest + chunk[:end]
+                    rest = b""
+                rest += chunk[end:]
+                if len(rest) > LONGEST:
+                    raise OSError
+            yield rest
 
     def place(self, row: int) -> str:
         """Return the line in which a row starts; a row with a quoted line break spans several lines."""
@@ -142,7 +152,7 @@ class CsvTable:
                 check_unpacked(self, read)
             yield line
 
-    def _blocks_of(self, size: int, skip: int = 0) -> Iterator[list[list[str]]]:
+    def _records(self, size: int, skip: int = 0) -> Iterator[list[list[str]]]:
         """Yield the records, ``size`` at a time, skipping blank lines."""
         with self._open() as file:
             records = filter(None, csv.reader(self._lines(file), strict=True))
@@ -178,40 +188,31 @@ class CsvTable:
     def _refuse_lengths(self, rows: list[list[str]], start: int) -> NoReturn:
         width = len(self.names)
         k, row = next((k, row) for k, row in enumerate(rows) if len(row) != width)
-        raise fault(
-            self,
-            start + k,
-            None,
+        problem = (
             f"{len(row)} cells, but the first line has {width}: add or remove cells, and put cells that "
-            "contain commas in quotation marks",
+            "contain commas in quotation marks"
         )
+        raise fault(self, start + k, None, problem)
 
-    def _refuse_numbers(self, columns: Columns, start: int, wanted: list[int]) -> NoReturn:
-        for k in range(len(columns[0])):
+    def _refuse_numbers(self, rows: list[list[str]], start: int, wanted: list[int]) -> NoReturn:
+        for k, row in enumerate(rows, start):
             for column in wanted:
-                problem = number_problem(columns[column][k], self.names[column])
+                problem = _number_problem(row[column], self.names[column])
                 if problem is not None:
-                    raise fault(self, start + k, self.names[column], problem)
+                    raise fault(self, k, self.names[column], problem)
         raise fault(self, start, None, "this row or one below cannot be read: write plain numbers")
 
 
-def _cut(chunk: bytes, width: int) -> list[list[str]] | None:
-    """Split complete lines of ``width`` cells into columns; None if they are not that simple."""
-    chunk = chunk.replace(b"\r\n", b"\n")
-    if b'"' in chunk or b"\r" in chunk or width == 1:  # in a single column, a blank line looks like a cell
+def _parsed(lines: bytes, names: Sequence[str], convert: Any) -> Any:
+    """Return complete lines as a table of pyarrow; None if it cannot read them, or would change them."""
+    if lines.startswith(_MARK):  # pyarrow would drop it, but only the first one of a file is not a character
         return None
-    marks = np.frombuffer(chunk, dtype=np.uint8)
-    marks = marks[(marks == ord(",")) | (marks == ord("\n"))]
-    if marks.size % width or not (
-        (marks[width - 1 :: width] == ord("\n")).all()
-        and np.count_nonzero(marks == ord("\n")) == marks.size // width
-    ):
-        return None
+    read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(lines) + 1)
     try:
-        cells = chunk[:-1].decode("utf-8").replace("\n", ",").split(",")
-    except UnicodeDecodeError:
+        lines.decode("utf-8")  # pyarrow looks at the texts that are asked for, not at the other columns
+        return arrow_csv.read_csv(pa.BufferReader(lines), read, convert_options=convert)
+    except (UnicodeDecodeError, pa.ArrowException):
         return None
-    return [cells[k::width] for k in range(width)]
 
 
 def _floats(cells: Sequence[str]) -> NDArray[np.float64] | None:
@@ -223,3 +224,18 @@ def _floats(cells: Sequence[str]) -> NDArray[np.float64] | None:
     except ValueError:
         return None
     return numbers if bool((np.abs(numbers) <= LARGEST).all()) else None
+
+
+def _number_problem(value: str, column: str) -> str | None:
+    """Return what is wrong with a number in a cell, or None if it is valid."""
+    if _floats([value]) is not None:
+        return None
+    if not value.strip():
+        return EMPTY
+    try:
+        finite = bool(np.isfinite(float(value.replace("_", "?"))))
+    except ValueError:
+        return f"{shown(value)} is not a number: write one, remove the column, or use it with --text {column}"
+    if finite:
+        return f"{shown(value)} exceeds {LARGEST:g}: use a different unit for the column"
+    return f"{shown(value)} is not a finite number: fill it in or remove the row"

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bvat.data.readers.table import Table, fault, find_column, require_columns, shown
+from bvat.data.readers.table import Table, fault, find_column, require_columns
+from bvat.errors import shown
 
 
 def read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:

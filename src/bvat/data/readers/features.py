@@ -6,6 +6,7 @@ another graph are made in the same way, so that a trained model can be used on i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bvat.data.readers.matrices import is_sparse
-from bvat.data.readers.tfidf import MAX_WORDS, tfidf, word_weights
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
 
@@ -25,6 +25,10 @@ DENSE_FROM = 0.4
 """Share of entries that are not zero from which a dense matrix is faster: below, a sparse product skips more
 than it costs (measured with 745 to 8,189 features and a width of 64: at a share of 0.35 sparse takes 0.85 of
 the time of dense, at 0.02 less than a tenth)."""
+
+MAX_WORDS = 20_000
+"""Maximum number of words of a text column: those that occur in the most texts are kept."""
+_WORD = re.compile(r"\w\w+")
 
 Recipe = Mapping[str, Any]
 
@@ -108,7 +112,7 @@ def column_features(names: Sequence[str], matrix: Any, where: str, like: Recipe 
 
 def text_features(texts: Sequence[str], column: str, where: str, like: Recipe | None = None) -> Features:
     """Turn texts (N) into TF-IDF features (N, W), each row divided by its sum."""
-    idf = like["text"]["idf"] if like is not None else word_weights(texts)
+    matrix, idf = tfidf(texts, None if like is None else like["text"]["idf"])
     if not idf:
         raise GraphError(
             f"{where}, column {column!r}: there is no word of two or more letters: use another column "
@@ -116,9 +120,43 @@ def text_features(texts: Sequence[str], column: str, where: str, like: Recipe | 
         )
     most = f", the {MAX_WORDS:,} most frequent ones" if len(idf) == MAX_WORDS else ""
     note = f"the text in column {column!r} was turned into {len(idf):,} words (TF-IDF{most})"
-    return Features(
-        row_normalised(tfidf(texts, idf)), (note,), {"text": {"column": column, "idf": dict(idf)}}
+    return Features(row_normalised(matrix), (note,), {"text": {"column": column, "idf": dict(idf)}})
+
+
+def tfidf(texts: Sequence[str], idf: Mapping[str, float] | None = None) -> tuple[Any, Mapping[str, float]]:
+    """Return ``x(i, w) = f(i, w) idf(w)``, where word w occurs f(i, w) times in text i, and idf.
+
+    Words have two or more letters, digits or underscores, in lower case. With N texts of which n(w) contain
+    word w, ``idf(w) = ln((1 + N) / (1 + n(w))) + 1``, in alphabetical order. Words that occur in only one
+    text are ignored (unless there are no others), and at most ``MAX_WORDS`` words are kept.
+
+    Args:
+        texts: N texts.
+        idf: that of the texts a model was trained on; None to compute it.
+
+    Shapes: result CSR (N, W), float32, not normalised.
+    """
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    known = None if idf is None else list(idf)
+    counter = CountVectorizer(
+        analyzer=lambda text: _WORD.findall(text.lower()), vocabulary=known, dtype=np.float32
     )
+    if idf is None:
+        try:
+            counts = counter.fit_transform(texts)
+        except ValueError:  # there is no word
+            return sp.csr_array((len(texts), 0), dtype=np.float32), {}
+        documents = np.bincount(counts.indices, minlength=counts.shape[1])
+        used = np.flatnonzero(documents >= min(2, documents.max()))
+        used = np.sort(used[np.argsort(-documents[used], kind="stable")[:MAX_WORDS]])
+        counts, documents = counts[:, used], documents[used]
+        weights = np.log((1 + len(texts)) / (1 + documents)) + 1
+        idf = dict(zip(counter.get_feature_names_out()[used].tolist(), weights.tolist(), strict=True))
+    else:
+        counts = counter.transform(texts)
+    counts.data *= np.array(list(idf.values()), dtype=np.float32)[counts.indices]
+    return sp.csr_array(counts), idf
 
 
 def matrix_features(matrix: Any) -> Features:

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
+from bvat.data.readers.csv_table import CsvTable
 from bvat.data.readers.edges import read_edges
 from bvat.data.readers.matrices import read_features
-from bvat.data.readers.open_table import ENDINGS, open_table
-from bvat.data.readers.options import ReadOptions
-from bvat.data.readers.splits import Split
-from bvat.data.readers.table import Table, fault, find_column, require_columns, shown
-from bvat.errors import GraphError
+from bvat.data.readers.parquet_table import ParquetTable
+from bvat.data.readers.table import Table, fault, find_column, require_columns
+from bvat.data.splits import ReadOptions, Split
+from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, Graph
 
+ENDINGS = (".csv", ".csv.gz", ".parquet")
+"""File endings of tables."""
 _SPLITS = ("train", "val", "test")
 _ID_NAME = re.compile(r"(?i:(^|[\W_])(u|gu|uu)?id)$|[a-z0-9]I[dD]$")
 """Names such as ``facebook_id``, ``uid`` and ``userId``, but not ``paid``."""
@@ -97,6 +99,22 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
         notes=notes,
         like=like,
     )
+
+
+def open_table(path: Path) -> Table:
+    """Return the table in a CSV or Parquet file, with its column names checked."""
+    kind = ParquetTable if path.name.lower().endswith(".parquet") else CsvTable
+    table: Table = kind(path)
+    seen: set[str] = set()
+    for k, name in enumerate(table.names):
+        if not name:
+            raise fault(
+                table, None, None, f"column {k + 1} has no name: name it in the first line or remove it"
+            )
+        if name in seen:
+            raise fault(table, None, name, "two columns have this name: rename or remove one")
+        seen.add(name)
+    return table
 
 
 def _find(folder: Path, stem: str) -> Path:

@@ -1,4 +1,4 @@
-"""Read Parquet files with pyarrow (the extra ``parquet``)."""
+"""Parquet files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import parquet
 
-from bvat.data.readers.table import LARGEST, Block, check_rows, check_unpacked, fault
+from bvat.data.readers.table import EMPTY, LARGEST, Block, check_rows, check_unpacked, fault
 from bvat.errors import GraphError
 
 _CELLS = 2**20
@@ -17,25 +19,19 @@ _CELLS = 2**20
 
 
 class ParquetTable:
-    """A Parquet file; see :class:`bvat.data.readers.table.Table`."""
+    """A Parquet file; see :class:`Table`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            import pyarrow.parquet as parquet
-        except ImportError:
-            raise GraphError(
-                f"{path} needs pyarrow: install bvat[parquet], or save the table as CSV"
-            ) from None
-        try:
             with parquet.ParquetFile(path) as file:
                 fields = list(file.schema_arrow)
-                self.names = tuple(field.name.strip() for field in fields)
-                self._fields = dict(zip(self.names, fields, strict=True))
                 groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
                 rows = int(file.metadata.num_rows)
         except Exception as error:  # pyarrow fails in many ways on a damaged file
             raise self._damaged(error) from None
+        self.names = tuple(field.name.strip() for field in fields)
+        self._fields = dict(zip(self.names, fields, strict=True))
         if not self.names:
             raise fault(self, None, None, "the table has no columns: write it again")
         check_rows(self, rows)
@@ -44,21 +40,18 @@ class ParquetTable:
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
         """Yield the rows of the named columns; raise GraphError at an invalid value."""
         start = 0
-        for batch in self._batches([*texts, *numbers], texts):
+        for batch in self._batches(texts, numbers):
             matrix = np.empty((batch.num_rows, len(numbers)), dtype=np.float64)
             for k, name in enumerate(numbers):
                 matrix[:, k] = self._numbers(batch, name, start)
             yield Block(start, {name: self._texts(batch, name, start) for name in texts}, matrix)
             start += batch.num_rows
 
-    def _batches(self, wanted: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
+    def _batches(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Any]:
         """Yield batches of rows; texts that repeat are read once, whatever the number of rows."""
-        import pyarrow as pa
-        import pyarrow.parquet as parquet
-
         plain = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
         repeated = [self._fields[name].name for name in texts if self._fields[name].type in plain]
-        columns = [self._fields[name].name for name in wanted]
+        columns = [self._fields[name].name for name in (*texts, *numbers)]
         try:
             with parquet.ParquetFile(self.path, read_dictionary=repeated) as file:
                 for batch in file.iter_batches(max(1, _CELLS // len(columns)), columns=columns):
@@ -81,69 +74,47 @@ class ParquetTable:
 
     def _texts(self, batch: Any, name: str, start: int) -> list[str]:
         """Return a column as strings: missing values are empty, integers have no decimal point."""
-        import pyarrow as pa
-
         column = batch.column(self._fields[name].name)
         repeated = pa.types.is_dictionary(column.type)
         try:
             values = (column.dictionary if repeated else column).to_pylist()
         except Exception as error:  # text that is not UTF-8, dates out of range, ...
-            raise fault(
-                self, None, name, f"cannot be read ({type(error).__name__}): write it as text"
-            ) from None
-        if not repeated:
-            return self._strings(values, name, range(start, start + len(values)))
-        places = column.indices.to_pylist()
-        first = {k: row for row, k in reversed([*enumerate(places, start)])}
-        texts = self._strings(values, name, [first.get(k, start) for k in range(len(values))])
-        return ["" if k is None else texts[k] for k in places]
+            problem = f"cannot be read ({type(error).__name__}): write it as text"
+            raise fault(self, None, name, problem) from None
+        places = column.indices.to_pylist() if repeated else range(len(values))
+        texts: dict[int | None, str] = {None: ""}
+        for row, k in enumerate(places, start):
+            if k not in texts:
+                texts[k] = self._text(values[k], row, name)
+        return [texts[k] for k in places]
 
-    def _strings(self, values: Sequence[Any], name: str, rows: Sequence[int]) -> list[str]:
-        """Return values as strings; ``rows`` are where they stand, for error messages."""
-        texts = []
-        for row, value in zip(rows, values, strict=True):
-            if isinstance(value, float):
-                value = None if value != value else int(value) if value.is_integer() else value
-            elif isinstance(value, bytes):
-                try:
-                    value = value.decode("utf-8")
-                except UnicodeDecodeError:
-                    raise fault(
-                        self, row, name, "the bytes are not UTF-8: write the column as text"
-                    ) from None
-            elif isinstance(value, list | dict):
-                raise fault(self, row, name, "a list is not a text: write the column as text")
-            texts.append("" if value is None else str(value))
-        return texts
+    def _text(self, value: Any, row: int, name: str) -> str:
+        if value is None or value != value:
+            return ""
+        if isinstance(value, float) and value.is_integer():
+            return str(int(value))
+        if isinstance(value, list | dict):
+            raise fault(self, row, name, "a list is not a text: write the column as text")
+        try:
+            return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+        except UnicodeDecodeError:
+            raise fault(self, row, name, "the bytes are not UTF-8: write the column as text") from None
 
     def _numbers(self, batch: Any, name: str, start: int) -> NDArray[np.float64]:
         """Return a column as float64 (rows)."""
-        import pyarrow as pa
-
         column = batch.column(self._fields[name].name)
         kind = column.type
         if pa.types.is_boolean(kind):
             column = column.cast(pa.uint8())
         elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            raise fault(
-                self, None, name, f"{kind} is not a number: remove the column, or use it with --text {name}"
-            )
+            problem = f"{kind} is not a number: remove the column, or use it with --text {name}"
+            raise fault(self, None, name, problem)
         if column.null_count:
-            row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
-            raise fault(
-                self,
-                start + row,
-                name,
-                "the cell is empty: write a number (0 if there is none), or remove the column",
-            )
+            raise fault(self, start + int(np.argmax(np.asarray(column.is_null()))), name, EMPTY)
         numbers: NDArray[np.float64] = np.asarray(column.cast(pa.float64(), safe=False), dtype=np.float64)
         usable = np.abs(numbers) <= LARGEST
         if not usable.all():
-            row = int(np.flatnonzero(~usable)[0])
-            raise fault(
-                self,
-                start + row,
-                name,
-                f"{numbers[row]} is not finite or beyond {LARGEST:g}: fill it in or rescale it",
-            )
+            row = int(np.argmin(usable))
+            problem = f"{numbers[row]} is not finite or beyond {LARGEST:g}: fill it in or rescale it"
+            raise fault(self, start + row, name, problem)
         return numbers

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bvat.data.npz import MARGIN, RATIO
-from bvat.errors import GraphError
+from bvat.errors import GraphError, shown
 
 LARGEST = 1e30
 """Larger numbers would overflow when float32 rows are summed or weights are squared."""
-
+EMPTY = "the cell is empty: write a number (0 if there is none), or remove the column"
 SPARE_ROWS, ROWS_PER_BYTE = 1_000_000, 4
 """A compressed table may have ``SPARE_ROWS`` plus ``ROWS_PER_BYTE`` rows per byte of its file. Rows with ids
 take far more; only rows that repeat for ever, a bomb, take less."""
@@ -58,6 +58,27 @@ def fault(table: Table, row: int | None, column: str | None, problem: str) -> Gr
     return GraphError(f"{', '.join(where)}: {problem}")
 
 
+def find_column(table: Table, wanted: str) -> str | None:
+    """Return the column of that name, ignoring case, or None if there is none."""
+    if wanted in table.names:
+        return wanted
+    return next((name for name in table.names if name.casefold() == wanted), None)
+
+
+def require_columns(table: Table, *wanted: str) -> list[str]:
+    """Return the columns of these names; raise GraphError if one is missing."""
+    found = {name: find_column(table, name) for name in wanted}
+    missing = [name for name, hit in found.items() if hit is None]
+    if missing:
+        columns = ", ".join(shown(name) for name in table.names[:6])
+        hint = ""
+        if len(table.names) == 1 and (";" in table.names[0] or "\t" in table.names[0]):
+            hint = " (are they separated by semicolons or tabs? save them with commas)"
+        problem = f"there is no column {missing[0]!r}, only {columns}{hint}: add it to the first line"
+        raise fault(table, None, None, problem)
+    return [name for name in found.values() if name is not None]
+
+
 def check_rows(table: Table, rows: int) -> None:
     """Raise GraphError if a small file holds so many rows that they must be repetitions."""
     if rows > SPARE_ROWS + ROWS_PER_BYTE * table.path.stat().st_size:
@@ -68,51 +89,3 @@ def check_unpacked(table: Table, size: int) -> None:
     """Raise GraphError if a compressed file holds so many bytes that it must be a bomb."""
     if size > MARGIN + RATIO * table.path.stat().st_size:
         raise fault(table, None, None, "it unpacks to far more than its own size: write it again")
-
-
-def shown(value: Any, width: int = 40) -> str:
-    """Return a value for an error message, shortened if necessary."""
-    text = repr(value)
-    return text if len(text) <= width else f"{text[: width - 4]}...{text[0]}"
-
-
-def number_problem(value: str, column: str) -> str | None:
-    """Return what is wrong with a number in a cell, or None if it is valid."""
-    try:
-        number = float(value) if "_" not in value else None
-    except ValueError:
-        number = None
-    if number is not None and abs(number) <= LARGEST:
-        return None
-    if not value.strip():
-        return "the cell is empty: write a number (0 if there is none), or remove the column"
-    if number is None:
-        return f"{shown(value)} is not a number: write one, remove the column, or use it with --text {column}"
-    if np.isfinite(number):
-        return f"{shown(value)} exceeds {LARGEST:g}: use a different unit for the column"
-    return f"{shown(value)} is not a finite number: fill it in or remove the row"
-
-
-def find_column(table: Table, wanted: str) -> str | None:
-    """Return the column of that name, ignoring case, or None if there is none."""
-    if wanted in table.names:
-        return wanted
-    return next((name for name in table.names if name.casefold() == wanted), None)
-
-
-def require_columns(table: Table, *wanted: str) -> list[str]:
-    """Return the columns of these names; raise GraphError if one is missing."""
-    found = [find_column(table, name) for name in wanted]
-    missing = [name for name, hit in zip(wanted, found, strict=True) if hit is None]
-    if missing:
-        columns = ", ".join(shown(name) for name in table.names[:6])
-        hint = ""
-        if len(table.names) == 1 and (";" in table.names[0] or "\t" in table.names[0]):
-            hint = " (are they separated by semicolons or tabs? save them with commas)"
-        raise fault(
-            table,
-            None,
-            None,
-            f"there is no column {missing[0]!r}, only {columns}{hint}: add it to the first line",
-        )
-    return [name for name in found if name is not None]

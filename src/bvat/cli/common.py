@@ -1,0 +1,231 @@
+"""What commands share: options and their ranges, tables, JSON and notes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bvat.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bvat.graph import Graph
+
+MAX_SEED, MAX_COUNT, MAX_NODES, MAX_PROCESSES = 2**32 - 1, 10_000, 2**31 - 1, 256
+"""Upper limits of seeds; of numbers of seeds, trials and splits; of nodes and epochs; of processes."""
+
+
+def between(low: int, high: int) -> Callable[[int | None], int | None]:
+    """Return what checks the value of an option; unlike a range of typer, it leaves the help narrow."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and not low <= value <= high:
+            raise typer.BadParameter(f"use a whole number from {low:,} to {high:,}, not {value}")
+        return value
+
+    return check
+
+
+SEED: dict[str, Any] = {"callback": between(0, MAX_SEED), "metavar": "N"}
+COUNT: dict[str, Any] = {"callback": between(1, MAX_COUNT), "metavar": "N"}
+NODES: dict[str, Any] = {"callback": between(1, MAX_NODES), "metavar": "N"}
+PROCESSES: dict[str, Any] = {"callback": between(1, MAX_PROCESSES), "metavar": "N"}
+"""What options of the same kind share: their range, and one letter in the help."""
+
+RunArgument = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
+SpreadsheetSafe = Annotated[
+    bool,
+    typer.Option("--spreadsheet-safe", help="put ' before names that a spreadsheet takes for a formula"),
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
+Jobs = Annotated[
+    int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
+]
+
+
+def comma_separated(values: list[str] | None) -> list[str] | None:
+    """Return the values of an option that may be repeated or separated by commas."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()] if values else None
+
+
+def gathered(into: str, options: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options to a command, which gets those that were given as one dict.
+
+    Args:
+        into: the parameter of the command for the dict.
+        options: annotations by name, as typer reads them; the default of each is None.
+    """
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=None, annotation=each) for name, each in options.items()]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name != into]
+
+        @functools.wraps(command)
+        def wrapper(**arguments: Any) -> None:
+            found = {name: arguments.pop(name) for name in options}
+            command(**arguments, **{into: {name: v for name, v in found.items() if v is not None}})
+
+        wrapper.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in (*own, *added)}
+        return wrapper
+
+    return decorate
+
+
+def _about_graph(kind: Any, help_text: str, **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(help=help_text, rich_help_panel="Your graph", **more)]
+
+
+_HELD_OUT = {"callback": between(0, MAX_NODES), "metavar": "N"}
+
+with_graph_options = gathered(
+    "reading",
+    {
+        "text": _about_graph(str, "text column of nodes.csv to turn into TF-IDF features", metavar="COLUMN"),
+        "train_per_class": _about_graph(
+            int,
+            "training nodes per class, for experiments (default: all labelled nodes that are not held out)",
+            **NODES,
+        ),
+        "val": _about_graph(
+            int,
+            "labelled nodes to hold out for validation (default: none, cross-validation takes their place)",
+            **_HELD_OUT,
+        ),
+        "test": _about_graph(int, "labelled nodes to hold out for testing (default: none)", **_HELD_OUT),
+        "split_seed": _about_graph(int, "seed of the nodes that are held out (default: 0)", **SEED),
+    },
+)
+"""Adds the options for reading a graph to a command, which gets them as the dict ``reading``."""
+
+
+with_run_options = gathered(
+    "how",
+    {
+        "device": Annotated[str | None, typer.Option(help="auto, cpu or cuda (default: auto)")],
+        "threads": Annotated[
+            int | None,
+            typer.Option(
+                help="threads per process; more than one changes the rounding (default: 1)", **PROCESSES
+            ),
+        ],
+        "log": Annotated[
+            Literal["csv", "tensorboard"] | None,
+            typer.Option(
+                help="log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed "
+                "folders"
+            ),
+        ],
+        "order": Annotated[
+            str | None,
+            typer.Option(help="put neighbours close in memory, faster on large graphs: metis, rcm or none"),
+        ],
+    },
+)
+"""Adds options that are fields of ``bvat.RunOptions``; the command gets them as the dict ``how``."""
+
+with_rank_options = gathered(
+    "ranks",
+    {
+        "rank_timeout": Annotated[
+            float | None,
+            typer.Option(
+                help="seconds to wait for another rank under torchrun (default: 600)", metavar="SECONDS"
+            ),
+        ],
+        "batch_parts": Annotated[
+            int | None,
+            typer.Option(help="train on this many parts at a time, without the edges to others", metavar="N"),
+        ],
+    },
+)
+"""Adds the options for folders of parts; the command gets them as the dict ``ranks``."""
+
+
+def read_graph(dataset: str, reading: Mapping[str, Any]) -> Graph:
+    """Return the graph, and print the notes of its reader to standard error."""
+    from bvat.data import load
+
+    graph = load(dataset, **reading)
+    print_notes(graph.notes)
+    return graph
+
+
+def given(context: typer.Context) -> dict[str, Any]:
+    """Return the parameters of a command that are on the command line."""
+    source = context.get_parameter_source
+    return {name: value for name, value in context.params.items() if source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]
+
+
+def command_line(*words: object, **options: Any) -> str:
+    """Return a command for somebody to repeat; options that are None or empty are omitted.
+
+    >>> command_line("bvat", "tune", "my graph", val=30, epochs=None)
+    "bvat tune 'my graph' --val 30"
+    """
+    parts = [str(word) for word in words]
+    for name, value in options.items():
+        if value not in (None, "", False):
+            flag = "--" + name.replace("_", "-")
+            parts += [flag] if value is True else [flag, str(value)]
+    return shlex.join(parts)
+
+
+def processes(jobs: int | None) -> int:
+    """Return how many processes to use."""
+    return jobs or os.cpu_count() or 1
+
+
+def messages() -> Console:
+    """Return the console for progress and notes, which is standard error."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def print_notes(texts: Iterable[str]) -> None:
+    """Print sentences to standard error."""
+    for text in texts:
+        typer.echo(printable(f"note: {text}"), err=True)
+
+
+def print_json(content: Mapping[str, Any]) -> None:
+    """Print one JSON object on standard output."""
+    typer.echo(json.dumps(content))
+
+
+def print_table(
+    title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int] = ()
+) -> None:
+    """Print a table in a box; the first column and those in ``left`` are left-justified, the others right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=printable(title) or None, title_justify="left")
+    for place, name in enumerate(header):
+        table.add_column(printable(name), justify="left" if place == 0 or place in left else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False).print(table)
+
+
+def print_lines(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table whose last column, such as a path, may be long: lines are never broken."""
+    from rich.cells import cell_len
+
+    lines = [header, *(tuple("-" if cell is None else printable(str(cell)) for cell in row) for row in rows)]
+    widths = [max(cell_len(line[k]) for line in lines) for k in range(len(header) - 1)]
+    typer.echo(printable(title))
+    for line in lines:
+        padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=False)]
+        typer.echo("  ".join([*padded, line[-1]]).rstrip())

@@ -1,0 +1,238 @@
+"""Which labelled nodes train: all, or a stratified, seeded split; new splits of a graph, and folds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bvat.errors import GraphError, SettingsError, shown
+from bvat.graph import UNKNOWN, Graph
+
+IntArray = NDArray[np.int64]
+VAL = 500
+"""Validation nodes beside a number of training nodes per class."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a graph. Options about the split apply if the files contain none."""
+
+    text: str | None = None
+    """A text column of the nodes file to turn into TF-IDF features."""
+    train_per_class: int | None = None
+    """Training nodes per class; None: all labelled nodes that are not held out."""
+    val: int | None = None
+    """Validation nodes; None: none, or with ``train_per_class`` 500, at most half of the rest."""
+    split_seed: int = 0
+    """Same seed, same split."""
+    test: int | None = None
+    """Test nodes; None: none, or with ``train_per_class`` all that is left."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("train_per_class", 1), ("val", 0), ("test", 0), ("split_seed", 0)):
+            _check_whole(name, getattr(self, name), low)
+        if self.text is not None and not (isinstance(self.text, str) and self.text.strip()):
+            raise SettingsError(f"text is {self.text!r}: give the name of a column of the nodes file")
+        if self.split_seed and self.train_per_class is None and not self.val and not self.test:
+            raise SettingsError(
+                "split_seed has no effect where all labelled nodes are training nodes: use it with "
+                "train_per_class, val or test, or leave it out"
+            )
+
+    def refuse(self, what: str) -> None:
+        """Raise SettingsError if any option is set, for graphs that have their own split and features."""
+        given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        if given:
+            raise SettingsError(f"{what} has its own split and features: remove {', '.join(given)}")
+
+    @property
+    def chooses_split(self) -> bool:
+        """Whether any option about the split is set."""
+        return self.split_seed != 0 or any(
+            number is not None for number in (self.train_per_class, self.val, self.test)
+        )
+
+
+def _check_whole(name: str, value: Any, low: int) -> None:
+    if value is None and name != "split_seed":
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise SettingsError(f"{name} is {value!r}: use a whole number from {low} up")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The nodes of a split, its origin, and notes for the user.
+
+    Shapes: train, val, test int64, ascending.
+    """
+
+    train: IntArray
+    val: IntArray
+    test: IntArray
+    origin: str = "given"
+    notes: tuple[str, ...] = field(default=())
+
+
+def stratified_split(labels: IntArray, class_names: Sequence[str], options: ReadOptions) -> Split:
+    """Draw a split; without options all labelled nodes are training nodes.
+
+    ``val`` and ``test`` hold that many nodes out, and all others train. With ``train_per_class`` the split is
+    that of an experiment: so many training nodes of each class, then ``val`` of the remaining nodes (default
+    500, at most half of them), then ``test`` (default all).
+
+    Shapes: labels int64 (N), -1 for unknown.
+
+    Raises:
+        GraphError: more nodes are to be held out than can be, with a training node left in each class.
+    """
+    rng = np.random.default_rng(options.split_seed)
+    members = [rng.permutation(np.flatnonzero(labels == k)) for k in range(len(class_names))]
+    sizes = np.array([nodes.size for nodes in members], dtype=np.int64)
+    notes: list[str] = []
+    if options.train_per_class is None:
+        kept, val, test, origin = _held_out(sizes, labels.size, options, notes)
+    else:
+        kept, val, test, origin = _experiment(sizes, class_names, options, notes)
+    shares = _proportional(sizes - kept, val)
+    tested = _proportional(sizes - kept - shares, test)
+    ends = np.cumsum([kept, shares, tested], axis=0).tolist()
+    train, validate, tests = (
+        [nodes[low:high] for nodes, low, high in zip(members, start, end, strict=True)]
+        for start, end in zip([[0] * sizes.size, *ends], ends, strict=False)
+    )
+    return Split(_joined(train), _joined(validate), _joined(tests), origin, tuple(notes))
+
+
+def _held_out(
+    sizes: IntArray, nodes: int, options: ReadOptions, notes: list[str]
+) -> tuple[IntArray, int, int, str]:
+    """Return the training nodes of each class (C), the numbers held out, and where they come from."""
+    val, test, labelled = options.val or 0, options.test or 0, int(sizes.sum())
+    spare = np.maximum(sizes - 1, 0)
+    if val + test > spare.sum():
+        raise GraphError(
+            f"{val + test} nodes cannot be held out of {labelled} labelled ones with a training node left in "
+            f"each class: use at most {spare.sum()} for val and test together"
+        )
+    if not val + test:
+        if labelled == nodes:
+            notes.append(
+                "all nodes have a label and are training nodes, so nothing is left to predict: hold some out "
+                "to measure on with test (--test N)"
+            )
+        return sizes, 0, 0, f"none: all {labelled} labelled nodes are training nodes"
+    kept = sizes - np.array(_proportional(spare, val + test), dtype=np.int64)
+    words = f"drawn: {val} for validation, {test} for testing, seed {options.split_seed}; all others train"
+    return kept, val, test, words
+
+
+def _experiment(
+    sizes: IntArray, class_names: Sequence[str], options: ReadOptions, notes: list[str]
+) -> tuple[IntArray, int, int, str]:
+    """Return the training nodes of each class (C), the numbers held out, and where they come from."""
+    wanted = options.train_per_class or 0
+    kept = np.minimum(sizes, wanted)
+    small = [
+        f"{shown(name)} {size}"
+        for name, size in zip(class_names, sizes.tolist(), strict=True)
+        if size < wanted
+    ]
+    if small:
+        some = ", ".join(small[:5]) + (f" and {len(small) - 5} more" if len(small) > 5 else "")
+        notes.append(f"fewer than {wanted} training nodes in small classes: {some}")
+    left = int((sizes - kept).sum())
+    val = min(VAL, (left + 1) // 2) if options.val is None else min(options.val, left)
+    if val < (VAL if options.val is None else options.val):
+        notes.append(
+            f"{val} validation nodes instead of {VAL if options.val is None else options.val}: {left} labels "
+            "are left after training"
+        )
+    test = left - val if options.test is None else options.test
+    if test > left - val:
+        raise GraphError(f"{test} test nodes are asked for, but {left - val} labels are left: use fewer")
+    number = f"at most {wanted}" if small else str(wanted)
+    origin = f"drawn: {number} per class for training, {val} for validation, seed {options.split_seed}"
+    return kept, val, test, origin
+
+
+def _proportional(sizes: IntArray, total: int) -> list[int]:
+    """Divide ``total`` proportionally to ``sizes`` (C) without exceeding them, by largest remainders."""
+    if total == 0:
+        return [0] * sizes.size
+    exact = sizes * (total / int(sizes.sum()))
+    parts = np.minimum(np.floor(exact).astype(np.int64), sizes)
+    order = np.argsort(-(exact - parts), kind="stable")
+    for k in [*order, *order]:
+        if int(parts.sum()) == total:
+            break
+        if parts[k] < sizes[k]:
+            parts[k] += 1
+    return [int(part) for part in parts]
+
+
+def _joined(parts: list[IntArray]) -> IntArray:
+    return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+
+def resplit(graph: Graph, train_per_class: int, val: int, seed: int) -> Graph:
+    """Return the graph with a new random split: some training nodes per class, ``val`` nodes, the rest test.
+
+    Raises:
+        GraphError: the labels are too few to leave nodes for validation and for testing.
+    """
+    if int((graph.labels != UNKNOWN).sum()) <= train_per_class * graph.num_classes:
+        raise GraphError(
+            f"{graph.name} has too few labels for {train_per_class} training nodes per class: use fewer"
+        )
+    options = ReadOptions(None, train_per_class, val, seed)
+    drawn = stratified_split(graph.labels.cpu().numpy(), graph.class_names, options)
+    if not drawn.test.size:  # for all seeds: how many nodes each part has does not depend on them
+        half = drawn.val.size // 2
+        raise GraphError(
+            f"{train_per_class} training nodes per class and {val} validation nodes leave none of the "
+            f"{drawn.train.size + drawn.val.size} labels of {graph.name} for testing: use fewer"
+            + (f", for example {half} for validation" if half else "")
+        )
+    return dataclasses.replace(
+        graph,
+        train=torch.from_numpy(drawn.train),
+        val=torch.from_numpy(drawn.val),
+        test=torch.from_numpy(drawn.test),
+        validation=drawn.origin,
+    )
+
+
+def folds(graph: Graph, count: int, seed: int = 0) -> list[Graph]:
+    """Return the graph once per fold of a cross-validation over its training and validation nodes.
+
+    Each of these nodes is a validation node in one fold and a training node in the others; classes are spread
+    evenly over the folds. The only label of a class is a training node in all of them: a model that has never
+    seen its class cannot predict it.
+    """
+    pool = torch.cat([graph.train, graph.val])
+    labels = graph.labels[pool]
+    generator = torch.Generator().manual_seed(seed)
+    fold = torch.empty_like(pool)
+    position = 0
+    for k in range(graph.num_classes):
+        members = torch.nonzero(labels == k).flatten()
+        members = members[torch.randperm(members.numel(), generator=generator)]
+        if members.numel() == 1:
+            fold[members] = -1
+            continue
+        fold[members] = (torch.arange(members.numel()) + position) % count
+        position += members.numel()
+    parts = []
+    for number in range(count):
+        train, val = pool[fold != number].sort().values, pool[fold == number].sort().values
+        if train.numel() and val.numel():
+            said = f"fold {number + 1} of {count} of the labelled nodes"
+            parts.append(dataclasses.replace(graph, train=train, val=val, validation=said))
+    return parts

@@ -1,0 +1,111 @@
+"""Runs on a folder of parts, one process per part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bvat.errors import SettingsError
+from bvat.models.table import MODELS
+
+if TYPE_CHECKING:
+    from bvat.graph import Graph
+    from bvat.training.settings import Settings
+
+TIMEOUT = 600.0
+"""Seconds."""
+MOST_NODES = 200_000
+"""Nodes up to which the parts are put together again for the page of a run."""
+
+
+def name_of_parts(dataset: str, method: str | None) -> str:
+    """Return the name of the graph in a folder of parts; of anything else, what was given."""
+    if not (Path(dataset) / "partition.json").is_file():
+        return dataset
+    from bvat.parts.folder import read_about
+    from bvat.training.settings import preset_key
+
+    name = str(read_about(Path(dataset))["name"])
+    if method == "auto" or (method is None and not preset_key(name)):
+        raise SettingsError("--method auto does not compare methods over several ranks: name a method")
+    return name if preset_key(name) else dataset
+
+
+def join_parts(
+    dataset: str, settings: Settings | None, options: Mapping[str, Any], **same: Any
+) -> Graph | None:
+    """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts.
+
+    Args:
+        dataset: a folder of parts, or something else.
+        settings: None for ``auto``, which does not run over ranks.
+        options: ``rank_timeout``, the seconds to wait for another rank, and ``batch_parts``, to train in one
+            process on so many parts at a time.
+        same: what all ranks must agree on, besides the settings.
+    """
+    timeout, batch = options.get("rank_timeout", TIMEOUT), options.get("batch_parts")
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if settings is None or not (Path(dataset) / "partition.json").is_file():
+        if batch is not None:
+            raise SettingsError("--batch-parts needs a folder of parts: write one with bvat partition")
+        if processes > 1:
+            raise SettingsError(
+                f"torchrun started {processes} processes, and {dataset} is not a folder of parts: write one "
+                f"with bvat partition --parts {processes}, or start bvat train without torchrun"
+            )
+        return None
+    if batch is not None:
+        from bvat.parts.batches import open_batches
+
+        if processes > 1:
+            raise SettingsError("--batch-parts runs in one process: start it without torchrun")
+        return open_batches(Path(dataset), batch)
+    from bvat.parts.join import join
+    from bvat.training.provenance import code
+
+    if not MODELS[settings.model].distributed:
+        able = ", ".join(model.name for model in MODELS.values() if model.distributed)
+        raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
+    if settings.model == "random-propagation" and settings.batch_norm:
+        raise SettingsError("batch_norm does not run over several ranks: leave it out")
+    return join(Path(dataset), timeout, {**settings.as_dict(), **same, "source of bvat": code()["source"]})
+
+
+def resumes(asked: bool, out: Path | None) -> bool:
+    """Return whether to resume: if asked to, or if torchrun has started this process again."""
+    if asked:
+        return True
+    from bvat.parts.join import restarted
+
+    return restarted() and (out is None or (out / "settings.json").is_file())
+
+
+def in_order(graph: Graph, order: str) -> Graph:
+    """Return the graph to train on, with its nodes in another order; predictions need no order."""
+    if order == "none":
+        return graph
+    from bvat.parts.order import check_order, reordered
+
+    check_order(order)
+    if getattr(graph, "folder", ""):
+        raise SettingsError("parts have their order already: give --order to bvat partition")
+    return reordered(graph, order)  # type: ignore[arg-type]
+
+
+@contextmanager
+def whole(graph: Any) -> Iterator[Graph]:
+    """Yield the whole graph for the page of a run; the leading rank alone puts parts together again."""
+    folder = getattr(graph, "folder", "")
+    if not folder:
+        yield graph
+        return
+    from bvat.engine.world import World, within
+    from bvat.parts.folder import whole_graph
+
+    if graph.num_nodes > MOST_NODES:
+        raise SettingsError(f"the graph has more than {MOST_NODES:,} nodes")
+    with within(World()):
+        yield whole_graph(Path(folder))

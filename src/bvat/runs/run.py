@@ -1,0 +1,264 @@
+"""A whole run: the choice of a method, seeds trained into a folder, a summary and a page."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bvat.errors import SettingsError, printable
+from bvat.graph import Graph
+from bvat.runs.parts import in_order, whole
+from bvat.store.claim import claim
+from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
+from bvat.store.progress import ProgressDisplay
+from bvat.store.results import summary_of
+from bvat.store.store import SeedTrainer, ranks_of, train_seeds
+from bvat.training.callbacks import tensorboard_writer
+from bvat.training.provenance import graph_fingerprint
+from bvat.training.settings import Settings, preset, preset_key, short_name
+from bvat.tuning.auto import BUDGET, candidates_for, choose
+from bvat.tuning.cross_validation import Choice, cross_validate, lacks_validation
+from bvat.tuning.variants import AUTO, settings_of
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is carried out; none of this says what is trained.
+
+    Args:
+        name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
+        budget: seconds that ``auto`` may take to compare methods; 120 by default.
+        threads: per process; more than one changes the rounding.
+        device: "auto", "cpu" or "cuda".
+        log: "csv" or "tensorboard" logs every epoch while training runs, in the folders of the seeds.
+        order: "metis" or "rcm" puts neighbours close in memory, which is faster on large graphs.
+        page: whether to write ``report.html``.
+        command: the command line that the page shows.
+        console: a rich console for progress and notes; None shows no progress, and notes are warnings.
+    """
+
+    name: str = ""
+    budget: float | None = None
+    threads: int = 1
+    device: str = "auto"
+    log: str | None = None
+    order: str = "none"
+    page: bool = True
+    command: str = ""
+    console: Any = None
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run has made.
+
+    Args:
+        path: the run folder, which ``bvat predict``, ``audit``, ``export`` and ``runs`` read.
+        graph: that was trained on; after a cross-validation all labelled nodes are training nodes.
+        settings: of the run; those that were found if ``auto`` chose the method.
+        results: one per seed, as in its ``result.json``.
+        summary: what ``bvat train --json`` prints, as in ``result.json`` of the run.
+    """
+
+    path: Path
+    graph: Graph
+    settings: Settings
+    results: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+def run(
+    graph: Graph,
+    method: Settings | str | None = None,
+    *,
+    folder: Path | str | None = None,
+    seeds: int | Sequence[int] = 1,
+    jobs: int | None = None,
+    resume: bool = False,
+    options: RunOptions | None = None,
+    **overrides: Any,
+) -> FinishedRun:
+    """Train seeds into a run folder, as ``bvat train`` does.
+
+    Without validation nodes, all labelled nodes are training nodes, and cross-validation says for how many
+    epochs to train and how accurate the model is. A run that was interrupted continues with ``resume=True``
+    and the same arguments; the result is that of a run left alone, bit for bit.
+
+    >>> import bvat, tempfile
+    >>> graph = bvat.synthetic_graph(nodes=120, edges=300, features=40)
+    >>> folder = tempfile.mkdtemp()
+    >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, jobs=1, epochs=5)
+    >>> done.summary["test_accuracy"]["values"] == [each["selected"]["test"] for each in done.results]
+    True
+    >>> sorted(path.name for path in done.path.iterdir() if path.suffix in (".json", ".html"))
+    ['report.html', 'result.json', 'settings.json']
+
+    Args:
+        graph: to train on.
+        method: settings, or the name of a method, whose settings come from the preset of the data set or the
+            defaults for any graph. "auto" compares methods and models on validation data and keeps the best.
+            By default "obvat" for the paper's data sets, else "auto".
+        folder: the run folder; by default a new one, ``runs/NAME-METHOD``.
+        seeds: how many, from 0 on, or which.
+        jobs: number of parallel processes; by default one per core.
+        resume: continue an unfinished run.
+        options: how to carry it out.
+        overrides: settings that replace those of the method.
+
+    Raises:
+        SettingsError: the folder holds another run, another process is working in it, or a setting is wrong.
+    """
+    how = options or RunOptions()
+    settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
+    if how.budget is not None and settings is not None:
+        raise SettingsError(f"budget has no effect with {name}: leave it out, it belongs to auto")
+    if how.log == "tensorboard":
+        tensorboard_writer()  # a missing package is noticed before anything is trained
+    device = choose_device(how.device)
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    ranks, label = ranks_of(graph), f"{how.name or short_name(graph.name)}-{name}"
+    place = ranks.agree(
+        lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
+    )
+    how = replace(how, console=how.console if ranks.leads else None)
+    processes = jobs or os.cpu_count() or 1
+    with claim(place.path) if ranks.leads else nullcontext():
+        choice = None
+        if settings is None or lacks_validation(graph):
+            place.check_new(resume=resume)
+            choice = _choose(place, graph, settings or overrides, name, how, processes)
+            settings, graph = choice.settings, choice.graph
+        elif not ranks.total(graph.val.numel()) and ranks.leads:  # all ranks ask for the sum
+            note("there are no validation nodes: training runs to its last epoch", how.console)
+        if ranks.leads:
+            place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
+        trainer = SeedTrainer(
+            place, in_order(graph, how.order), settings, resume=resume, device=device, log=_logs(how)
+        )
+        results = _train(trainer, numbers, 1 if ranks.rowwise else processes, name, how)
+        summary = _summary(graph, settings, results, choice)
+        if ranks.leads:
+            place.summarize(numbers, summary)
+            if how.page:
+                _write_page(place, graph, settings, numbers, summary, how)
+    return FinishedRun(place.path, graph, settings, results, summary)
+
+
+def resolve(
+    method: Settings | str | None, dataset: str, overrides: dict[str, Any]
+) -> tuple[Settings | None, str]:
+    """Return the settings of a method and its name; None for "auto", of which wrong overrides are refused."""
+    if isinstance(method, Settings):
+        return replace(method, **overrides), method.method
+    known = preset_key(dataset)
+    method = method or ("obvat" if known else AUTO)
+    if method == AUTO:
+        settings_of(candidates_for(overrides), overrides)
+        return None, AUTO
+    return preset(known, method, **overrides), method
+
+
+def choose_device(name: str) -> str:
+    """Return the torch device for auto, cpu or cuda."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise SettingsError(f"device must be auto, cpu or cuda, not {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("there is no CUDA device: install a CUDA build of torch, or use --device cpu")
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def note(text: str, console: Any) -> None:
+    """Tell the user something: on the console, or without one as a warning."""
+    if console is None:
+        warnings.warn(text, stacklevel=3)
+    else:
+        console.print(printable(f"note: {text}"), markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def keep_results(console: Any) -> Iterator[None]:
+    """Around writing a page: an error there is a note, and the results that the page shows are not lost."""
+    try:
+        yield
+    except Exception as error:
+        note(f"the page was not written ({type(error).__name__}: {error})", console)
+
+
+def _logs(how: RunOptions) -> tuple[str, ...]:
+    return (how.log,) if how.log else ()
+
+
+def _choose(
+    folder: RunFolder, graph: Graph, asked: Settings | dict[str, Any], name: str, how: RunOptions, jobs: int
+) -> Choice:
+    """Return the choice stored in the run folder, or make and store it now.
+
+    Args:
+        folder: of the run.
+        graph: to train on.
+        asked: settings of a method to cross-validate, or for ``auto`` those that all candidates have.
+        name: of the method, or ``auto``.
+        how: the run is carried out.
+        jobs: number of parallel processes.
+    """
+    given = asked.as_dict() if isinstance(asked, Settings) else asked
+    about = {"graph": graph_fingerprint(graph), **given, "method": name}
+    if (folder.path / AUTO_FILE).exists():
+        stored = folder.read(AUTO_FILE)
+        folder.check_same("option", stored.get("asked"), about)
+        return Choice.read(stored, graph)
+    if isinstance(asked, Settings):
+        choice = cross_validate(graph, asked, jobs=jobs, console=how.console)
+    else:
+        budget = BUDGET if how.budget is None else how.budget
+        choice = choose(graph, budget=budget, jobs=jobs, overrides=asked, console=how.console)
+    folder.write(AUTO_FILE, {**choice.as_dict(), "asked": about})
+    return choice
+
+
+def _train(
+    trainer: SeedTrainer, seeds: list[int], jobs: int, method: str, how: RunOptions
+) -> list[dict[str, Any]]:
+    """Train the seeds and show their progress."""
+    title, epochs = f"{method} on {trainer.graph.name}", trainer.settings.epochs
+    labels = {seed: f"seed {seed}" for seed in seeds}
+    sizes = dict.fromkeys(seeds, epochs)
+    with ProgressDisplay(title, sizes, how.console, labels=labels, unit="epochs") as display:
+
+        def finished(seed: int, result: dict[str, Any]) -> None:
+            if result.get("stopped"):
+                display.set_title(f"{title} (seed {seed} {result['stopped']})")
+
+        return train_seeds(trainer, seeds, jobs, display.update, finished=finished, threads=how.threads)
+
+
+def _summary(
+    graph: Graph, settings: Settings, results: list[dict[str, Any]], choice: Choice | None
+) -> dict[str, Any]:
+    if choice is None:
+        return summary_of(graph, settings, results)
+    summary = summary_of(graph, settings, results, choice.estimate)
+    summary["events"] += choice.notes
+    return summary if choice.report is None else {**summary, "auto": choice.report}
+
+
+def _write_page(
+    folder: RunFolder,
+    graph: Graph,
+    settings: Settings,
+    seeds: list[int],
+    summary: dict[str, Any],
+    how: RunOptions,
+) -> None:
+    with keep_results(how.console):
+        from bvat.report.run_page import write_run_page
+
+        with whole(graph) as complete:
+            write_run_page(folder, complete, settings, seeds, summary, how.command)
