@@ -158,14 +158,19 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, list[Chart], i
     memory = _bars(results["peak_mb"], "peak MiB", log=True)
     yield "memory", "Memory of the methods", [memory], 1
     if results["compiled"]:
-        yield "compiled", "Gain of the compiled kernels: plain / compiled", _compiled(results["compiled"]), 2
+        yield (
+            "compiled",
+            "Gain of the compiled kernels: plain / compiled",
+            _compiled_charts(results["compiled"]),
+            2,
+        )
 
 
 def _bars(groups: Mapping[str, Mapping[str, float | None]], y_label: str, **options: Any) -> Chart:
     return bar_chart(groups, y_label, looks=LOOKS, width=WIDE, **options)
 
 
-def _compiled(rows: list[dict[str, Any]]) -> list[Chart]:
+def _compiled_charts(rows: list[dict[str, Any]]) -> list[Chart]:
     """Draw the gain against the width: one row of panels per data set, CPU time and wall time."""
     widths = sorted({row["hidden"] for row in rows})
     panels = []

@@ -76,7 +76,7 @@ def _svg_root(figure: Figure, hints: Hints, salt: str) -> ET.Element:
     for k, (artist, _) in enumerate(hints):
         artist.set_gid(f"hint{k}")
     file = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": f"bvat {salt}"}):
+    with matplotlib.rc_context({"svg.hashsalt": f"bvat {plain(salt)}"}):
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", metadata=metadata)
     root = ET.fromstring(file.getvalue())
@@ -89,7 +89,7 @@ def _svg_root(figure: Figure, hints: Hints, salt: str) -> ET.Element:
         if element.tag == f"{SVG}g":
             element.attrib.pop("id", None)
             _share_style(element)
-        for name in {"d", "x", "y", "transform"} & element.keys():
+        for name in {"d", "x", "y", "transform"} & element.attrib.keys():
             one_decimal = re.sub(r"(\.\d)\d+", r"\1", element.attrib[name])
             element.set(name, " ".join(one_decimal.split()))
         if element.get("transform", "").startswith("rotate(-0 "):

@@ -16,5 +16,5 @@ class Plottable:
     draw: ClassVar[Callable[..., Any]]
 
     def plot(self, what: str | None = None, ax: Any = None) -> Any:
-        """Return matplotlib's Axes, one per chart, or the Axes of the chart ``what``: see :func:`bvat.plot`."""
+        """Return matplotlib's Axes, one per chart, or that of the chart ``what``: see :func:`bvat.plot`."""
         return Plottable.draw(self, what=what, ax=ax)
