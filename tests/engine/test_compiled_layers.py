@@ -12,12 +12,13 @@ from torch import Tensor
 
 from bvat.engine.compiled import backend, layers, propagation_backend
 from bvat.engine.compiled.backend import LayeredPass
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.compiled.vectors import FITS_CACHE
 from bvat.engine.sparse import SparseMatrix
+from bvat.engine.tensor import Trace
 from bvat.graph import Graph
 from bvat.graph.fields import Block
-from bvat.models import Masks, gcn
-from bvat.models.gcn import backward_pass, forward_pass
+from bvat.models import Masks
 from core_helpers import gradients, make_gcn, seeded
 from kernel_helpers import DTYPES, assert_same, random, sparse, without_numba
 
@@ -44,11 +45,11 @@ class Case:
     def step(self) -> LayeredPass:
         return LayeredPass(self.layers, self.weights, self.masks, self.factor)
 
-    def forward(self) -> tuple[Tensor, gcn.Trace]:
-        return forward_pass(self.step, self.projected)
+    def forward(self) -> tuple[Tensor, Trace]:
+        return DEFAULT_ENGINE.gcn_forward(self.step, self.projected)
 
-    def backward(self, trace: gcn.Trace) -> tuple[Tensor, list[Tensor]]:
-        return backward_pass(self.step, trace, self.grad, for_weights=True)
+    def backward(self, trace: Trace) -> tuple[Tensor, list[Tensor]]:
+        return DEFAULT_ENGINE.gcn_backward(self.step, trace, self.grad, for_weights=True)
 
     def check(self) -> None:
         """Compare both passes with those of plain torch, the backward pass from the same trace."""
@@ -56,7 +57,7 @@ class Case:
         before = [tensor.clone() for tensor in inputs]
         logits, trace = self.forward()
         projected, weights = self.backward(trace)
-        assert backward_pass(self.step, trace, self.grad, for_weights=False)[1] == []
+        assert DEFAULT_ENGINE.gcn_backward(self.step, trace, self.grad, for_weights=False)[1] == []
         with without_numba():
             plain_logits, plain_trace = self.forward()
             plain_projected, plain_weights = self.backward(trace)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.draws import RowDraws
-from bvat.engine.rank_fields import disjoint_fields
-from bvat.engine.world import World, current, within
+from bvat.engine.fields import disjoint_fields, grow
+from bvat.engine.world import current, within
 from bvat.graph.fields import ReceptiveFields
 from bvat.models.table import MODELS
-from bvat.perturb.nodes import _grow
 from bvat.training.loop import train
 from bvat.tuning.variants import Variant
 from graph_helpers import random_graph
@@ -23,7 +23,7 @@ PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0, "dropout": 0.
 def test_alone_is_the_default_and_costs_nothing() -> None:
     values = torch.randn(5)
     here = current()
-    assert type(here) is World
+    assert here is DEFAULT_ENGINE
     assert torch.equal(here.mean(values), values.mean())
     assert here.total(3) == 3
     assert here.agree(lambda: 4) == 4
@@ -86,9 +86,9 @@ def test_every_method_trains_in_every_space(method, space) -> None:
 def test_fields_are_those_of_the_greedy_algorithm(depth, count) -> None:
     graph = random_graph()
     _, part = one_part(graph)
-    chosen, owner, numbers = disjoint_fields(part.propagation, depth, count, RowDraws(5, part))
+    chosen, owner, numbers = disjoint_fields(part.propagation, depth, count, RowDraws(5, part.own_nodes))
     assert numbers.tolist() == list(range(len(chosen)))
-    draws, size = RowDraws(5, part), graph.num_nodes
+    draws, size = RowDraws(5, part.own_nodes), graph.num_nodes
     few = (draws.words(8 * min(count, size)) % np.uint64(size)).astype(np.int64)
     rest = np.argsort(draws.words(size), kind="stable")
     expected, rejected = np.full(size, -1), np.zeros(size, bool)
@@ -97,7 +97,7 @@ def test_fields_are_those_of_the_greedy_algorithm(depth, count) -> None:
     number = 0
     for candidates in (few, rest):
         arrays = matrix.crow.numpy(), matrix.col.numpy()
-        number = _grow.python(*arrays, depth, candidates, expected, rejected, found, number)
+        number = grow.python(*arrays, depth, candidates, expected, rejected, found, number)
     assert part.own_nodes[chosen].tolist() == found[:number].tolist()
     assert owner.tolist() == expected[part.own_nodes.numpy()].tolist()
     if depth:

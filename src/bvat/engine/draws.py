@@ -1,24 +1,151 @@
-"""Random numbers that do not depend on how nodes are spread over ranks.
+"""Random numbers behind one interface: those of a ``torch.Generator``, or counted per node.
 
-Every number is a function of the seed, the epoch, the number of the draw within the epoch (which stands for
-purpose and pass: all ranks draw in the same order), the node and the column. So nothing has to be kept in a
+Training over several ranks counts: every number is a function of the seed, the epoch, the number of the draw
+within the epoch (which stands for purpose and pass: all ranks draw in the same order), the node and the
+column. So a number does not depend on how nodes are spread over ranks, nothing has to be kept in a
 checkpoint, and every rank draws the numbers of its own nodes only.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bvat.errors import SettingsError
 
-def _kernels() -> Any:
-    """Return the compiled draws; numba is imported on first use."""
-    from bvat.engine import philox
 
-    return philox
+def _dropout_level(rate: float, bits: int = 16) -> int:
+    """Return the rate in units of 2^-bits; a rate just below 1 must not round up to it."""
+    return min(round(rate * (1 << bits)), (1 << bits) - 1)
+
+
+def dropout_factor(rate: float, bits: int = 16) -> float:
+    """Return the factor of what dropout keeps, so that the expectation is exactly 1."""
+    return (1 << bits) / ((1 << bits) - _dropout_level(rate, bits))
+
+
+class Draws(Protocol):
+    """A source of random numbers for the rows of nodes; masks have the factors 0 and 1 / (1 - rate)."""
+
+    def dropout_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """Draw a mask: (n, H), one row per node, or (D), the same for all nodes."""
+
+    def coarse_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """Draw a mask in half of the time; ``rate`` is rounded to a multiple of 2^-8."""
+
+    def entry_mask(self, features: Any, rate: float) -> Tensor:
+        """Draw one factor per stored entry of the features."""
+
+    def edge_mask(self, matrix: Any, width: int, rate: float, like: Tensor) -> Tensor:
+        """Draw ``width`` factors per entry of Â, in the form that ``matrix.masked`` takes."""
+
+    def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Draw N(0, 1) numbers, one row per node."""
+
+    def entry_normal(self, pattern: Any) -> Tensor:
+        """Draw N(0, 1) numbers, one per stored entry of a sparse matrix, (nnz)."""
+
+    def uniform(self, shape: tuple[int, ...], low: float, high: float, like: Tensor) -> Tensor:
+        """Draw numbers from [low, high), one row per node."""
+
+    def gamma(self, shape: float, like: Tensor) -> Tensor:
+        """Draw a gamma-distributed number per node; like and result (n)."""
+
+    def seed(self) -> int:
+        """Draw a seed for another generator, below 2^62."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that an epoch begins."""
+
+    def get_state(self) -> Tensor:
+        """Return what a checkpoint keeps, uint8."""
+
+    def set_state(self, state: Tensor) -> None:
+        """Restore the state."""
+
+
+Source = torch.Generator | Draws
+"""What people pass as a generator."""
+
+
+def as_draws(source: Source | None) -> Draws:
+    """Return a generator as draws; SettingsError without one: nothing here draws from a global state."""
+    if source is None:
+        raise SettingsError(
+            "random numbers are drawn here: pass generator=torch.Generator().manual_seed(0), "
+            "or call model.eval() for a pass without dropout"
+        )
+    return TensorDraws(source) if isinstance(source, torch.Generator) else source
+
+
+class TensorDraws:
+    """The numbers of a ``torch.Generator``."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+        self.device = generator.device
+
+    def dropout_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """One 64-bit draw serves four entries of 16 bits each, and 0 and 1 are made by clamping whole
+        numbers rather than by comparing: both are several times faster than a uniform number per entry and a
+        comparison. ``rate`` is rounded to a multiple of 2^-16 and the factor made to fit, so the expectation
+        is exactly 1.
+        """
+        kept_from = _dropout_level(rate) - 2**15  # of the 2^16 values of 16 bits, those from here on are kept
+        drawn = self._bits(shape, torch.int16, like)
+        if kept_from == -(2**15):
+            return like.new_ones(shape)
+        drawn = drawn.clamp_(kept_from - 1, kept_from).sub_(kept_from - 1)
+        return drawn.to(like.dtype).mul_(dropout_factor(rate)).view(shape)
+
+    def coarse_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        level = _dropout_level(rate, 8)
+        drawn = self._bits(shape, torch.uint8, like)
+        if not level:
+            return like.new_ones(shape)
+        drawn = drawn.clamp_(level - 1, level).sub_(level - 1)
+        return drawn.to(like.dtype).mul_(dropout_factor(rate, 8)).view(shape)
+
+    def _bits(self, shape: tuple[int, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
+        """Draw random bits as whole numbers of a type, as many as entries of a shape."""
+        size, each = math.prod(shape), 8 // dtype.itemsize
+        words = torch.empty((size + each - 1) // each, dtype=torch.int64, device=like.device)
+        words.random_(-(2**63), None, generator=self.generator)
+        return words.view(dtype)[:size]
+
+    def entry_mask(self, features: Any, rate: float) -> Tensor:
+        return self.dropout_mask(tuple(features.values.shape), rate, features.values)
+
+    def edge_mask(self, matrix: Any, width: int, rate: float, like: Tensor) -> Tensor:
+        return self.dropout_mask((matrix.nnz, width), rate, like)
+
+    def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        return like.new_empty(shape).normal_(generator=self.generator)
+
+    def entry_normal(self, pattern: Any) -> Tensor:
+        return torch.empty_like(pattern.values).normal_(generator=self.generator)
+
+    def uniform(self, shape: tuple[int, ...], low: float, high: float, like: Tensor) -> Tensor:
+        return like.new_empty(shape).uniform_(low, high, generator=self.generator)
+
+    def gamma(self, shape: float, like: Tensor) -> Tensor:
+        return torch._standard_gamma(torch.full_like(like, shape), generator=self.generator)
+
+    def seed(self) -> int:
+        return int(torch.randint(2**62, (), generator=self.generator, device=self.device))
+
+    def begin_epoch(self, epoch: int) -> None:
+        pass
+
+    def get_state(self) -> Tensor:
+        return self.generator.get_state()
+
+    def set_state(self, state: Tensor) -> None:
+        self.generator.set_state(state)
 
 
 EVERYWHERE = np.array([2**32 - 1], np.int64)
@@ -26,18 +153,19 @@ EVERYWHERE = np.array([2**32 - 1], np.int64)
 
 
 class RowDraws:
-    """Draws for the nodes of a part; has the methods of ``torch.Generator`` that training needs.
+    """Numbers counted per node, by Philox (:mod:`bvat.engine.philox`).
 
     Args:
         seed: below 2^64.
-        graph: the part: its nodes, features and matrix.
+        nodes: numbers in the whole graph of the own nodes, int64 (n).
     """
 
-    device = torch.device("cpu")
+    def __init__(self, seed: int, nodes: Tensor) -> None:
+        from bvat.engine import philox  # imports numba
 
-    def __init__(self, seed: int, graph: Any) -> None:
+        self.kernels = philox
         self.key = np.array([seed % 2**32, seed // 2**32 % 2**32], np.uint64)
-        self.nodes = graph.own_nodes.numpy()
+        self.nodes = nodes.numpy()
         self.epoch, self.call = np.uint64(0), np.uint64(0)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -45,11 +173,10 @@ class RowDraws:
         self.epoch, self.call = np.uint64(epoch), np.uint64(0)
 
     def get_state(self) -> Tensor:
-        """Return what a checkpoint keeps: nothing."""
         return torch.zeros(0, dtype=torch.uint8)
 
     def set_state(self, state: Tensor) -> None:
-        """Restore nothing."""
+        pass
 
     def _counter(self) -> tuple[Any, Any, Any]:
         self.call += np.uint64(1)
@@ -61,60 +188,64 @@ class RowDraws:
             return EVERYWHERE, np.array([0, shape[0]], np.int64)
         return self.nodes, np.arange(self.nodes.shape[0] + 1, dtype=np.int64) * shape[1]
 
-    def dropout_mask(self, shape: tuple[int, ...], level: int, factor: float, like: Tensor) -> Tensor:
-        """Draw 0 with probability level / 2^16, else factor: (n, H) for own nodes, (D) the same for all."""
-        out = like.new_empty(shape)
-        nodes, crow = self._rows(shape)
-        self._mask(nodes, crow, level, factor, out)
-        return out
+    def dropout_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        return self._mask(
+            *self._rows(shape), _dropout_level(rate), dropout_factor(rate), like.new_empty(shape)
+        )
 
-    def entry_mask(self, crow: Tensor, level: int, factor: float, like: Tensor) -> Tensor:
-        """Draw a factor per stored entry of the rows of own nodes; crow (n + 1), result (nnz)."""
-        out = torch.empty_like(like)
-        self._mask(self.nodes, crow.numpy(), level, factor, out)
-        return out
+    def coarse_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        level, factor = _dropout_level(rate, 8) << 8, dropout_factor(rate, 8)
+        return self._mask(*self._rows(shape), level, factor, like.new_empty(shape))
 
-    def _mask(self, nodes: Any, crow: Any, level: int, factor: float, out: Tensor) -> None:
+    def entry_mask(self, features: Any, rate: float) -> Tensor:
+        values = features.values
+        if values.dim() == 2:
+            return self.dropout_mask(tuple(values.shape), rate, values)
+        crow = features.crow.numpy()
+        return self._mask(
+            self.nodes, crow, _dropout_level(rate), dropout_factor(rate), torch.empty_like(values)
+        )
+
+    def _mask(self, nodes: Any, crow: Any, level: int, factor: float, out: Tensor) -> Tensor:
         flat = out.numpy().reshape(-1)
-        _kernels().masks(nodes, crow, level, flat.dtype.type(factor), *self._counter(), flat)
+        self.kernels.masks(nodes, crow, level, flat.dtype.type(factor), *self._counter(), flat)
+        return out
 
-    def edge_mask(self, matrix: Any, level: int, factor: float) -> Tensor:
+    def edge_mask(self, matrix: Any, width: int, rate: float, like: Tensor) -> Tensor:
         """Draw a factor per entry of Â, and the one of the transposed entry; result (nnz, 2)."""
-        rows, columns = matrix.global_entries
-        counter = self._counter()
+        rows, columns = (part.numpy() for part in matrix.global_entries)
+        level, factor, counter = _dropout_level(rate), dropout_factor(rate), self._counter()
         both = []
         for first, second in ((rows, columns), (columns, rows)):
             out = torch.empty_like(matrix.values)
-            arrays = first.numpy(), second.numpy()
-            _kernels().pair_masks(*arrays, level, out.numpy().dtype.type(factor), *counter, out.numpy())
+            numbers = out.numpy()
+            self.kernels.pair_masks(first, second, level, numbers.dtype.type(factor), *counter, numbers)
             both.append(out)
         return torch.stack(both, 1)
 
     def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Draw N(0, 1) numbers for the rows of own nodes; shape (n, H)."""
         out = like.new_empty(shape)
-        nodes, crow = self._rows(shape)
-        _kernels().normals(nodes, crow, *self._counter(), out.numpy().reshape(-1))
+        self.kernels.normals(*self._rows(shape), *self._counter(), out.numpy().reshape(-1))
         return out
 
-    def entry_normal(self, crow: Tensor, like: Tensor) -> Tensor:
-        """Draw N(0, 1) numbers, one per stored entry of the rows of own nodes; crow (n + 1), result (nnz)."""
-        out = torch.empty_like(like)
-        _kernels().normals(self.nodes, crow.numpy(), *self._counter(), out.numpy())
+    def entry_normal(self, pattern: Any) -> Tensor:
+        out = torch.empty_like(pattern.values)
+        self.kernels.normals(self.nodes, pattern.crow.numpy(), *self._counter(), out.numpy())
         return out
 
     def uniform(self, shape: tuple[int, ...], low: float, high: float, like: Tensor) -> Tensor:
-        """Draw numbers from [low, high) for the rows of own nodes; shape (n, H)."""
         out = like.new_empty(shape)
-        nodes, crow = self._rows(shape)
-        _kernels().uniforms(nodes, crow, *self._counter(), out.numpy().reshape(-1))
+        self.kernels.uniforms(*self._rows(shape), *self._counter(), out.numpy().reshape(-1))
         return out.mul_(high - low).add_(low)
 
     def gamma(self, shape: float, like: Tensor) -> Tensor:
-        """Draw a gamma-distributed number per own node; result (n)."""
         out = like.new_empty(self.nodes.shape[0])
-        _kernels().gammas(self.nodes, float(shape), *self._counter(), out.numpy())
+        self.kernels.gammas(self.nodes, float(shape), *self._counter(), out.numpy())
         return out
+
+    def seed(self) -> int:
+        high, low = self.words(2).tolist()
+        return int((high << 30) + (low >> 2))
 
     def words(self, count: int) -> Any:
         """Return 32-bit numbers that are the same on every rank; uint64 (count)."""
@@ -123,5 +254,5 @@ class RowDraws:
         counters = np.empty((blocks.size, 4), np.uint64)
         counters[:, 0], counters[:, 1], counters[:, 2], counters[:, 3] = EVERYWHERE[0], blocks, call, epoch
         out = np.empty_like(counters)
-        _kernels().words(counters, key, out)
+        self.kernels.words(counters, key, out)
         return out.reshape(-1)[:count]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bvat.engine.compiled import rowwise
 from bvat.engine.dense import DenseMatrix
-from bvat.engine.ranks import Ranks, connected
+from bvat.engine.ranks import RankEngine, connected
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 
@@ -32,7 +32,7 @@ class Halo:
     neighbours here only.
     """
 
-    world: Ranks
+    ranks: RankEngine
     nodes: Tensor
     halo: Tensor
     send: Tensor
@@ -43,7 +43,7 @@ class Halo:
     def receive(self, rows: Tensor, into: Tensor) -> Any:
         """Start to send own rows (n, H) and to receive the halo into ``into`` (h, H); return the wait."""
         sent = rows.index_select(0, self.send)
-        return self.world.exchange(into, sent, self.receive_counts, self.send_counts)
+        return self.ranks.exchange(into, sent, self.receive_counts, self.send_counts)
 
 
 class ExchangedMatrix(SparseMatrix):
@@ -62,7 +62,7 @@ class ExchangedMatrix(SparseMatrix):
         self, crow: Tensor, col: Tensor, values: Tensor, transposed: Tensor | None, halo: Halo
     ) -> None:
         size = halo.nodes.numel()
-        super().__init__(crow, col, values, (size, size))
+        super().__init__(crow, col, values, (size, size), halo.ranks)
         self.transposed = values if transposed is None else transposed
         self.halo = halo
 
@@ -103,8 +103,9 @@ class ExchangedMatrix(SparseMatrix):
         nodes = torch.cat([self.halo.nodes, self.halo.halo])
         return nodes[self.rows], nodes[self.col.long()]
 
+    @cached_property
     def neighbour_mean(self) -> ExchangedMatrix:
-        """Return M with ``(M H)_v`` the mean over the neighbours of v without v itself."""
+        """M with ``(M H)_v`` the mean over the neighbours of v without v itself."""
         other = self.rows != self.col
         rows, size = self.rows[other], self.halo.nodes.numel()
         counts = torch.bincount(rows, minlength=size)
@@ -113,7 +114,7 @@ class ExchangedMatrix(SparseMatrix):
         share = counts.to(self.dtype).reciprocal()
         col = self.col[other]
         received = share.new_empty(self.halo.halo.numel(), 1)
-        if self.halo.world.size > 1:
+        if self.halo.ranks.size > 1:
             with connected():
                 self.halo.receive(share[:, None].contiguous(), received).wait()
         shares = torch.cat([share, received.flatten()])
@@ -132,7 +133,7 @@ class ExchangedMatrix(SparseMatrix):
         first, width = halo.interior, wide.shape[1]
         out = wide.new_empty(wide.shape)
         crow, col, numbers = self.crow.numpy(), self.col.numpy(), values.detach().numpy()
-        if halo.world.size == 1:
+        if halo.ranks.size == 1:
             rowwise.product(crow, col, numbers, wide, out)
         else:
             own_crow, own_col, needed = self._boundary
@@ -150,62 +151,45 @@ class PartFeatures(SparseMatrix):
     """Own rows of sparse features X; ``Xᵀ G`` is the sum over the nodes of all ranks."""
 
     stores_transpose = False
-
-    def __init__(
-        self, crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], world: Ranks
-    ) -> None:
-        super().__init__(crow, col, values, shape)
-        self.world = world
+    engine: RankEngine
 
     def with_values(self, values: Tensor) -> PartFeatures:
         """Return features of the same pattern with other entries."""
-        other = PartFeatures(self.crow, self.col, values, self.shape, self.world)
+        other = PartFeatures(self.crow, self.col, values, self.shape, self.engine)
         if "rows" in self.__dict__:
             other.__dict__["rows"] = self.rows
         return other
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartFeatures:
-        """Return the features in another precision."""
-        values = self.values.to(dtype=dtype)
-        return self if values is self.values else self.with_values(values)
-
     def product(self, dense: Tensor) -> Tensor:
-        """Return ``X @ dense`` without autograd; dense (D, H), result (n, H)."""
         wide = rowwise.padded(dense)
         out = wide.new_empty(self.shape[0], wide.shape[1])
         rowwise.product(*self.arrays, wide, out)
         return out if wide.shape[1] == dense.shape[1] else out[:, : dense.shape[1]].contiguous()
 
+    def column_variances(self) -> Tensor:
+        raise _no_variances()
+
     def transposed_product(self, dense: Tensor) -> Tensor:
-        """Return ``Xᵀ @ dense`` of all ranks without autograd; dense (n, H), result (D, H)."""
-        rounder = self.world.rounder(self.values, dense)
+        rounder = self.engine.rounder(self.values, dense)
         summed = rowwise.scattered_product(*self.arrays, dense, self.shape[1], rounder)
-        return self.world.reduce(summed).to(dense.dtype)
+        return self.engine.reduce(summed).to(dense.dtype)
 
 
 class PartDense(DenseMatrix):
     """Own rows of dense features X; ``Xᵀ G`` is the sum over the nodes of all ranks."""
 
-    def __init__(self, values: Tensor, world: Ranks) -> None:
-        super().__init__(values)
-        self.world = world
-
-    def with_values(self, values: Tensor) -> PartDense:
-        """Return features with other entries, shape (n, D)."""
-        return PartDense(values, self.world)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartDense:
-        """Return the features in another precision."""
-        values = self.values.to(dtype=dtype)
-        return self if values is self.values else self.with_values(values)
-
     def product(self, dense: Tensor) -> Tensor:
-        """Return ``X @ dense`` without autograd; dense (D, H), result (n, H)."""
         return rowwise.times(self.values, dense)
 
+    def column_variances(self) -> Tensor:
+        raise _no_variances()
+
     def transposed_product(self, dense: Tensor) -> Tensor:
-        """Return ``Xᵀ @ dense`` of all ranks without autograd; dense (n, H), result (D, H)."""
-        return self.world.node_product(self.values, dense)
+        return self.engine.node_product(self.values, dense)
 
     def __matmul__(self, dense: Tensor) -> Tensor:
-        return self.world.times(self.values, dense)
+        return self.engine.times(self.values, dense)
+
+
+def _no_variances() -> SettingsError:
+    return SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")

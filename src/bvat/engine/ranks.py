@@ -1,4 +1,7 @@
-"""The processes that ``torchrun`` started: sums over the nodes of all ranks, the same bits for any number."""
+"""The processes that ``torchrun`` started: sums over the nodes of all ranks, the same bits for any number.
+
+Every rank calls the same methods in the same order.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.rendezvous import rendezvous
 
 from bvat.engine.compiled import rowwise
-from bvat.engine.draws import RowDraws
-from bvat.engine.world import World
+from bvat.engine.draws import Draws, RowDraws
+from bvat.engine.fields import disjoint_fields
+from bvat.engine.tensor import AdamSteps, TensorEngine, with_gradient
 from bvat.errors import TrainingError
 
 _PASSES = 64
@@ -27,7 +31,7 @@ _PASSES = 64
 T = TypeVar("T")
 
 
-class Ranks(World):
+class RankEngine(TensorEngine):
     """The processes that ``torchrun`` started, one part of the graph each.
 
     Args:
@@ -36,11 +40,9 @@ class Ranks(World):
         nodes: N, the number of nodes of all parts.
     """
 
-    rowwise = True
-
     def __init__(self, rank: int, size: int, nodes: int) -> None:
         self.rank, self.size, self.nodes = rank, size, nodes
-        self.leads = rank == 0
+        self.leads, self.processes = rank == 0, size
         self.sent = 0
         """Bytes that this rank has sent in halo exchanges."""
 
@@ -71,15 +73,12 @@ class Ranks(World):
         return received
 
     def total(self, number: int) -> int:
-        """Return the sum of a number over the ranks."""
         return int(self.reduce(torch.tensor(number, dtype=torch.int64)))
 
     def any(self, flag: bool) -> bool:
-        """Return whether a flag is set on any rank."""
         return bool(self.total(int(flag)))
 
     def counts(self, counts: Tensor) -> Tensor:
-        """Return the sum of whole numbers over the ranks; any shape."""
         return self.reduce(counts.clone())
 
     def _bounds(self, *tensors: Tensor) -> list[float]:
@@ -88,7 +87,6 @@ class Ranks(World):
         return list(self.reduce(torch.tensor(local, dtype=torch.float64), dist.ReduceOp.MAX).tolist())
 
     def mean(self, values: Tensor) -> Tensor:
-        """Return the mean of the values of all nodes; values (n)."""
         # several passes may come at once, each with its values of the nodes
         rounder = rowwise.magic(self._bounds(values)[0], _PASSES * self.nodes)
         wide = values.detach().double()
@@ -97,12 +95,10 @@ class Ranks(World):
         return (summed[0] / summed[1]).to(values.dtype)
 
     def largest(self, values: Tensor) -> Tensor:
-        """Return the largest of the values of all nodes, which are not negative; any shape."""
         found = values.detach().amax() if values.numel() else values.new_zeros(())
         return self.reduce(found.reshape(1), dist.ReduceOp.MAX)[0]
 
     def group_sums(self, values: Tensor, group: Tensor, groups: int) -> Tensor:
-        """Return the sum of the values of each group of nodes; values and group (n), result (groups)."""
         rounder = rowwise.magic(self._bounds(values)[0], self.nodes)
         return self.reduce(rowwise.group_sums(values, group, groups, rounder)).to(values.dtype)
 
@@ -112,38 +108,77 @@ class Ranks(World):
         return rowwise.magic(largest * other, terms or self.nodes)
 
     def node_product(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ``sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M)."""
         return self.reduce(rowwise.node_product(a, b, self.rounder(a, b))).to(a.dtype)
 
     def column_sums(self, a: Tensor) -> Tensor:
-        """Return ``sum_v a_v`` over all nodes; a (n, K), result (K)."""
         rounder = rowwise.magic(self._bounds(a)[0], self.nodes)
         return self.reduce(((a.detach().double() + rounder) - rounder).sum(0)).to(a.dtype)
 
     def times(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return ``rows @ weight``, differentiable; rows (n, K), weight (K, M)."""
         product: Tensor = _Times.apply(self, rows, weight)  # type: ignore[no-untyped-call]
         return product
 
     def plus(self, rows: Tensor, bias: Tensor) -> Tensor:
-        """Return ``rows + bias``, differentiable; rows (n, K), bias (K)."""
         total: Tensor = _Plus.apply(self, rows, bias)  # type: ignore[no-untyped-call]
         return total
 
-    def generator(self, graph: Any, seed: int) -> Any:
-        """Return the source of random numbers for training on a part of a graph."""
-        return RowDraws(seed, graph)
+    def plus_times(self, base: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+        return rowwise.times(rows, weight).add_(base.detach())
 
-    def begin_epoch(self, generator: Any, epoch: int) -> None:
-        """Tell the source of random numbers that an epoch begins."""
-        generator.begin_epoch(epoch)
+    def thin_times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        return rowwise.times(rows, weight)
+
+    def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        return rowwise.times(rows, weight)
+
+    def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
+        return rowwise.row_dots(a, b)
+
+    def row_sums(self, a: Tensor) -> Tensor:
+        return rowwise.row_dots(a, torch.ones_like(a))
+
+    def log(self, values: Tensor) -> Tensor:
+        return rowwise.log(values)
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        return rowwise.softmax(logits)[0]
+
+    def softmax_and_log(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return rowwise.softmax(logits)
+
+    def entropy(self, logits: Tensor) -> Tensor:
+        p, log_p = rowwise.softmax(logits)
+        negative = rowwise.row_dots(p, log_p)
+        gradient = p.mul_(log_p.sub_(negative[:, None]))
+        return with_gradient(logits, -self.mean(negative), gradient, -1 / self.total(negative.numel()))
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        p, log_p = rowwise.softmax(logits)
+        share = torch.ones_like(labels, dtype=p.dtype) if weight is None else weight[labels]
+        at = labels[:, None]
+        value = self.mean(-share * log_p.gather(1, at)[:, 0]) / self.mean(share)
+        gradient = p.scatter_add_(1, at, torch.full_like(p[:, :1], -1.0)).mul_(share[:, None])
+        counted = float(self.mean(share)) * self.total(labels.numel())
+        return with_gradient(logits, value, gradient, 1 / counted)
+
+    def adam_step(self, r: Tensor, gradient: Tensor, moments: dict[str, Tensor], ascent: AdamSteps) -> None:
+        moments["count"] += 1
+        state = r, gradient, moments["first"], moments["second"], int(moments["count"])
+        rates = {"lr": ascent.step_size, "betas": ascent.betas, "weight_decay": ascent.penalty}
+        rowwise.adam_step_(*state, **rates)  # type: ignore[arg-type]
+
+    def disjoint_fields(
+        self, matrix: Any, depth: int, count: int, draws: Draws, among: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        return disjoint_fields(matrix, depth, count, draws)
+
+    def draws(self, seed: int, graph: Any) -> Draws:
+        return RowDraws(seed, graph.own_nodes)
 
     def own_file(self, path: Path, epoch: int) -> Path:
-        """Return the file for what only this rank has of the checkpoint of an epoch."""
         return path.with_name(f"{path.stem}-rank-{self.rank}-epoch-{epoch}{path.suffix}")
 
     def agree(self, make: Callable[[], T]) -> T:
-        """Return what ``make`` returns on the leading rank."""
         made: list[Any] = [make() if self.leads else None]
         if self.size > 1:
             with connected():
@@ -151,7 +186,6 @@ class Ranks(World):
         return made[0]  # type: ignore[no-any-return]
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
         self.reduce(torch.zeros(1))
 
 
@@ -159,8 +193,8 @@ class _Times(torch.autograd.Function):
     """``rows @ weight`` whose weight gradient is a sum over the nodes of all ranks."""
 
     @staticmethod
-    def forward(ctx: Any, world: Ranks, rows: Tensor, weight: Tensor) -> Tensor:
-        ctx.world = world
+    def forward(ctx: Any, engine: RankEngine, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.engine = engine
         ctx.save_for_backward(rows, weight)
         return rowwise.times(rows, weight)
 
@@ -170,21 +204,21 @@ class _Times(torch.autograd.Function):
         rows, weight = ctx.saved_tensors
         needs_rows, needs_weight = ctx.needs_input_grad[1:]
         for_rows = rowwise.times(grads[0], weight.t()) if needs_rows else None
-        return None, for_rows, ctx.world.node_product(rows, grads[0]) if needs_weight else None
+        return None, for_rows, ctx.engine.node_product(rows, grads[0]) if needs_weight else None
 
 
 class _Plus(torch.autograd.Function):
     """``rows + bias`` whose bias gradient is a sum over the nodes of all ranks."""
 
     @staticmethod
-    def forward(ctx: Any, world: Ranks, rows: Tensor, bias: Tensor) -> Tensor:
-        ctx.world = world
+    def forward(ctx: Any, engine: RankEngine, rows: Tensor, bias: Tensor) -> Tensor:
+        ctx.engine = engine
         return rows + bias
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, Tensor]:
-        return None, grads[0], ctx.world.column_sums(grads[0])
+        return None, grads[0], ctx.engine.column_sums(grads[0])
 
 
 @contextmanager

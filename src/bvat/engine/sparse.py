@@ -7,16 +7,20 @@ anew on every call, which costs ten times the product; here it is built once, be
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled import backend
 from bvat.engine.compiled.compile import Compiled
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.tensor import TensorEngine
+
+Made = TypeVar("Made")
 
 # torch announces once, on first use, that CSR tensors are in beta; our indices are validated by Graph. That
 # first use is made here, so that programs that turn warnings into errors work and no filter is changed.
@@ -24,26 +28,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     _none = torch.zeros(1, dtype=torch.int32)
     torch.sparse_csr_tensor(_none, _none[:0], torch.zeros(0), size=(0, 0), check_invariants=False)
-
-
-BY_COLUMNS_UP_TO = 2**18
-"""Entries of a dense matrix up to which it may lie by columns: a larger one does not stay in the cache, and a
-product would fetch a line of memory for every column of a neighbour instead of one for all."""
-
-
-def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
-    """Return ``csr @ dense`` without autograd, into memory that need not be cleared first.
-
-    The result of a small product lies in memory as ``dense`` does, by rows or by columns, which saves
-    transpositions; that of a large one by rows.
-    """
-    rows, width = csr.shape[0], dense.shape[1]
-    by_columns = width > 1 and dense.stride() == (1, dense.shape[0])
-    with torch.no_grad():
-        if by_columns and dense.numel() > BY_COLUMNS_UP_TO:
-            dense, by_columns = dense.contiguous(), False
-        result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
-        return result.addmm_(csr, dense, beta=0)
 
 
 def check_csr(crow: Any, col: Any, values: Any, shape: tuple[int, int], *, ordered: bool = False) -> None:
@@ -100,14 +84,42 @@ class SparseMatrix:
         col: column indices, int32, ascending within a row, shape (nnz).
         values: entries, shape (nnz).
         shape: (rows, columns).
+        engine: what multiplies by it; parts and copies of the matrix have the same.
 
     ``S @ dense`` is differentiable with respect to ``dense``.
     """
 
     stores_transpose = True
 
-    def __init__(self, crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
-        self.crow, self.col, self.values, self.shape = crow, col, values, shape
+    def __init__(
+        self,
+        crow: Tensor,
+        col: Tensor,
+        values: Tensor,
+        shape: tuple[int, int],
+        engine: TensorEngine = DEFAULT_ENGINE,
+    ) -> None:
+        self.crow, self.col, self.values, self.shape, self.engine = crow, col, values, shape, engine
+
+    @classmethod
+    def of(cls, matrix: SparseMatrix, engine: TensorEngine | None = None) -> Self:
+        """Return the same entries as a matrix of this kind, for example one known to be symmetric."""
+        return cls(matrix.crow, matrix.col, matrix.values, matrix.shape, engine or matrix.engine)
+
+    def with_engine(self, engine: TensorEngine) -> Self:
+        """Return the same matrix with another engine."""
+        return self.of(self, engine)
+
+    def kept(self, name: str, make: Callable[[], Made], key: Any = None) -> Made:
+        """Return what ``make`` makes of this matrix, made once per ``name`` and anew for another ``key``."""
+        found = self._kept.get(name)
+        if found is None or found[0] != key:
+            found = self._kept[name] = key, make()
+        return found[1]
+
+    @cached_property
+    def _kept(self) -> dict[str, tuple[Any, Any]]:
+        return {}
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: torch.dtype = torch.float32) -> SparseMatrix:
@@ -167,12 +179,12 @@ class SparseMatrix:
         dense[self.rows, self.col.long()] = self.values
         return dense
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> SparseMatrix:
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """Return the matrix on another device or in another precision (itself when nothing changes)."""
         values = self.values.to(device=device, dtype=dtype)
         if values is self.values:
             return self
-        return SparseMatrix(self.crow.to(device), self.col.to(device), values, self.shape)
+        return type(self)(self.crow.to(device), self.col.to(device), values, self.shape, self.engine)
 
     @property
     def nnz(self) -> int:
@@ -205,18 +217,19 @@ class SparseMatrix:
         return crow, self.rows[order].to(torch.int32), order
 
     @cached_property
-    def _transposed_values(self) -> Tensor:
-        return self.values.index_select(0, self._transpose[2])  # four times faster than indexing
+    def transposed_tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row pointers, columns and values of Sᵀ."""
+        crow, col, order = self._transpose
+        return crow, col, self.values.index_select(0, order)  # four times faster than indexing
 
     @property
     def T(self) -> SparseMatrix:
         """The transpose, as a matrix of its own."""
-        crow, col, _ = self._transpose
-        return SparseMatrix(crow, col, self._transposed_values, (self.shape[1], self.shape[0]))
+        return SparseMatrix(*self.transposed_tensors, (self.shape[1], self.shape[0]), self.engine)
 
     def with_values(self, values: Tensor) -> SparseMatrix:
         """Return a matrix of the same pattern with other entries; the pattern's transpose is reused."""
-        other = SparseMatrix(self.crow, self.col, values, self.shape)
+        other = SparseMatrix(self.crow, self.col, values, self.shape, self.engine)
         other.__dict__["_transpose"] = self._transpose
         if "rows" in self.__dict__:
             other.__dict__["rows"] = self.rows
@@ -227,17 +240,17 @@ class SparseMatrix:
         return self.with_values(self.values * mask.flatten())
 
     @cached_property
-    def _csr(self) -> Tensor:
+    def csr(self) -> Tensor:
         """The matrix as torch sees it."""
         return torch.sparse_csr_tensor(
             self.crow, self.col, self.values, size=self.shape, check_invariants=False
         )
 
     @cached_property
-    def _transposed_csr(self) -> Tensor:
-        crow, col, _ = self._transpose
+    def transposed_csr(self) -> Tensor:
+        """The transpose as torch sees it."""
         shape = (self.shape[1], self.shape[0])
-        return torch.sparse_csr_tensor(crow, col, self._transposed_values, size=shape, check_invariants=False)
+        return torch.sparse_csr_tensor(*self.transposed_tensors, size=shape, check_invariants=False)
 
     # not kept: a tensor sent to another process moves to shared memory and leaves an array made before behind
     @property
@@ -248,25 +261,36 @@ class SparseMatrix:
     @property
     def transposed_arrays(self) -> tuple[Any, Any, Any]:
         """The same of the transpose."""
-        crow, col, _ = self._transpose
-        return crow.numpy(), col.numpy(), self._transposed_values.detach().numpy()
+        crow, col, values = self.transposed_tensors
+        return crow.numpy(), col.numpy(), values.detach().numpy()
 
     def product(self, dense: Tensor) -> Tensor:
         """Return ``S @ dense`` without autograd; dense (columns, H), result (rows, H)."""
-        result = backend.product(self.crow, self.col, self.values, dense, self.shape[1])
-        return _multiply(self._csr, dense) if result is None else result
+        return self.engine.product(self, dense)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd; dense (rows, H), result (columns, H)."""
-        crow, col, _ = self._transpose
-        result = backend.product(crow, col, self._transposed_values, dense, self.shape[0])
-        return _multiply(self._transposed_csr, dense) if result is None else result
+        return self.engine.transposed_product(self, dense)
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.requires_grad and torch.is_grad_enabled():
             product: Tensor = _Product.apply(self, dense)  # type: ignore[no-untyped-call]
             return product
         return self.product(dense)
+
+    @cached_property
+    def neighbour_mean(self) -> SparseMatrix:
+        """M with ``(M H)_v`` the mean over v's neighbours without v itself, 0 where there are none; square.
+
+        Only where entries stand matters, not how large they are.
+        """
+        other = self.rows != self.col
+        rows, col = self.rows[other], self.col[other]
+        counts = torch.bincount(rows, minlength=self.shape[0])
+        crow = torch.zeros(counts.numel() + 1, dtype=torch.int32, device=self.device)
+        crow[1:] = torch.cumsum(counts, 0)
+        values = counts.to(self.dtype).reciprocal()[rows]
+        return SparseMatrix(crow, col, values, self.shape, self.engine)
 
     def entries(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return row pointers (m + 1) over the chosen rows, and where their entries stand in ``values``."""
@@ -288,10 +312,10 @@ class SparseMatrix:
         if self.device.type == "cpu":
             parts = _take_rows(*self.arrays, rows.numpy())
             own_crow, col, values = (torch.from_numpy(part) for part in parts)
-            return SparseMatrix(own_crow, col, values, (rows.numel(), self.shape[1]))
+            return SparseMatrix(own_crow, col, values, (rows.numel(), self.shape[1]), self.engine)
         crow, entry = self.entries(rows)
         shape = (rows.numel(), self.shape[1])
-        return SparseMatrix(crow.to(torch.int32), self.col[entry], self.values[entry], shape)
+        return SparseMatrix(crow.to(torch.int32), self.col[entry], self.values[entry], shape, self.engine)
 
     def induced(self, nodes: Tensor) -> SparseMatrix:
         """Return the square submatrix of the chosen rows and the same columns.
@@ -303,7 +327,7 @@ class SparseMatrix:
             crow, col, values = (torch.from_numpy(array) for array in _cut_out(*arrays))
         else:
             crow, col, values = self._cut_out_on_device(nodes)
-        return SparseMatrix(crow, col, values, (nodes.numel(), nodes.numel()))
+        return SparseMatrix(crow, col, values, (nodes.numel(), nodes.numel()), self.engine)
 
     def _cut_out_on_device(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Do what :func:`_cut_out` does with tensor operations."""
@@ -333,17 +357,9 @@ class SymmetricMatrix(SparseMatrix):
         """Return ``Sᵀ @ dense``, which is ``S @ dense``."""
         return self.product(dense)
 
-    def to(
-        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> SymmetricMatrix:
-        """Return the matrix on another device or in another precision (itself when nothing changes)."""
-        moved = super().to(device, dtype)
-        return self if moved is self else SymmetricMatrix(moved.crow, moved.col, moved.values, moved.shape)
-
     def induced(self, nodes: Tensor) -> SymmetricMatrix:
         """Return the square submatrix of the chosen rows and columns, symmetric again."""
-        part = super().induced(nodes)
-        return SymmetricMatrix(part.crow, part.col, part.values, part.shape)
+        return SymmetricMatrix.of(super().induced(nodes))
 
 
 @Compiled

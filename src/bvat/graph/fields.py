@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled import backend
 from bvat.engine.compiled.compile import Compiled
 from bvat.engine.sparse import SparseMatrix
+from bvat.engine.tensor import TensorEngine
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
 
 
@@ -26,15 +26,11 @@ class Block(SparseMatrix):
 
     def with_values(self, values: Tensor) -> Block:
         """Return a block of the same pattern with other entries."""
-        return Block(self.crow, self.col, values, self.shape)
+        return Block(self.crow, self.col, values, self.shape, self.engine)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd; dense (rows, H), result (columns, H)."""
-        result = backend.scattered_product(self, dense)
-        if result is not None:
-            return result
-        rows = dense.detach().index_select(0, self.rows) * self.values[:, None]
-        return dense.new_zeros(self.shape[1], dense.shape[1]).index_add_(0, self.col.long(), rows)
+        return self.engine.scattered_product(self, dense)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +41,8 @@ class ReceptiveFields:
     hops. So layer K needs the first rows of Â only, those of the chosen nodes, layer K - 1 also those of
     their neighbours, and the last ring of nodes is read but never computed.
 
-    Shapes: nodes int64 (m); ``layers``: one matrix a layer, first layer first, from (n_{K-1}, m) to (b, n_1).
+    Shapes: nodes int64 (m); ``layers``: one matrix per layer, the first layer first, from (n_{K-1}, m) to
+    (b, n_1).
     """
 
     whole: GraphInputs
@@ -62,7 +59,7 @@ class ReceptiveFields:
         sizes = counts.tolist()
         ends = parts[0][counts[:-1]].tolist()
         layers = tuple(
-            Block(crow[: rows + 1], col[:size], values[:size], (rows, columns))
+            Block(crow[: rows + 1], col[:size], values[:size], (rows, columns), whole.engine)
             for rows, columns, size in zip(sizes[-2::-1], sizes[:0:-1], ends[::-1], strict=True)
         )
         return cls(whole, torch.from_numpy(nodes).to(matrix.device), layers)
@@ -71,9 +68,11 @@ class ReceptiveFields:
     def features(self) -> FeatureMatrix:
         """Node features X, shape (m, D)."""
         part = self.whole.features.select(self.nodes)
-        if not isinstance(part, SparseMatrix):
-            return part
-        return Block(part.crow, part.col, part.values, part.shape)
+        return Block.of(part) if isinstance(part, SparseMatrix) else part
+
+    @property
+    def engine(self) -> TensorEngine:
+        return self.whole.engine
 
     @property
     def propagation(self) -> SparseMatrix:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from bvat.engine.compiled.engine import find_engine
 from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
+from bvat.engine.tensor import TensorEngine
 from bvat.graph.inputs import FeatureMatrix, Subgraph
 from bvat.graph.notebook import html_table
 from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
@@ -143,7 +146,31 @@ class Graph:
         normal = SparseMatrix.from_scipy(
             sp.diags_array(scale) @ with_loops @ sp.diags_array(scale), self.adjacency.dtype
         ).to(self.device)
-        return SymmetricMatrix(normal.crow, normal.col, normal.values, normal.shape)
+        return SymmetricMatrix.of(normal, self.engine)
+
+    @property
+    def engine(self) -> TensorEngine:
+        """What computes on the graph: compiled loops on a CPU with numba, tensor operations elsewhere."""
+        return self.features.engine
+
+    def with_engine(self, engine: Literal["tensor", "compiled"] | TensorEngine) -> Graph:
+        """Return the graph with another engine, for example "tensor" for debugging."""
+        found = find_engine(engine)
+        content = {f.name: getattr(self, f.name) for f in fields(self)}
+        matrices = {name: content[name].with_engine(found) for name in ("features", "adjacency")}
+        changed = self._copy(content | matrices)
+        changed.__dict__["propagation"] = self.propagation.with_engine(found)
+        return changed
+
+    @cached_property
+    def as_data(self) -> SimpleNamespace:
+        """x (N, D), edge_index (2, E) and edge_weight (E), None if all are 1, as torch_geometric's Data."""
+        weighted = bool((self.adjacency.values != 1).any())
+        return SimpleNamespace(
+            x=self.features.to_dense(),
+            edge_index=torch.stack([self.adjacency.col.long(), self.adjacency.rows]),
+            edge_weight=self.adjacency.values if weighted else None,
+        )
 
     def with_features(self, features: FeatureMatrix) -> Graph:
         """Return the graph with other features (N, D') that are known to be valid."""

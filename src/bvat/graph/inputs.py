@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix
+from bvat.engine.tensor import TensorEngine
 
 FeatureMatrix = SparseMatrix | DenseMatrix
 """Node features X, sparse or dense behind the same methods."""
@@ -26,6 +27,10 @@ class GraphInputs(Protocol):
     @property
     def propagation(self) -> SparseMatrix:
         """Normalised adjacency Â, shape (N, N)."""
+
+    @property
+    def engine(self) -> TensorEngine:
+        """What computes on it."""
 
 
 def layer_matrices(inputs: GraphInputs, depth: int) -> Sequence[SparseMatrix]:
@@ -55,3 +60,7 @@ class Subgraph:
     def propagation(self) -> SparseMatrix:
         """The rows and columns of Â, shape (m, m)."""
         return self.whole.propagation.induced(self.nodes)
+
+    @property
+    def engine(self) -> TensorEngine:
+        return self.whole.engine

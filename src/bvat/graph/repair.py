@@ -65,7 +65,7 @@ def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]
         "one_way_edges": int(key.size - directed.size),
         "unequal_weights": int((heaviest < kept[np.searchsorted(key, directed)]).sum()),
     }
-    return SymmetricMatrix(plain.crow, plain.col, plain.values, plain.shape), counts
+    return SymmetricMatrix.of(plain), counts
 
 
 def _largest(key: NDArray[np.int64], weight: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -92,7 +92,7 @@ def as_integers(what: str, values: Any) -> Tensor:
     if given.dtype == np.bool_:
         raise GraphError(f"{what} must be numbers, not true or false: use the positions of the true ones")
     if given.ndim != 1:
-        raise GraphError(f"{what} must be a flat list, not of shape {given.shape}: give one number a node")
+        raise GraphError(f"{what} must be a flat list, not of shape {given.shape}: give one number per node")
     if given.size and not (
         np.issubdtype(given.dtype, np.number)
         and np.isfinite(given).all()

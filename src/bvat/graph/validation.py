@@ -34,7 +34,7 @@ def validate(
     """
     n = y.numel()
     if y.dim() != 1:
-        raise GraphError(f"labels must be a flat list, not of shape {tuple(y.shape)}: give one a node")
+        raise GraphError(f"labels must be a flat list, not of shape {tuple(y.shape)}: give one per node")
     if n == 0:
         raise GraphError("the graph has no nodes: give at least one row of features and one label")
     if tuple(a.shape) != (n, n):
@@ -43,7 +43,7 @@ def validate(
         )
     shape = x.shape if isinstance(x, SparseMatrix) else tuple(x.values.shape)
     if len(shape) != 2 or shape[0] != n:
-        raise GraphError(f"there are {n} labels but features of shape {shape}: one row a node is needed")
+        raise GraphError(f"there are {n} labels but features of shape {shape}: one row per node is needed")
     if x.shape[1] == 0:
         raise GraphError("there are no feature columns: give features, or one-hot features for the nodes")
     validate_columns(x.shape[1], x.nnz)
@@ -107,7 +107,7 @@ def _validate_names(names: Mapping[str, Any], n: int) -> None:
     """Raise GraphError unless all names are text that can be written to a file."""
     nodes = names["node_names"]
     if nodes is not None and len(nodes) != n:
-        raise GraphError(f"there are {n} nodes but {len(nodes)} node names: give one a node")
+        raise GraphError(f"there are {n} nodes but {len(nodes)} node names: give one per node")
     if len(set(names["class_names"])) != len(names["class_names"]):
         raise GraphError("two classes have the same name: rename one")
     for what, given in names.items():
@@ -142,7 +142,7 @@ def _validate_adjacency(a: SymmetricMatrix) -> None:
 def validate_features(x: FeatureMatrix) -> None:
     """Raise GraphError at the first feature that is not finite or is huge; x (N, D)."""
     if x.values.dim() != 2 and not isinstance(x, SparseMatrix):
-        raise GraphError(f"there are features of shape {tuple(x.values.shape)}: one row a node is needed")
+        raise GraphError(f"there are features of shape {tuple(x.values.shape)}: one row per node is needed")
     low, high = torch.aminmax(x.values) if x.values.numel() else (0.0, 0.0)
     if not -LARGEST <= low <= high <= LARGEST:  # without a copy of the features
         usable = x.values.abs() <= LARGEST

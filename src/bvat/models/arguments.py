@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,6 @@ from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_OF_GRAPHS: WeakKeyDictionary[Graph, SimpleNamespace] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,7 @@ def _source(data: Any) -> Any:
     if isinstance(data, Tensor):
         return SimpleNamespace(x=data)
     if isinstance(data, Graph):
-        if data not in _OF_GRAPHS:
-            adjacency = data.adjacency
-            weighted = bool((adjacency.values != 1).any())
-            _OF_GRAPHS[data] = SimpleNamespace(
-                x=data.features.to_dense(),
-                edge_index=torch.stack([adjacency.col.long(), adjacency.rows]),
-                edge_weight=adjacency.values if weighted else None,
-            )
-        return _OF_GRAPHS[data]
+        return data.as_data
     refuse_several_kinds(data)
     return data if hasattr(data, "x") else SimpleNamespace(x=None)
 

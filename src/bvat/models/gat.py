@@ -6,10 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bvat.engine.draws import Draws
+from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.attention import attention, head_projection, masked_projection
-from bvat.models.base import Masks, coarse_dropout_mask
+from bvat.models.base import Masks
 from bvat.models.layered import EdgeMasks, LayeredModel, layer_widths, side_by_side
 
 
@@ -72,46 +73,44 @@ class GAT(LayeredModel):
         """K, the number of layers."""
         return len(self.weights)
 
-    def draw_feature_mask(self, inputs: GraphInputs, generator: torch.Generator | None) -> Tensor:
+    def draw_feature_mask(self, inputs: GraphInputs, draws: Draws) -> Tensor:
         """Draw the mask of the features, one per head, which is the last axis."""
         values, heads = inputs.features.values, len(self.source[0])
-        return coarse_dropout_mask((*values.shape, heads), self.dropout, values, generator)
+        return draws.coarse_mask((*values.shape, heads), self.dropout, values)
 
-    def draw_hidden_mask(
-        self, shape: tuple[int, int], like: Tensor, generator: torch.Generator | None
-    ) -> Tensor:
+    def draw_hidden_mask(self, shape: tuple[int, int], like: Tensor, draws: Draws) -> Tensor:
         """Draw the mask of a hidden layer, for all heads side by side."""
-        return coarse_dropout_mask(shape, self.dropout, like, generator)
+        return draws.coarse_mask(shape, self.dropout, like)
 
     def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
         """Return dropout(X) W0 with a mask for the columns of each head, shape (N, H)."""
         if masks is None or masks.features is None:
             return super().project(inputs)
         weight = self.projection().view(-1, *self.source[0].shape)
-        return masked_projection(inputs.features, masks.features, weight).flatten(1)
+        return inputs.engine.masked_projection(inputs.features, masks.features, weight).flatten(1)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
-        pattern, state = inputs.propagation, projected
+        pattern, state, engine = inputs.propagation, projected, inputs.engine
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
-            h = self._heads(F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
+            h = self._heads(engine, F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
             of_source, of_target = (h.flatten(1) @ _scoring_matrix(source, target)).chunk(2, 1)
             if masks is None:
-                state = attention(pattern, of_source, of_target, h)
+                state = engine.attention(pattern, of_source, of_target, h)
             else:
                 kept = h * masks.hidden[self.depth - 1 + layer].view_as(h)
-                state = attention(pattern, of_source, of_target, kept, masks.edges[layer])
+                state = engine.attention(pattern, of_source, of_target, kept, masks.edges[layer])
             last = layer == self.depth - 1
             state = (state.mean(1) if last else state.flatten(1)) + self.biases[layer]
         return state
 
-    def _heads(self, state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
+    def _heads(self, engine: TensorEngine, state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
         """Return the input of a layer projected by each of its heads; state (N, H), result (N, heads, F)."""
         shape, weight = self.source[layer].shape, self.weights[layer]
         if masks is None:
             return torch.mm(state, weight).view(-1, *shape)
         mask = masks.hidden[layer - 1].view(-1, shape[0], state.shape[1])
-        return head_projection(state, mask, weight.view(-1, *shape))
+        return engine.head_projection(state, mask, weight.view(-1, *shape))
 
 
 def _scoring_matrix(*vectors: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,10 +27,6 @@ class Divided(NamedTuple):
     within: SparseMatrix
     between: SparseMatrix
     border: Tensor
-
-
-_DIVIDED: WeakKeyDictionary[SparseMatrix, dict[Any, Divided]] = WeakKeyDictionary()
-_CLUSTERS: WeakKeyDictionary[SparseMatrix, dict[Any, Any]] = WeakKeyDictionary()
 
 
 class GPNN(LayeredModel):
@@ -104,15 +99,14 @@ class GPNN(LayeredModel):
     def divided(self, inputs: GraphInputs) -> Divided:
         """Return the edges within and between clusters; a subgraph keeps the clusters of the whole graph."""
         key = (int(self.partition_seed), self.partition, self.clusters)
-        found = _DIVIDED.setdefault(inputs.propagation, {})
-        if key not in found:
-            clusters = _clusters(getattr(inputs, "whole", inputs).propagation, *key)
-            nodes = getattr(inputs, "nodes", None)
-            found.clear()  # seeds come one after the other, and each needs as much memory as the graph
-            found[key] = _divide(
-                inputs.propagation, clusters if nodes is None else clusters[nodes.cpu().numpy()]
-            )
-        return found[key]
+        whole, nodes = getattr(inputs, "whole", inputs).propagation, getattr(inputs, "nodes", None)
+
+        def divide() -> Divided:
+            clusters = whole.kept("clusters", lambda: _clusters(whole, *key), key)
+            part = clusters if nodes is None else clusters[nodes.cpu().numpy()]
+            return _divide(inputs.propagation, part)
+
+        return inputs.propagation.kept("divided", divide, key)
 
     def _update(self, mean: Tensor, state: Tensor) -> Tensor:
         """Return ``GRU(mean, state)``; shapes (n, H)."""
@@ -145,17 +139,10 @@ class GPNN(LayeredModel):
 
 def _clusters(propagation: SparseMatrix, seed: int, partition: str, count: int) -> Any:
     """Return the cluster of each node of a whole graph, (N)."""
-    found = _CLUSTERS.setdefault(propagation, {})
-    key = (seed, partition, count)
-    if key not in found:
-        rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
-        other = rows != col
-        pattern = sp.csr_array(
-            (np.ones(int(other.sum())), (rows[other], col[other])), shape=propagation.shape
-        )
-        found.clear()
-        found[key] = PARTITIONS[partition](pattern, count, np.random.default_rng(seed))
-    return found[key]
+    rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
+    other = rows != col
+    pattern = sp.csr_array((np.ones(int(other.sum())), (rows[other], col[other])), shape=propagation.shape)
+    return PARTITIONS[partition](pattern, count, np.random.default_rng(seed))
 
 
 def _divide(propagation: SparseMatrix, clusters: Any) -> Divided:
@@ -165,7 +152,9 @@ def _divide(propagation: SparseMatrix, clusters: Any) -> Divided:
     within, between = (_mean(rows[kept], col[kept], propagation.shape[0]) for kept in (same & other, ~same))
     border = np.flatnonzero(np.diff(between.indptr))
     first, second = (
-        SparseMatrix.from_scipy(matrix, propagation.dtype).to(propagation.device)
+        SparseMatrix.of(SparseMatrix.from_scipy(matrix, propagation.dtype), propagation.engine).to(
+            propagation.device
+        )
         for matrix in (within, between[border])
     )
     return Divided(first, second, torch.from_numpy(border).to(propagation.device))

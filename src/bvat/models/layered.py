@@ -9,16 +9,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from bvat.engine.draws import Draws, Source, as_draws, dropout_factor
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.base import (
-    Masks,
-    dropout_factor,
-    dropout_mask,
-    dropped_features,
-    edge_mask,
-    feature_mask,
-)
+from bvat.models.base import Masks
 
 
 @dataclass(frozen=True)
@@ -79,32 +73,29 @@ class LayeredModel(nn.Module):
         return self.first_weight
 
     def draw_masks(
-        self, inputs: GraphInputs, generator: torch.Generator | None = None, *, features: bool = True
+        self, inputs: GraphInputs, generator: Source | None = None, *, features: bool = True
     ) -> Any:
         """Draw the dropout masks of one pass; None in eval mode or with a rate of 0."""
         if not self.training or self.dropout == 0:
             return None
-
-        rate, like, matrix = self.dropout, self.projection().detach(), inputs.propagation
+        draws, rate = as_draws(generator), self.dropout
+        like, matrix = self.projection().detach(), inputs.propagation
         return EdgeMasks(
-            features=self.draw_feature_mask(inputs, generator) if features else None,
+            features=self.draw_feature_mask(inputs, draws) if features else None,
             hidden=tuple(
-                self.draw_hidden_mask((matrix.shape[0], width), like, generator)
-                for width in self.hidden_widths
+                self.draw_hidden_mask((matrix.shape[0], width), like, draws) for width in self.hidden_widths
             ),
             factor=dropout_factor(rate),
-            edges=tuple(edge_mask(matrix, width, rate, like, generator) for width in self.edge_widths),
+            edges=tuple(draws.edge_mask(matrix, width, rate, like) for width in self.edge_widths),
         )
 
-    def draw_hidden_mask(
-        self, shape: tuple[int, int], like: Tensor, generator: torch.Generator | None
-    ) -> Tensor:
+    def draw_hidden_mask(self, shape: tuple[int, int], like: Tensor, draws: Draws) -> Tensor:
         """Draw the mask of a hidden layer, (N, width)."""
-        return dropout_mask(shape, self.dropout, like, generator)
+        return draws.dropout_mask(shape, self.dropout, like)
 
-    def draw_feature_mask(self, inputs: GraphInputs, generator: torch.Generator | None) -> Tensor:
+    def draw_feature_mask(self, inputs: GraphInputs, draws: Draws) -> Tensor:
         """Draw the mask of the features: one factor per stored entry."""
-        return feature_mask(inputs, self.dropout, generator)
+        return draws.entry_mask(inputs.features, self.dropout)
 
     def restrict_masks(self, masks: Any, inputs: GraphInputs, nodes: Tensor) -> Any:
         """Return the part of the masks that concerns the subgraph on ``nodes``."""
@@ -121,15 +112,16 @@ class LayeredModel(nn.Module):
 
     def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
         """Return dropout(X) W0, shape (N, H)."""
-        return dropped_features(inputs.features, masks.features if masks else None) @ self.projection()
+        x = inputs.features
+        return (
+            x if masks is None or masks.features is None else x.masked(masks.features)
+        ) @ self.projection()
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Any = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
         raise NotImplementedError
 
-    def forward(
-        self, inputs: GraphInputs, masks: Any = None, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def forward(self, inputs: GraphInputs, masks: Any = None, generator: Source | None = None) -> Tensor:
         """Return the logits, shape (N, C).
 
         In training mode dropout needs ``masks`` (from :meth:`draw_masks`) or a ``generator`` to draw them.

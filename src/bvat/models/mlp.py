@@ -7,7 +7,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from bvat.engine.world import current
 from bvat.graph.inputs import GraphInputs
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
 
@@ -56,10 +55,10 @@ class MLP(LayeredModel):
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
-        state = projected
+        state, engine = projected, inputs.engine
         for layer, weight in enumerate(self.weights):
             if layer:
-                state = current().times(dropped(torch.relu(state), masks, layer - 1), weight)
+                state = engine.times(dropped(torch.relu(state), masks, layer - 1), weight)
             if len(self.biases):
-                state = current().plus(state, self.biases[layer])
+                state = engine.plus(state, self.biases[layer])
         return state

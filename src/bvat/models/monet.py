@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +11,7 @@ from torch import Tensor, nn
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.attention import attend
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths, side_by_side
-
-_PAIRS: WeakKeyDictionary[SparseMatrix, tuple[Tensor, Tensor]] = WeakKeyDictionary()
-_REPEATED: WeakKeyDictionary[SparseMatrix, dict[int, SparseMatrix]] = WeakKeyDictionary()
 
 
 def pseudo_coordinates(propagation: SparseMatrix) -> tuple[Tensor, Tensor]:
@@ -25,17 +20,12 @@ def pseudo_coordinates(propagation: SparseMatrix) -> tuple[Tensor, Tensor]:
     Degrees count the node itself. The diagonal of Â is 1 / d, also in a subgraph, so that degrees are those
     in the whole graph. Far fewer pairs of degrees differ than there are entries.
 
-    Shapes: propagation (N, N); result (pairs, 2) and (nnz), kept as long as ``propagation`` lives.
+    Shapes: propagation (N, N); result (pairs, 2) and (nnz).
     """
-    if propagation not in _PAIRS:
-        rows, col = propagation.rows, propagation.col.long()
-        roots, degree = torch.unique(propagation.values[rows == col].sqrt(), return_inverse=True)
-        pairs, place = torch.unique(degree[rows] * roots.numel() + degree[col], return_inverse=True)
-        _PAIRS[propagation] = (
-            torch.stack([roots[pairs // roots.numel()], roots[pairs % roots.numel()]], 1),
-            place,
-        )
-    return _PAIRS[propagation]
+    rows, col = propagation.rows, propagation.col.long()
+    roots, degree = torch.unique(propagation.values[rows == col].sqrt(), return_inverse=True)
+    pairs, place = torch.unique(degree[rows] * roots.numel() + degree[col], return_inverse=True)
+    return torch.stack([roots[pairs // roots.numel()], roots[pairs % roots.numel()]], 1), place
 
 
 def repeated(pattern: SparseMatrix, kernels: int) -> SparseMatrix:
@@ -43,14 +33,11 @@ def repeated(pattern: SparseMatrix, kernels: int) -> SparseMatrix:
 
     Its product with values (nnz, kernels) and h (N * kernels, F) is ``sum_j sum_k w_k(v_ij) h_jk``.
     """
-    kept = _REPEATED.setdefault(pattern, {})
-    if kernels not in kept:
-        steps = torch.arange(kernels, dtype=torch.int32, device=pattern.device)
-        col = (pattern.col[:, None] * kernels + steps).flatten()
-        size, nodes = pattern.shape
-        values = pattern.values.repeat_interleave(kernels)
-        kept[kernels] = SparseMatrix(pattern.crow * kernels, col, values, (size, nodes * kernels))
-    return kept[kernels]
+    steps = torch.arange(kernels, dtype=torch.int32, device=pattern.device)
+    col = (pattern.col[:, None] * kernels + steps).flatten()
+    size, nodes = pattern.shape
+    values = pattern.values.repeat_interleave(kernels)
+    return SparseMatrix(pattern.crow * kernels, col, values, (size, nodes * kernels), pattern.engine)
 
 
 class MoNet(LayeredModel):
@@ -126,14 +113,14 @@ class MoNet(LayeredModel):
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, kernels * H) into logits (N, C)."""
         pattern, state = inputs.propagation, projected
-        pairs, place = pseudo_coordinates(pattern)
-        every = repeated(pattern, self.kernels)
+        pairs, place = pattern.kept("pseudo-coordinates", lambda: pseudo_coordinates(pattern))
+        every = pattern.kept("kernels", lambda: repeated(pattern, self.kernels), self.kernels)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
                 state = dropped(torch.relu(state), masks, layer - 1) @ weight
             h = state.view(state.shape[0] * self.kernels, 1, -1)
             weights = self.edge_weights(pairs, layer).index_select(0, place)
-            state = attend(every, weights.view(-1, 1), h).flatten(1) + bias
+            state = inputs.engine.attend(every, weights.view(-1, 1), h).flatten(1) + bias
         return state
 
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled import propagation_backend as backend
-from bvat.engine.compiled import rowwise
-from bvat.engine.compiled.backend import usable
-from bvat.engine.compiled.layout import narrow_product, times
-from bvat.engine.sparse import SparseMatrix
-from bvat.engine.world import current
+from bvat.engine.draws import Source, as_draws, dropout_factor
+from bvat.engine.propagation import LayerSource, Spread, SpreadFeatures, from_source
+from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.base import coarse_dropout_mask, dropout_factor
 from bvat.models.layered import LayeredModel, glorot, layer_widths
 
 
@@ -32,177 +27,6 @@ class PropagationMasks:
     features: Tensor | None
     nodes: Tensor | None
     hidden: tuple[Tensor, ...]
-
-
-class _Source(Protocol):
-    """What the layers get their input (N, H) from, and where its gradient goes."""
-
-    def forward(self, given: Tensor, /) -> Tensor:
-        """Return a new tensor (N, H)."""
-
-    def backward(self, grad: Tensor, /) -> Tensor:
-        """Return the gradient for what was given."""
-
-
-class _TwoLayers(torch.autograd.Function):
-    """``mask * relu(sum_k (rÂ)^k (s ∘ P) + b0) @ W1 + b1`` with its gradients in closed form.
-
-    It keeps one array of N x H numbers, the hidden layer. Backwards, the sum is that over Âᵀ.
-    Shapes: P (N, H), s a number or (N, 1), mask (N, H) or None, b0 (H), W1 (H, C), b1 (C); result (N, C).
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, spread: _Source, projected: Tensor, mask: Tensor | None, factor: float, *weights: Tensor
-    ) -> Tensor:
-        b0, w1, b1 = weights
-        hidden = spread.forward(projected).add_(b0).clamp_min_(0)
-        if mask is not None:
-            hidden.mul_(mask)
-        ctx.save_for_backward(hidden, w1)
-        ctx.spread, ctx.factor = spread, 1.0 if mask is None else factor
-        return narrow_product(hidden, w1).add_(b1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, w1 = ctx.saved_tensors
-        grad = grads[0]
-        # dropout and relu together pass the gradient on, times ``factor``, where their output is positive
-        for_state = torch.ops.aten.threshold_backward(times(grad, (ctx.factor * w1).t()), hidden, 0)
-        here = current()
-        sums = here.column_sums(for_state), here.node_product(hidden, grad), here.column_sums(grad)
-        return None, ctx.spread.backward(for_state), None, None, *sums
-
-
-class _NormalisedLayers(torch.autograd.Function):
-    """The same with the batch normalisation of the hidden layer before its mask, compiled.
-
-    Shapes: as in :class:`_TwoLayers`, and g (H) and b (H), the factors and shifts of the normalisation.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, spread: _Source, norm: nn.BatchNorm1d, projected: Tensor, mask: Tensor | None, *rest: Tensor
-    ) -> Tensor:
-        b0, w1, b1, g, b = rest
-        r = spread.forward(projected)
-        sums = backend.relu_with_moments(r, b0)
-        assert sums is not None, "asked before"
-        mean, variance = _moments(norm, sums, len(r))
-        unit = (variance + norm.eps).rsqrt()
-        scale = g * unit
-        shift = b - scale * mean
-        if mask is None:
-            mask = torch.ones_like(scale)[None]
-        ctx.save_for_backward(r, scale, shift, mask, w1, mean, unit)
-        ctx.spread, ctx.batch = spread, norm.training
-        return backend.head_forward(r, scale, shift, mask, w1, b1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        for_state, for_b0, for_w1, (for_b, for_g) = backend.head_backward(
-            grads[0], *ctx.saved_tensors, batch=ctx.batch
-        )
-        rest = for_b0, for_w1, grads[0].sum(0), for_g, for_b
-        return None, None, ctx.spread.backward(for_state), None, *rest
-
-
-def _moments(norm: nn.BatchNorm1d, sums: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
-    """Return mean and variance to normalise by: those of this pass, which join the running ones, or these."""
-    running, spread = norm.running_mean, norm.running_var
-    assert running is not None
-    assert spread is not None
-    if not norm.training:
-        return running, spread
-    mean = sums[0] / nodes
-    variance = (sums[1] / nodes - mean.square()).clamp_min_(0)
-    share = 0.1 if norm.momentum is None else norm.momentum
-    running.lerp_(mean.to(running.dtype), share)
-    spread.lerp_((variance * (nodes / max(1, nodes - 1))).to(spread.dtype), share)
-    assert norm.num_batches_tracked is not None
-    norm.num_batches_tracked += 1
-    return mean.to(running.dtype), variance.to(running.dtype)
-
-
-class _PowerSum(torch.autograd.Function):
-    """``sum_k (rÂ)^k (s ∘ P)`` alone; shapes: P and result (N, H)."""
-
-    @staticmethod
-    def forward(ctx: Any, spread: _Source, projected: Tensor) -> Tensor:
-        ctx.spread = spread
-        return spread.forward(projected)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.spread.backward(grads[0])
-
-
-@dataclass(frozen=True)
-class _Spread:
-    """``sum_{k <= steps} (ratio Â)^k (share ∘ P)``; share is a number or (N, 1)."""
-
-    adjacency: SparseMatrix
-    ratio: float
-    steps: int
-    share: Any
-
-    def forward(self, projected: Tensor) -> Tensor:
-        return power_sum(self.adjacency, self.ratio, self.steps, projected * self.share)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        summed = power_sum(self.adjacency, self.ratio, self.steps, grad, transposed=True)
-        # without steps the sum is the gradient itself, which is not ours to change
-        return summed.mul_(self.share) if self.steps else summed * self.share
-
-
-@dataclass(frozen=True)
-class _SpreadFeatures:
-    """The same of ``P = X (m ∘ W0)``, as a function of W0; columns is m (D) or None.
-
-    Rows that are dropped, and their gradients, are not computed.
-    """
-
-    features: Any
-    columns: Tensor | None
-    spread: _Spread
-
-    def forward(self, weight: Tensor) -> Tensor:
-        spread, kept = self.spread, self._masked(weight)
-        start = backend.kept_product(self.features, kept, spread.share)
-        if start is None:
-            start = self.features.product(kept) * spread.share
-        return power_sum(spread.adjacency, spread.ratio, spread.steps, start)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        spread = self.spread
-        summed = power_sum(spread.adjacency, spread.ratio, spread.steps, grad, transposed=True)
-        found = backend.kept_scattered_product(self.features, summed, spread.share)
-        if found is None:
-            found = self.features.transposed_product(summed * spread.share)
-        return self._masked(found)
-
-    def _masked(self, weight: Tensor) -> Tensor:
-        return weight if self.columns is None else weight * self.columns[:, None]
-
-
-def power_sum(
-    adjacency: SparseMatrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
-) -> Tensor:
-    """Return ``sum_{k <= K} (rÂ)^k start`` by Horner's rule, without autograd; start and result (N, H)."""
-    if start.device.type == "cpu" and not rowwise.active():
-        crow, col, values = adjacency.transposed_arrays if transposed else adjacency.arrays
-        scaled = values if ratio == 1 else values * values.dtype.type(ratio)
-        twin = backend.power_sum((crow, col, scaled), start.contiguous(), steps)
-        if twin is not None:
-            return twin
-    product = adjacency.transposed_product if transposed else adjacency.product
-    state = start
-    for _ in range(steps):
-        state = product(state).mul_(ratio).add_(start)
-    return state
 
 
 def spreading_weights(kind: str, steps: int, teleport: float) -> tuple[float, float]:
@@ -290,15 +114,15 @@ class RandomPropagation(LayeredModel):
         return self.power_steps
 
     def draw_masks(
-        self, inputs: GraphInputs, generator: torch.Generator | None = None, *, features: bool = True
+        self, inputs: GraphInputs, generator: Source | None = None, *, features: bool = True
     ) -> PropagationMasks | None:
         """Draw the masks of one pass; None in eval mode or if nothing is dropped."""
         if not self.training or not (self.dropout or self.node_dropout or self.input_dropout):
             return None
-        like, rows = self.first_weight.detach(), inputs.propagation.shape[0]
+        like, rows, draws = self.first_weight.detach(), inputs.propagation.shape[0], as_draws(generator)
 
         def draw(shape: tuple[int, ...], rate: float) -> Tensor | None:
-            return coarse_dropout_mask(shape, rate, like, generator) if rate else None
+            return draws.coarse_mask(shape, rate, like) if rate else None
 
         hidden = (draw((rows, width), self.dropout) for width in self.hidden_widths)
         return PropagationMasks(
@@ -325,44 +149,38 @@ class RandomPropagation(LayeredModel):
         self, inputs: GraphInputs, projected: Tensor, masks: PropagationMasks | None = None
     ) -> Tensor:
         """Turn projected features (N, H) into logits (N, C)."""
-        return self._layers(self._spread(inputs, masks), projected, masks)
+        return self._layers(inputs.engine, self._spread(inputs, masks), projected, masks)
 
     def whole_pass(self, inputs: GraphInputs, masks: PropagationMasks | None = None) -> Tensor:
         """Return what ``propagate`` returns for ``project``, without computing what is dropped."""
-        if current().rowwise:
-            return self.propagate(inputs, self.project(inputs, masks), masks)
         columns = None if masks is None else masks.features
-        source = _SpreadFeatures(inputs.features, columns, self._spread(inputs, masks))
-        return self._layers(source, self.projection(), masks)
+        source = SpreadFeatures(inputs.features, columns, self._spread(inputs, masks))
+        return self._layers(inputs.engine, source, self.projection(), masks)
 
-    def forward(
-        self, inputs: GraphInputs, masks: Any = None, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def forward(self, inputs: GraphInputs, masks: Any = None, generator: Source | None = None) -> Tensor:
         """Return the logits, shape (N, C); see :meth:`LayeredModel.forward`."""
         return self.whole_pass(inputs, self.draw_masks(inputs, generator) if masks is None else masks)
 
-    def _spread(self, inputs: GraphInputs, masks: PropagationMasks | None) -> _Spread:
+    def _spread(self, inputs: GraphInputs, masks: PropagationMasks | None) -> Spread:
         share: Any = self.first_share
         if masks is not None and masks.nodes is not None:
             share = masks.nodes * share
-        return _Spread(inputs.propagation, self.ratio, self.power_steps, share)
+        return Spread(inputs.propagation, self.ratio, self.power_steps, share)
 
-    def _layers(self, source: _Source, given: Tensor, masks: PropagationMasks | None) -> Tensor:
+    def _layers(
+        self, engine: TensorEngine, source: LayerSource, given: Tensor, masks: PropagationMasks | None
+    ) -> Tensor:
         """Return the logits of ``source.forward(given)``, (N, H)."""
         if len(self.weights) == 2:
             mask = masks.hidden[0] if masks is not None and masks.hidden else None
-            weights: Any = (self.biases[0], self.weights[1], self.biases[1])
-            logits: Tensor
-            if not len(self.norms):
-                factor = dropout_factor(self.dropout, 8)
-                logits = _TwoLayers.apply(source, given, mask, factor, *weights)  # type: ignore[no-untyped-call]
-                return logits if logits.requires_grad else logits.contiguous()  # argmax is faster along rows
-            if given.shape[1] % 16 == 0 and usable(given):
+            weights = self.biases[0], self.weights[1], self.biases[1]
+            if len(self.norms):
                 norm: Any = self.norms[0]
-                weights += norm.weight, norm.bias
-                logits = _NormalisedLayers.apply(source, norm, given, mask, *weights)  # type: ignore[no-untyped-call]
-                return logits if logits.requires_grad else logits.contiguous()
-        state: Tensor = _PowerSum.apply(source, given)  # type: ignore[no-untyped-call]
+                logits = engine.normalised_layers(source, norm, given, mask, weights)
+            else:
+                logits = engine.two_layers(source, given, mask, dropout_factor(self.dropout, 8), weights)
+            return logits if logits.requires_grad else logits.contiguous()  # argmax is faster along rows
+        state = from_source(source, given)
         for layer, weight in enumerate(self.weights):
             if layer:
                 state = torch.relu(state)
@@ -370,6 +188,6 @@ class RandomPropagation(LayeredModel):
                     state = self.norms[layer - 1](state)
                 if masks is not None and masks.hidden:
                     state = state * masks.hidden[layer - 1]
-                state = current().times(state, weight)
-            state = current().plus(state, self.biases[layer])
+                state = engine.times(state, weight)
+            state = engine.plus(state, self.biases[layer])
         return state

@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from bvat.engine.sparse import SparseMatrix
-from bvat.engine.world import current
 from bvat.graph.inputs import GraphInputs
 from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths, side_by_side
-
-_MEANS: WeakKeyDictionary[SparseMatrix, SparseMatrix] = WeakKeyDictionary()
-
-
-def neighbour_mean(propagation: SparseMatrix) -> SparseMatrix:
-    """Return M with ``(M H)_v`` the mean over v's neighbours without v itself, 0 where there are none.
-
-    Only where Â has entries matters, not how large they are. In the subgraph of K-hop balls the rows of the
-    inner nodes are those of the whole graph; a rim node lacks neighbours, but its mean is never used.
-
-    Shapes: propagation (N, N); result (N, N), kept as long as ``propagation`` lives.
-    """
-    if propagation not in _MEANS and hasattr(propagation, "neighbour_mean"):
-        _MEANS[propagation] = propagation.neighbour_mean()
-    if propagation not in _MEANS:
-        rows, col = propagation.rows, propagation.col
-        other = rows != col
-        rows, col = rows[other], col[other]
-        counts = torch.bincount(rows, minlength=propagation.shape[0])
-        crow = torch.zeros(counts.numel() + 1, dtype=torch.int32, device=propagation.device)
-        crow[1:] = torch.cumsum(counts, 0)
-        values = counts.to(propagation.dtype).reciprocal()[rows]
-        _MEANS[propagation] = SparseMatrix(crow, col, values, propagation.shape)
-    return _MEANS[propagation]
 
 
 class GraphSAGE(LayeredModel):
     """GraphSAGE (https://arxiv.org/abs/1706.02216), ``h'_v = relu(W_n mean_{u in N(v)} h_u + W_s h_v + b)``.
 
     Neighbourhoods are taken whole, edge weights are not used, and the states are not scaled to unit length.
-    Each layer's two maps lie side by side in one matrix ``[W_n | W_s]``.
+    Each layer's two maps lie side by side in one matrix ``[W_n | W_s]``. In the subgraph of K-hop balls the
+    means of inner nodes are those of the whole graph; a rim node lacks neighbours, but its mean is never
+    used.
 
     Args:
         in_features: D.
@@ -81,10 +56,10 @@ class GraphSAGE(LayeredModel):
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, 2 H) into logits (N, C)."""
-        mean, state = neighbour_mean(inputs.propagation), projected
+        mean, state, engine = inputs.propagation.neighbour_mean, projected, inputs.engine
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
-                state = current().times(dropped(torch.relu(state), masks, layer - 1), weight)
+                state = engine.times(dropped(torch.relu(state), masks, layer - 1), weight)
             from_neighbours, from_self = state.chunk(2, 1)
-            state = current().plus(mean @ from_neighbours.contiguous() + from_self, bias)
+            state = engine.plus(mean @ from_neighbours.contiguous() + from_self, bias)
         return state

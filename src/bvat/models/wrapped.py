@@ -8,21 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.draws import Source, as_draws
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
+from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.repair import symmetric_adjacency
 from bvat.models.arguments import Arguments, call_arguments
-from bvat.models.base import ProjectedModel, Pullback, required
+from bvat.models.base import ProjectedModel, Pullback
 from bvat.models.reading import Reading, injected, read_module
 
 
@@ -33,13 +34,18 @@ class _Known:
     reading: Reading
     draws: bool | None = None
     told: bool = False
+    pattern: tuple[Tensor, int, SparseMatrix] | None = None
+    """The last edges, their version, and the pattern of A + I made of them."""
+
+    def __reduce__(self) -> Any:  # copies of a module are inspected again
+        return type(None), ()
 
 
 Model = nn.Module | Callable[..., Tensor]
 """A module, or a function of the features."""
 
-_KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
-_PATTERNS: Any = WeakTensorKeyDictionary()
+_KNOWN = "_known_to_bvat"
+"""The attribute of a module that holds what is known about it."""
 
 
 def wrap(module: Model, *, depth: int | None = None, factored: bool = True) -> WrappedModule:
@@ -89,24 +95,28 @@ class EdgeInputs:
 
     features: DenseMatrix
     edge_index: Tensor | None
+    known: _Known
     arguments: Arguments = field(default_factory=Arguments)
     """What follows x in a call of the module."""
+
+    @property
+    def engine(self) -> TensorEngine:
+        return self.features.engine
 
     @cached_property
     def propagation(self) -> SparseMatrix:
         """The pattern of A + I without directions, (N, N), all entries 1: where features can spread."""
         if not isinstance(self.edge_index, Tensor):  # for all nodes, edges are not needed
             return SparseMatrix.from_scipy(sp.eye_array(self.features.shape[0], format="csr"))
-        version, pattern = _PATTERNS.get(self.edge_index, (None, None))
-        if pattern is None or version != self.edge_index._version:
-            size = self.features.shape[0]
-            source, target = self.edge_index.cpu().numpy()
-            edges = sp.coo_array((np.ones(source.size), (source, target)), shape=(size, size))
-            whole = symmetric_adjacency(edges)[0].to_scipy() + sp.eye_array(size, format="csr")
-            plain = SparseMatrix.from_scipy(whole).to(self.edge_index.device)
-            pattern = SymmetricMatrix(plain.crow, plain.col, plain.values, plain.shape)
-            _PATTERNS[self.edge_index] = self.edge_index._version, pattern
-        return pattern  # type: ignore[no-any-return]
+        size, last = self.features.shape[0], self.known.pattern
+        if last is not None and last[0] is self.edge_index and last[1] == self.edge_index._version:
+            return last[2]
+        source, target = self.edge_index.cpu().numpy()
+        edges = sp.coo_array((np.ones(source.size), (source, target)), shape=(size, size))
+        whole = symmetric_adjacency(edges)[0].to_scipy() + sp.eye_array(size, format="csr")
+        pattern = SymmetricMatrix.of(SparseMatrix.from_scipy(whole).to(self.edge_index.device))
+        self.known.pattern = self.edge_index, self.edge_index._version, pattern
+        return pattern
 
 
 class WrappedModule:
@@ -139,18 +149,19 @@ class WrappedModule:
         if isinstance(data, EdgeInputs):
             return data
         x, edge_index, following = call_arguments(self.module, data, arguments or {})
-        if isinstance(self.module, nn.Module) and self.module not in _KNOWN:
-            _KNOWN[self.module] = _Known(read_module(self.module, x, following))
+        if isinstance(self.module, nn.Module) and self.module.__dict__.get(_KNOWN) is None:
+            self.module.__dict__[_KNOWN] = _Known(read_module(self.module, x, following))
         known = self._known
         if self.factored and known.reading.reason and not known.told:
             known.told = True
             text = f"bvat perturbs x itself, which takes N x D numbers, because {known.reading.reason}"
             warnings.warn(text + "; bvat.wrap(model, factored=False) says that this is wanted", stacklevel=4)
-        return EdgeInputs(DenseMatrix(x), edge_index, following)
+        engine = data.engine if isinstance(data, Graph) else DEFAULT_ENGINE
+        return EdgeInputs(DenseMatrix(x, engine), edge_index, known, following)
 
     @property
     def _known(self) -> _Known:
-        return _KNOWN[self.module] if self._own is None else self._own
+        return self.module.__dict__[_KNOWN] if self._own is None else self._own
 
     @property
     def _maps(self) -> tuple[Any, ...]:
@@ -176,7 +187,7 @@ class WrappedModule:
         return torch.cat([weight.t() for weight in weights], 1) if weights else None
 
     def draw_masks(
-        self, inputs: Any, generator: torch.Generator | None = None, *, features: bool = True
+        self, inputs: Any, generator: Source | None = None, *, features: bool = True
     ) -> int | None:
         """Draw the seed of one pass; None in eval mode and for modules that draw nothing."""
         if not features:
@@ -190,10 +201,7 @@ class WrappedModule:
         if not known.draws:  # dropout may have been set since
             with torch.no_grad(), _frozen_statistics(self.module):
                 self._run(inputs.features.values, inputs.arguments, 0)
-        if not known.draws:
-            return None
-        generator = required(generator)
-        return int(torch.randint(2**62, (), generator=generator, device=generator.device))
+        return as_draws(generator).seed() if known.draws else None
 
     def restrict_masks(self, masks: int | None, inputs: Any, nodes: Tensor) -> int | None:
         """Refuse: the passes run on the whole graph."""

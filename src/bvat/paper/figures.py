@@ -7,10 +7,9 @@ the ``x`` values, and the published values if there are any. Drawing it needs no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from bvat.paper.claims import fig1a_claims, named, sweep_claims, trained_claims
-from bvat.paper.published import paper, short
+from bvat.paper.published import named, paper, short
 from bvat.paper.request import Request
 from bvat.paper.robustness import CURVES
 from bvat.store.store import RunSpec, RunStore
@@ -35,9 +34,17 @@ def series(
     }
 
 
-def _curves_of(request: Request, store: RunStore, dataset: str, method: str) -> list[Any]:
-    """Return the measured curves of a data set and training method, one dict per seed."""
-    return [result["curves"] for result in store.results(_fig1_runs(request, dataset, method))]
+class Curve(NamedTuple):
+    """A line of Figure 1: R_vadv of the search of ``probe`` on models trained by ``trained``."""
+
+    published: str
+    label: str
+    trained: str
+    probe: str
+
+
+FIG1 = {"fig1a": None, "fig1b": "sbvat", "fig1c": "obvat"}
+"""The parts of Figure 1, and the method with which b and c train."""
 
 
 def _fig1_runs(request: Request, dataset: str, method: str) -> list[RunSpec]:
@@ -47,79 +54,53 @@ def _fig1_runs(request: Request, dataset: str, method: str) -> list[RunSpec]:
 
 def plan_fig1(request: Request, target: str) -> list[RunSpec]:
     """Return the runs of a part of Figure 1: models trained without and, in b and c, with its method."""
-    methods = {"fig1a": ["gcn"], "fig1b": ["gcn", "sbvat"], "fig1c": ["gcn", "obvat"]}[target]
+    methods = ["gcn", *([FIG1[target]] if FIG1[target] else [])]
     return [
         run
         for dataset in request.datasets_of(target)
         for method in methods
-        for run in _fig1_runs(request, dataset, method)
+        for run in _fig1_runs(request, dataset, str(method))
     ]
 
 
-def collect_fig1a(request: Request, store: RunStore) -> dict[str, Any]:
-    """Figure 1a: R_vadv of the three methods on a GCN trained without them."""
-    panels = []
-    for dataset in request.datasets_of("fig1a"):
-        curves = _curves_of(request, store, dataset, "gcn")
-        published = paper()["fig1"]["a"] if dataset in paper()["fig1"]["datasets"] else {}
-        for dropout, title in DROPOUT.items():
-            lines = [
-                series(
-                    method,
-                    short(method),
-                    [curve[dropout][method] for curve in curves],
-                    published.get(method) if dropout == "on" else None,
-                )
-                for method in request.methods_of(PROBES)
-            ]
-            panels.append(_panel(dataset, title, lines, dropout=dropout))
-    return _figure(
-        "fig1a",
-        "Figure 1a: how adversarial the perturbations are, on a GCN trained without them",
-        "steps T of the search",
-        "R_vadv",
-        paper()["fig1"]["steps"],
-        panels,
-        [claim for panel in panels for claim in fig1a_claims(panel)],
-    )
+def collect_fig1(request: Request, store: RunStore, target: str) -> dict[str, Any]:
+    """Return a part of Figure 1.
 
-
-def _collect_trained(request: Request, store: RunStore, target: str, method: str) -> dict[str, Any]:
+    1a is R_vadv of the three methods on a GCN trained without them; 1b and 1c are R_vadv of S-BVAT and O-BVAT
+    on models trained without and with the method.
+    """
+    title, lines = _fig1_lines(request, target)
     panels = []
     for dataset in request.datasets_of(target):
         published = paper()["fig1"][target[-1]] if dataset in paper()["fig1"]["datasets"] else {}
-        for dropout, title in DROPOUT.items():
-            lines = []
-            for trained, word in (("gcn", "without"), (method, "with")):
-                rows = [curve[dropout][method] for curve in _curves_of(request, store, dataset, trained)]
-                lines.append(
-                    series(
-                        trained,
-                        f"trained {word} {short(method)}",
-                        rows,
-                        published.get(word) if dropout == "on" else None,
-                    )
+        curves = {
+            trained: [result["curves"] for result in store.results(_fig1_runs(request, dataset, trained))]
+            for trained in dict.fromkeys(line.trained for line in lines)
+        }
+        for dropout, about in DROPOUT.items():
+            shown = [
+                series(
+                    line.trained if FIG1[target] else line.probe,
+                    line.label,
+                    [curve[dropout][line.probe] for curve in curves[line.trained]],
+                    published.get(line.published) if dropout == "on" else None,
                 )
-            panels.append(_panel(dataset, title, lines, dropout=dropout))
-    return _figure(
-        target,
-        f"Figure {target[3:]}: {short(method)}'s R_vadv on models trained without and with {short(method)}",
-        "steps T of the search",
-        "R_vadv",
-        paper()["fig1"]["steps"],
-        panels,
-        [claim for panel in panels for claim in trained_claims(panel, short(method))],
-    )
+                for line in lines
+            ]
+            panels.append(_panel(dataset, about, shown, dropout=dropout))
+    return _figure(target, title, "steps T of the search", "R_vadv", paper()["fig1"]["steps"], panels)
 
 
-def collect_fig1b(request: Request, store: RunStore) -> dict[str, Any]:
-    """Figure 1b: S-BVAT's R_vadv on models trained without and with it."""
-    return _collect_trained(request, store, "fig1b", "sbvat")
-
-
-def collect_fig1c(request: Request, store: RunStore) -> dict[str, Any]:
-    """Figure 1c: O-BVAT's R_vadv on models trained without and with it."""
-    return _collect_trained(request, store, "fig1c", "obvat")
+def _fig1_lines(request: Request, target: str) -> tuple[str, list[Curve]]:
+    """Return the title and the lines of a part of Figure 1."""
+    method = FIG1[target]
+    if method is None:
+        title = "Figure 1a: how adversarial the perturbations are, on a GCN trained without them"
+        return title, [Curve(probe, short(probe), "gcn", probe) for probe in request.methods_of(PROBES)]
+    name = short(method)
+    title = f"Figure {target[3:]}: {name}'s R_vadv on models trained without and with {name}"
+    words = {"without": "gcn", "with": method}
+    return title, [Curve(w, f"trained {w} {name}", trained, method) for w, trained in words.items()]
 
 
 def _sweep(
@@ -188,13 +169,11 @@ def collect_fig3(request: Request, store: RunStore) -> dict[str, Any]:
     for dataset in request.datasets_of("fig3"):
         theirs = published.get(dataset)
         row = _validation(store, sweeps[dataset, "row"], "sbvat", NORMS["row"], theirs)
-        field = _validation(store, sweeps[dataset, "field"], "field", NORMS["field"], theirs)
-        # the published points are drawn once, and both lines are compared with them
-        panels.append(_panel(dataset, "", [row, {**field, "paper": None, "compare": field["paper"]}]))
+        field = _validation(store, sweeps[dataset, "field"], "field", NORMS["field"], None)
+        panels.append(_panel(dataset, "", [row, field]))  # the published points are drawn once
     x = paper()["fig3"]["epsilon"]
     title = "Figure 3: validation accuracy of S-BVAT against epsilon"
-    claims = [claim for panel in panels for claim in sweep_claims(panel, x, "epsilon")]
-    return _figure("fig3", title, "epsilon", "validation accuracy (%)", x, panels, claims)
+    return _figure("fig3", title, "epsilon", "validation accuracy (%)", x, panels)
 
 
 def collect_fig4(request: Request, store: RunStore) -> dict[str, Any]:
@@ -212,8 +191,7 @@ def collect_fig4(request: Request, store: RunStore) -> dict[str, Any]:
         panels.append(_panel(dataset, "", lines))
     x = paper()["fig4"]["alpha"]
     title = "Figure 4: validation accuracy against alpha, the weight of the entropy"
-    claims = [claim for panel in panels for claim in sweep_claims(panel, x, "alpha")]
-    return _figure("fig4", title, "alpha", "validation accuracy (%)", x, panels, claims)
+    return _figure("fig4", title, "alpha", "validation accuracy (%)", x, panels)
 
 
 def _panel(dataset: str, title: str, lines: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
@@ -226,7 +204,7 @@ def _panel(dataset: str, title: str, lines: list[dict[str, Any]], **rest: Any) -
 
 
 def _figure(
-    target: str, title: str, x: str, y: str, values: Sequence[float], panels: list[Any], claims: list[Any]
+    target: str, title: str, x: str, y: str, values: Sequence[float], panels: list[Any]
 ) -> dict[str, Any]:
     return {
         "target": target,
@@ -234,5 +212,4 @@ def _figure(
         "x": {"label": x, "values": list(values)},
         "y": {"label": y},
         "panels": panels,
-        "claims": claims,
     }

@@ -7,7 +7,10 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
+from bvat.training.settings import short_name
 from bvat.tuning.variants import Variant
+
+NAMES = {"cora": "Cora", "citeseer": "Citeseer", "pubmed": "Pubmed", "nell": "NELL"}
 
 
 class Published(NamedTuple):
@@ -40,8 +43,14 @@ def title(row: str) -> str:
 
 
 def short(row: str) -> str:
-    """Return the name of a row in figures and sentences."""
+    """Return the name of a row in figures."""
     return Variant.parse(row).short
+
+
+def named(dataset: str) -> str:
+    """Return the title of a data set."""
+    name = short_name(dataset)
+    return NAMES.get(name, name)
 
 
 def datasets(target: str) -> list[str]:

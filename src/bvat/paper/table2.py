@@ -6,7 +6,6 @@ from typing import Any
 
 from bvat.errors import SettingsError
 from bvat.paper import published as paper
-from bvat.paper.claims import named, table2_claims
 from bvat.paper.request import Request, in_order
 from bvat.perturb.methods import ON_GCN
 from bvat.store.store import RunSpec, RunStore
@@ -42,13 +41,13 @@ def collect(request: Request, store: RunStore) -> dict[str, Any]:
         "target": "table2",
         "title": "Table 2: test accuracy (%)",
         "datasets": {
-            dataset: {"title": named(dataset), **about_graph(store.graphs[dataset])} for dataset in datasets
+            dataset: {"title": paper.named(dataset), **about_graph(store.graphs[dataset])}
+            for dataset in datasets
         },
         "methods": {method: paper.title(method) for method in methods},
         "about": {method: paper.source(method) for method in methods},
         "comparable": paper.paper()["comparable"],
         "cells": cells,
-        "claims": table2_claims(cells),
     }
 
 
@@ -75,7 +74,6 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         "methods": {name: paper.title(name) for name in names},
         "about": {name: paper.source(name) for name in names},
         "cells": cells,
-        "claims": table2_claims(cells),
         "settings": settings,
         "seeds": {**before["seeds"], **new["seeds"], **before["seeds"]},  # of most rows
         "rows": {name: made for name, made in rows.items() if name in kept},

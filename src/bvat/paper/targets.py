@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,9 +33,10 @@ class PaperTarget:
 
 TARGETS = {
     "table2": PaperTarget(table2.plan, table2.collect),
-    "fig1a": PaperTarget(partial(figures.plan_fig1, target="fig1a"), figures.collect_fig1a),
-    "fig1b": PaperTarget(partial(figures.plan_fig1, target="fig1b"), figures.collect_fig1b),
-    "fig1c": PaperTarget(partial(figures.plan_fig1, target="fig1c"), figures.collect_fig1c),
+    **{
+        name: PaperTarget(partial(figures.plan_fig1, target=name), partial(figures.collect_fig1, target=name))
+        for name in figures.FIG1
+    },
     "fig3": PaperTarget(figures.plan_fig3, figures.collect_fig3),
     "fig4": PaperTarget(figures.plan_fig4, figures.collect_fig4),
     "time": PaperTarget(timing.plan_time, timing.collect_time),
@@ -53,7 +54,7 @@ def reproduce(
         out: folder for ``NAME.json`` and ``runs/``; finished runs in it are not repeated.
         jobs: number of parallel processes.
         console: where progress is shown.
-        add: keep the rows of Table 2 in the folder that are not made anew.
+        add: keep the rows of Table 2 in the folder that this call does not replace.
     """
     unknown = set(names) - set(TARGETS)
     if unknown:
@@ -104,3 +105,42 @@ def _provenance(request: Request, store: RunStore, plan: list[RunSpec]) -> dict[
         "seeds": {run.dataset: len(request.seeds_of(run.dataset)) for run in plan},
         "settings": settings,
     }
+
+
+def as_tables(result: dict[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield title, header and rows of a table or figure as text; published numbers are in brackets."""
+    if "cells" in result:
+        rows = [
+            [title, *(_cell(result["cells"][method].get(name)) for name in result["datasets"])]
+            for method, title in result["methods"].items()
+        ]
+        yield f"{result['title']}, last epoch (published mean)", ["", *result["datasets"]], rows
+    for panel in result.get("panels", ()):
+        header = [result["x"]["label"], *(f"{x:g}" for x in result["x"]["values"])]
+        rows = [
+            [
+                line["label"],
+                *map(_beside, line["mean"], [*(line["paper"] or ()), *[None] * len(line["mean"])]),
+            ]
+            for line in panel["series"]
+        ]
+        yield f"{result['title']} ({panel['title']})", header, rows
+    for dataset, times in result.get("times", {}).items():
+        rows = [
+            [row["title"], f"{row['ms']:.2f}", _beside(row["ratio"], row["paper_ratio"])]
+            for row in times.values()
+        ]
+        yield f"{result['title']} ({dataset})", ["", "ms", "over GCN (published, on a GPU)"], rows
+
+
+def _cell(cell: dict[str, Any] | None) -> str:
+    """Return a cell of Table 2: mean ± standard deviation (published mean)."""
+    if cell is None:
+        return "–"
+    ours = f"{cell['last']['mean']:.1f} ± {cell['last']['std']:.1f}"
+    return ours if cell["paper"] is None else f"{ours} ({cell['paper']['mean']:.1f})"
+
+
+def _beside(ours: float | None, published: float | None) -> str:
+    shown = "–" if ours is None else f"{ours:.3g}"
+    return shown if published is None else f"{shown} ({published:.3g})"

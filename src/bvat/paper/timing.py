@@ -8,7 +8,6 @@ from typing import Any
 
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.graph import Graph
-from bvat.paper.claims import time_claims
 from bvat.paper.published import paper, title
 from bvat.paper.request import Request
 from bvat.perturb.methods import ON_GCN
@@ -47,7 +46,6 @@ def collect_time(request: Request, store: RunStore) -> dict[str, Any]:
     """Return the times relative to a GCN, beside those of the paper."""
     published = paper()["time"]["seconds"]
     found: dict[str, Any] = {}
-    claims = []
     for dataset in request.datasets_of("time"):
         settings = {method: request.settings(dataset, method) for method in request.methods_of(tuple(ON_GCN))}
         times = _measured(store, dataset, settings)
@@ -62,16 +60,10 @@ def collect_time(request: Request, store: RunStore) -> dict[str, Any]:
                 "paper_ratio": None if theirs is None else theirs / published["gcn"],
             }
         found[dataset] = rows
-        claims += time_claims(
-            dataset,
-            {method: row["ratio"] for method, row in rows.items() if row["ratio"] is not None},
-            {m: row["paper_ratio"] for m, row in rows.items() if row["paper_ratio"] is not None},
-        )
     return {
         "target": "time",
         "title": f"Time per training step: one thread, median of {ROUNDS} steps, methods in turn",
         "times": found,
-        "claims": claims,
     }
 
 

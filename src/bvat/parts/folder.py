@@ -319,7 +319,7 @@ def whole_graph(folder: Path) -> Graph:
         features = DenseMatrix(torch.cat([x.values for _, x, _ in pieces])[back])
     return Graph(
         features=features,
-        adjacency=SymmetricMatrix(stacked.crow, stacked.col, stacked.values, stacked.shape),
+        adjacency=SymmetricMatrix.of(stacked),
         labels=torch.cat([rest["labels"] for _, _, rest in pieces])[back],
         **{name: splits[name].clone() for name in _SPLITS},
         class_names=tuple(about["classes"]),

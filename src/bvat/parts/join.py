@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from bvat._version import __version__
 from bvat.data.checksums import sha256
-from bvat.engine.ranks import Ranks, connect, connected
+from bvat.engine.ranks import RankEngine, connect, connected
 from bvat.engine.world import enter
 from bvat.errors import BvatError, DataError, SettingsError
 from bvat.parts.folder import read_about, read_part
@@ -77,14 +77,14 @@ def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None
     except BvatError as error:
         mine.fault = error
     _compare(rank, _gathered(mine, size))
-    world = Ranks(rank, size, about["nodes"])
-    enter(world)
+    ranks = RankEngine(rank, size, about["nodes"])
+    enter(ranks)
     own: dict[str, Any] = {name: rest[name] for name in ("labels", "train", "val", "test")}
     named = {"class_names": tuple(about["classes"]), "notes": tuple(about["notes"])}
     sizes = {"whole_nodes": about["nodes"], "whole_edges": about["edges"]}
     rest_of_graph = {name: about[name] for name in ("name", "validation", "repairs", "recipe")}
     place = {"fingerprint": about["graph"], "folder": str(folder)}
-    return part_graph(world, part, features, {**own, **named, **sizes, **rest_of_graph, **place})
+    return part_graph(ranks, part, features, {**own, **named, **sizes, **rest_of_graph, **place})
 
 
 def _digest(content: Any) -> str:

@@ -66,11 +66,13 @@ def reordered(graph: Graph, how: Order) -> Graph:
 def _permuted(matrix: SparseMatrix, order: Tensor, place: Tensor) -> SymmetricMatrix:
     """Return a symmetric matrix with its rows and columns in another order, columns ascending."""
     rows = matrix.select(order)
-    moved = SparseMatrix(rows.crow, place[rows.col.long()].to(torch.int32), rows.values, matrix.shape)
+    moved = SparseMatrix(
+        rows.crow, place[rows.col.long()].to(torch.int32), rows.values, matrix.shape, matrix.engine
+    )
     return symmetric(moved)
 
 
 def symmetric(matrix: SparseMatrix) -> SymmetricMatrix:
     """Return a matrix that is known to be symmetric as such, with ascending columns."""
     ordered = SparseMatrix.from_scipy(matrix.to_scipy(), matrix.dtype)
-    return SymmetricMatrix(ordered.crow, ordered.col, ordered.values, ordered.shape)
+    return SymmetricMatrix.of(ordered, matrix.engine)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.exchange import ExchangedMatrix, Halo, PartDense, PartFeatures
-from bvat.engine.ranks import Ranks
+from bvat.engine.ranks import RankEngine
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -72,17 +72,17 @@ def _make(content: Mapping[str, Any]) -> PartGraph:
     return graph
 
 
-def part_graph(world: Ranks, part: Part, features: FeatureMatrix, about: Mapping[str, Any]) -> PartGraph:
+def part_graph(ranks: RankEngine, part: Part, features: FeatureMatrix, about: Mapping[str, Any]) -> PartGraph:
     """Return a part as a graph.
 
     Args:
-        world: the ranks.
+        ranks: the engine.
         part: that of this rank.
         features: own rows of X, in the order of ``part.nodes``.
         about: the other fields of :class:`PartGraph`: labels, splits, class names, ...
     """
     halo = Halo(
-        world,
+        ranks,
         part.nodes,
         part.halo,
         part.send,
@@ -92,9 +92,9 @@ def part_graph(world: Ranks, part: Part, features: FeatureMatrix, about: Mapping
     )
     own: FeatureMatrix
     if isinstance(features, SparseMatrix):
-        own = PartFeatures(features.crow, features.col, features.values, features.shape, world)
+        own = PartFeatures(features.crow, features.col, features.values, features.shape, ranks)
     else:
-        own = PartDense(features.values, world)
+        own = PartDense(features.values, ranks)
     defaults = {
         f.name: f.default for f in fields(Graph) if f.name in ("name", "node_names", "validation", "notes")
     }

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled import backend, rowwise
-from bvat.engine.compiled.layout import by_nodes, class_major, row_sums, softmax, softmax_and_log
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.tensor import TensorEngine
 from bvat.engine.world import current
 from bvat.errors import SettingsError
 
 
-class _KnownGradient(torch.autograd.Function):
-    """A scalar whose gradient with respect to the logits has been worked out beside it."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, value: Tensor, gradient: Tensor, scale: float) -> Tensor:
-        ctx.gradient, ctx.scale = gradient, scale
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.gradient * (grads[0] * ctx.scale), None, None, None
-
-
-def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor, scale: float = 1.0) -> Tensor:
-    """Return ``value`` as a function of ``logits`` (n, C) with the gradient ``scale * gradient`` (n, C)."""
-    attached: Tensor = _KnownGradient.apply(logits, value, gradient, scale)  # type: ignore[no-untyped-call]
-    return attached
-
-
-def entropy(logits: Tensor, *, independent: bool = False) -> Tensor:
+def entropy(logits: Tensor, *, independent: bool = False, engine: TensorEngine | None = None) -> Tensor:
     """Mean conditional entropy ``1/n sum_u E(p_u)``, ``E(p) = -sum_k p_k log p_k`` (second term of Eq. 6).
 
     With ``independent`` labels, and for a single logit, each logit has an entropy of its own, that of
@@ -47,42 +26,20 @@ def entropy(logits: Tensor, *, independent: bool = False) -> Tensor:
         >>> float(entropy(torch.zeros(3, 2)))  # the logarithm of 2
         0.693...
     """
+    here = engine or current()
     if independent or logits.shape[1] == 1:
-        return current().mean((F.softplus(logits) - torch.sigmoid(logits) * logits).sum(1))
-    if rowwise.active():
-        p, log_p = rowwise.softmax(logits)
-        negative = rowwise.row_dots(p, log_p)
-        gradient = p.mul_(log_p.sub_(negative[:, None]))
-        here = current()
-        return with_gradient(logits, -here.mean(negative), gradient, -1 / here.total(negative.numel()))
-    values, classes = class_major(logits)
-    twin = backend.entropy(values, classes)
-    if twin is not None:
-        total, gradient = twin
-        value = values.new_tensor(total / logits.shape[0])
-        return with_gradient(logits, value, by_nodes(gradient, classes), -1 / logits.shape[0])
-    log_p = torch.log_softmax(values, classes)
-    p = log_p.exp()
-    negative = torch.linalg.vecdot(p, log_p, dim=classes)  # -E of each node
-    gradient = p.mul_(log_p.sub_(negative.unsqueeze(classes)))
-    return with_gradient(logits, -negative.mean(), by_nodes(gradient, classes), -1 / negative.numel())
+        return here.mean((F.softplus(logits) - torch.sigmoid(logits) * logits).sum(1))
+    return here.entropy(logits)
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+def cross_entropy(
+    logits: Tensor, labels: Tensor, weight: Tensor | None = None, engine: TensorEngine | None = None
+) -> Tensor:
     """Mean cross-entropy of labelled nodes, ``sum_u w_u (-log p_u) / sum_u w_u`` with a weight per class.
 
     Shapes: logits (n, C), labels int64 (n), weight (C).
     """
-    if not rowwise.active():
-        return F.cross_entropy(logits, labels, weight=weight)
-    p, log_p = rowwise.softmax(logits)
-    share = torch.ones_like(labels, dtype=p.dtype) if weight is None else weight[labels]
-    at = labels[:, None]
-    here = current()
-    value = here.mean(-share * log_p.gather(1, at)[:, 0]) / here.mean(share)
-    gradient = p.scatter_add_(1, at, torch.full_like(p[:, :1], -1.0)).mul_(share[:, None])
-    counted = float(here.mean(share)) * here.total(labels.numel())
-    return with_gradient(logits, value, gradient, 1 / counted)
+    return (engine or current()).cross_entropy(logits, labels, weight)
 
 
 class CleanPrediction(NamedTuple):
@@ -96,6 +53,9 @@ class Divergence(Protocol):
     """A measure of how far a perturbed prediction is from the clean one, node by node."""
 
     name: str
+
+    def on(self, engine: TensorEngine) -> Divergence:
+        """Return the divergence computed by an engine."""
 
     def predict(self, logits: Tensor) -> CleanPrediction:
         """Return the clean prediction of some logits (n, C); it carries no gradient."""
@@ -118,21 +78,27 @@ class Divergence(Protocol):
         """
 
 
-class _OneOfC:
+class _OnEngine:
+    def __init__(self, engine: TensorEngine = DEFAULT_ENGINE) -> None:
+        self.engine = engine
+
+    def on(self, engine: TensorEngine) -> Self:
+        return type(self)(engine)
+
+
+class _OneOfC(_OnEngine):
     """Predictions of one class of C, ``p = softmax(l)``."""
 
     def predict(self, logits: Tensor) -> CleanPrediction:
-        """Return softmax and its logarithm, (n, C)."""
-        return CleanPrediction(*softmax_and_log(logits))
+        return CleanPrediction(*self.engine.softmax_and_log(logits))
 
     def confidence(self, logits: Tensor) -> Tensor:
         """Return the largest probability."""
-        return softmax(logits).amax(1)
+        return self.engine.softmax(logits).amax(1)
 
     def logits(self, probabilities: Tensor) -> Tensor:
         """Return their logarithms."""
-        positive = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny)
-        return rowwise.log(positive) if rowwise.active() else positive.log()
+        return self.engine.log(probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny))
 
 
 class KL(_OneOfC):
@@ -142,19 +108,19 @@ class KL(_OneOfC):
 
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
         """Return ``q - p`` (n, C)."""
-        return softmax(logits).sub_(clean.p)
+        return self.engine.softmax(logits).sub_(clean.p)
 
     def value_and_gradient(
         self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return KL of each node (n) and ``q - p`` (n, C)."""
-        q, log_q = softmax_and_log(logits)
+        q, log_q = self.engine.softmax_and_log(logits)
         # rounding can push a vanishing KL below zero by 1e-8
-        value = row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
+        value = self.engine.row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
         return value, q.sub_(clean.p)
 
 
-class Bernoulli:
+class Bernoulli(_OnEngine):
     """KL of independent yes-or-no labels, ``sum_k KL(sigmoid(l_k) || sigmoid(z_k))``; gradient ``q - p``.
 
     For several labels that may hold at once, and for one logit (binary classification). The clean side has
@@ -185,7 +151,7 @@ class Bernoulli:
     ) -> tuple[Tensor, Tensor]:
         """Return KL of each node, summed over its labels, (n) and ``q - p`` (n, C)."""
         log_q = self.predict(logits).log_p
-        value = row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
+        value = self.engine.row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
         return value, self.gradient(clean, logits)
 
 
@@ -202,7 +168,7 @@ class SquaredError(_OneOfC):
         self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the squared error of each node (n) and ``2 q (d - sum q d)``, d = q - p, (n, C)."""
-        q = softmax(logits) if q is None else q
+        q, row_sums = self.engine.softmax(logits) if q is None else q, self.engine.row_sums
         d = q - clean.p
         return row_sums(d * d), (d - row_sums(q * d)[:, None]).mul_(q).mul_(2)
 

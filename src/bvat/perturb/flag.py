@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.engine.draws import RowDraws
-from bvat.engine.world import current
+from bvat.engine.draws import Source, as_draws
 from bvat.errors import SettingsError
-from bvat.models.base import ProjectedModel, required
+from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import cross_entropy
 from bvat.perturb.passes import DropoutPolicy, make_passes
@@ -59,7 +58,7 @@ class FLAG:
     step_size: float = 1e-3
     space: SpaceName = "auto"
     dropout: DropoutPolicy = "fresh"
-    generator: torch.Generator | int | None = None
+    generator: Source | int | None = None
     class_weights: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -99,13 +98,10 @@ class FLAG:
         labels = labels[train]
         parameters = [p for p in module.parameters() if p.requires_grad]
         model, inputs = adapt(model, graph, arguments)
-        generator = required(cast("torch.Generator | None", self.generator))
-        passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
+        draws, engine = as_draws(cast("Source | None", self.generator)), inputs.engine
+        passes = make_passes(self.dropout, model, inputs, draws, masks, projected)
         space = make_space(self.space, model, inputs)
-        if isinstance(generator, RowDraws):
-            r = generator.uniform(space.shape, -self.step_size, self.step_size, logits)
-        else:
-            r = logits.new_empty(space.shape).uniform_(-self.step_size, self.step_size, generator=generator)
+        r = draws.uniform(space.shape, -self.step_size, self.step_size, logits)
         value = logits.new_zeros(())
         totals = [torch.zeros_like(parameter) for parameter in parameters]
         for step in range(self.steps):
@@ -113,7 +109,7 @@ class FLAG:
                 step_masks, base = passes.last()
                 point = base + space.trained_effect(r)
                 perturbed = model.propagate(inputs, point, step_masks)
-                loss = cross_entropy(perturbed.index_select(0, train), labels, self.class_weights)
+                loss = cross_entropy(perturbed.index_select(0, train), labels, self.class_weights, engine)
                 loss = loss / self.steps
             keep = self.dropout != "fresh"  # these passes share their projection, also with the clean one
             slope, *gradients = torch.autograd.grad(
@@ -125,10 +121,9 @@ class FLAG:
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
         adversarial: Tensor = _KnownGradients.apply(value, tuple(totals), *parameters)  # type: ignore[no-untyped-call]
-        clean = cross_entropy(logits.index_select(0, train), labels, self.class_weights)
-        norms, here = space.row_squares(r).sqrt(), current()
-        nodes = here.total(train.numel())
-        return Outcome(adversarial - clean, nodes, here.mean(norms), here.largest(norms), space.name)
+        clean = cross_entropy(logits.index_select(0, train), labels, self.class_weights, engine)
+        norms, nodes = space.row_squares(r).sqrt(), engine.total(train.numel())
+        return Outcome(adversarial - clean, nodes, engine.mean(norms), engine.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return nothing: FLAG keeps nothing between calls."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
+from bvat.engine.draws import Source
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
@@ -39,7 +39,7 @@ def make_passes(
     policy: DropoutPolicy,
     model: ProjectedModel,
     inputs: GraphInputs,
-    generator: torch.Generator | None,
+    generator: Source | None,
     masks: Any,
     projected: Tensor | None,
 ) -> Passes:

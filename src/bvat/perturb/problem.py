@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.compiled.backend import LayeredPass
-from bvat.engine.world import current
+from bvat.engine.tensor import TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel, linearize
@@ -52,6 +52,12 @@ class Problem:
     """Whether all perturbed passes have the same masks."""
     weights: Tensor | None = None
     """Weight of each chosen node, (b); None for 1."""
+    share: float = 1.0
+    """Factor of the loss."""
+
+    @property
+    def engine(self) -> TensorEngine:
+        return self.inputs.engine
 
     @cached_property
     def clean(self) -> CleanPrediction:
@@ -61,7 +67,7 @@ class Problem:
     @cached_property
     def num_chosen(self) -> int:
         """b, the number of chosen nodes."""
-        return current().total(self.clean_logits.shape[0])
+        return self.engine.total(self.clean_logits.shape[0])
 
     def layered_pass(self, masks: Any) -> LayeredPass | None:
         """Describe a pass for compiled twins; None for models that are not a stack of GCN layers."""
@@ -87,6 +93,20 @@ class Problem:
             grad = torch.zeros_like(logits).index_copy_(0, self.rows, grad)
         return self.space.pull(pullback(grad))
 
+    def loss(self, found: Found | None, last: Callable[[], tuple[Any, Tensor]]) -> Tensor:
+        """Return the mean of ``LDS_u`` at a perturbation, in the pass whose masks ``last`` gives."""
+        masks, projected = last()
+        if found is not None:
+            projected = projected + self.space.trained_effect(found.r)
+        perturbed = self.model.propagate(self.inputs, projected, masks)
+        if self.rows is not None:
+            perturbed = perturbed.index_select(0, self.rows)
+        value, gradient = self.divergence.value_and_gradient(self.clean, perturbed)
+        if self.weights is not None:
+            value, gradient = value * self.weights, gradient * self.weights[:, None]
+        mean = self.share * self.engine.mean(value)
+        return with_gradient(perturbed, mean, gradient, self.share / self.num_chosen)
+
     def scaled(self, found: Found, length: float, norm: Norm) -> Found:
         """Return the perturbation with every row, or every receptive field, scaled to ``length``.
 
@@ -98,6 +118,6 @@ class Problem:
                 raise SettingsError("norm 'field' needs disjoint receptive fields (S-BVAT): use norm 'row'")
             # rows outside all fields (owner -1) have no effect on a chosen node; they form their own group
             group = torch.where(self.owner < 0, self.num_chosen, self.owner)
-            squares = current().group_sums(squares, group, self.num_chosen + 1)[group]
+            squares = self.engine.group_sums(squares, group, self.num_chosen + 1)[group]
         factor = squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt_().mul_(length)
         return Found(self.space.scale_rows(found.r, factor), found.row_squares * factor * factor)

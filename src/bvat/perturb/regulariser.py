@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled import backend
-from bvat.engine.world import current
+from bvat.engine.draws import Source
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.fields import ReceptiveFields
@@ -25,10 +23,9 @@ from bvat.perturb.divergence import (
     Divergence,
     make_divergence,
     refuse_probabilities,
-    with_gradient,
 )
 from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
-from bvat.perturb.passes import POLICIES, DropoutPolicy, NextPass, make_passes
+from bvat.perturb.passes import POLICIES, DropoutPolicy, make_passes
 from bvat.perturb.problem import Norm, Problem
 from bvat.perturb.searches import AdamAscent, NoSearch, PowerIteration, RandomDirection, Search
 from bvat.perturb.spaces import SpaceName, make_space
@@ -95,7 +92,7 @@ class Regulariser:
     space: SpaceName = "auto"
     divergence: Divergence | str = "kl"
     dropout: DropoutPolicy = "fresh"
-    generator: torch.Generator | int | None = None
+    generator: Source | int | None = None
     confidence: float = 0.0
 
     def __post_init__(self) -> None:
@@ -139,11 +136,11 @@ class Regulariser:
                 or they are probabilities.
         """
         model, graph = adapt(model, graph, arguments)
-        generator, here = cast("torch.Generator | None", self.generator), current()
+        generator, engine = cast("Source | None", self.generator), graph.engine
         if logits.dim() != 2 or logits.shape[0] != graph.features.shape[0]:
             size, shape = graph.features.shape[0], tuple(logits.shape)
             raise SettingsError(f"logits must have a row for each of the {size} nodes, not the shape {shape}")
-        divergence = _divergence_for(logits, cast("Divergence", self.divergence))
+        divergence = _divergence_for(logits, cast("Divergence", self.divergence)).on(engine)
         among = None if nodes is None else node_indices(nodes, logits)
         selection = self.nodes.choose(graph, model.depth, generator, among)
         clean, weights, share = logits.detach(), None, 1.0
@@ -155,8 +152,8 @@ class Regulariser:
                 weights = sure.to(clean.dtype)
             else:  # nodes that count as zero need no search
                 kept = sure.index_select(0, selection.chosen)
-                selection, share = selection.only(kept), float(here.mean(kept.float()))
-            if not here.any(bool(sure.any())) or not share:
+                selection, share = selection.only(kept, engine), float(engine.mean(kept.float()))
+            if not engine.any(bool(sure.any())) or not share:
                 return Outcome(0.0 * logits.sum(), 0, clean.new_zeros(()), clean.new_zeros(()), "none")
         inputs, rows, owner = _cut(model, graph, selection)
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
@@ -173,32 +170,24 @@ class Regulariser:
             same_masks=passes.same_masks and target is None,
             same_passes=passes.same_passes,
             weights=weights,
+            share=share,
         )
         if passes.same_masks:
             _check_logits(problem, _chosen(logits.detach(), selection))
-        outcome = _compiled_step(problem, self.search, passes.last)
-        if outcome is not None:
-            return outcome if share == 1 else replace(outcome, loss=share * outcome.loss)
-        with torch.no_grad():
-            found = self.search.find(problem, generator)
-
-        masks, projected = passes.last()
-        if found is not None:
-            projected = projected + space.trained_effect(found.r)
-        perturbed = model.propagate(inputs, projected, masks)
-        if rows is not None:
-            perturbed = perturbed.index_select(0, rows)
-        value, gradient = divergence.value_and_gradient(problem.clean, perturbed)
-        if weights is not None:
-            value, gradient = value * weights, gradient * weights[:, None]
-        total = here.total(value.numel())
-        loss = with_gradient(perturbed, share * here.mean(value), gradient, share / total)
-
-        norms = logits.new_zeros(1) if found is None else found.row_squares.sqrt()
-        if found is not None and owner is not None:
+        if isinstance(self.search, PowerIteration) and self.search.starts_at_zero(
+            same_masks=problem.same_masks
+        ):
+            loss, squares = engine.power_step(problem, self.search, passes.last)
+        else:
+            with torch.no_grad():
+                found = self.search.find(problem, generator)
+            loss = problem.loss(found, passes.last)
+            squares = logits.new_zeros(1) if found is None else found.row_squares
+        norms = squares.sqrt()
+        if owner is not None and norms.shape == owner.shape:
             norms = norms[owner >= 0]
-        counted = total if weights is None else here.total(int(weights.sum()))
-        return Outcome(loss, counted, here.mean(norms), here.largest(norms), space.name)
+        counted = problem.num_chosen if weights is None else engine.total(int(weights.sum()))
+        return Outcome(loss, counted, engine.mean(norms), engine.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what has to be kept to continue later with the same numbers."""
@@ -283,55 +272,6 @@ def _check_logits(problem: Problem, logits: Tensor) -> None:
             "regulariser(model, data, logits, edge_weight=w), or with a function of the features, "
             "regulariser(lambda x: model(x, edge_index, w), x, logits)"
         )
-
-
-class _StepLoss(torch.autograd.Function):
-    """The mean KL over chosen nodes with its gradients known: of P (m, H), of W1, and of W0 as Ŵ0 S."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, base: Tensor, first: Tensor, second: Tensor, value: Tensor, gradients: tuple[Tensor, ...]
-    ) -> Tensor:
-        ctx.save_for_backward(first, *gradients)
-        return value.mean()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        first, for_base, for_first, for_second = ctx.saved_tensors
-        scale = grads[0]
-        return for_base * scale, first @ (for_first * scale), for_second * scale, None, None
-
-
-def _compiled_step(problem: Problem, search: Search, last_pass: NextPass) -> Outcome | None:
-    """Make the search and the loss in one compiled step where they have such a twin, else return None.
-
-    That is one power iteration from r = 0 with KL, in the factored space, on receptive fields.
-    """
-    if not isinstance(search, PowerIteration) or not search.starts_at_zero(same_masks=problem.same_masks):
-        return None
-    if problem.space.name != "factored" or problem.divergence.name != "kl" or problem.rows is not None:
-        return None
-    weight, described = problem.model.projection(), problem.layered_pass(None)
-    if problem.owner is None or described is None or weight is None:
-        return None
-    if not backend.steps_on_fields(described, problem.clean_logits):
-        return None
-    (search_masks, search_base), (last_masks, last_base) = problem.next_pass(), last_pass()
-    fixed = weight.detach()
-    step = backend.power_step_on_fields(
-        (problem.layered_pass(search_masks), search_base),  # type: ignore[arg-type]
-        (problem.layered_pass(last_masks), last_base),  # type: ignore[arg-type]
-        problem.clean_logits,
-        fixed.t() @ fixed,
-        search.epsilon,
-        problem.owner if search.norm == "field" else None,
-    )
-    second = list(problem.model.parameters())[1]  # type: ignore[attr-defined]
-    gradients = step.for_base, step.direction.t() @ step.for_base, step.for_weight
-    loss: Tensor = _StepLoss.apply(last_base, weight, second, step.value, gradients)  # type: ignore[no-untyped-call]
-    norms = step.row_squares.sqrt()
-    return Outcome(loss, step.value.numel(), norms.mean(), norms.max(), "factored")
 
 
 def Consistency(**options: Any) -> Regulariser:

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.layout import CLASS_MAJOR_UP_TO, softmax
+from bvat.engine.draws import Source
+from bvat.engine.tensor import CLASS_MAJOR_UP_TO, with_gradient
 from bvat.engine.world import current
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
-from bvat.perturb.divergence import KL, CleanPrediction, Divergence, with_gradient
+from bvat.perturb.divergence import KL, CleanPrediction, Divergence
 
 
 class Pass(NamedTuple):
@@ -31,7 +32,7 @@ class Pass(NamedTuple):
 def draw_passes(
     model: ProjectedModel,
     inputs: GraphInputs,
-    generator: torch.Generator,
+    generator: Source,
     count: int,
     *,
     reuse: bool = False,
@@ -81,7 +82,7 @@ def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
 
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
-    return _sharpened(_mean(softmax(stacked(logits)), len(logits)), temperature)
+    return _sharpened(_mean(current().softmax(stacked(logits)), len(logits)), temperature)
 
 
 class Agreement(NamedTuple):
@@ -99,15 +100,15 @@ def agreement(
     Nodes whose mean prediction has no probability of ``confidence`` count as zero.
     Shapes: logits (S N, C) of ``count`` passes, see :func:`stacked`.
     """
-    predicted = softmax(logits)
+    here = current()
+    predicted = here.softmax(logits)
     mean = _mean(predicted, count)
     target = _sharpened(mean, temperature)
-    clean = CleanPrediction(*(stacked([part] * count) for part in (target, KL().logits(target))))
-    value, gradient = divergence.value_and_gradient(clean, logits, predicted)
+    clean = CleanPrediction(*(stacked([part] * count) for part in (target, KL(here).logits(target))))
+    value, gradient = divergence.on(here).value_and_gradient(clean, logits, predicted)
     if confidence:
         unsure = (mean.amax(1) < confidence).repeat(count)
         value, gradient = value.masked_fill(unsure, 0), gradient.masked_fill(unsure[:, None], 0)
-    here = current()
     loss = with_gradient(logits, here.mean(value), gradient, 1 / here.total(value.numel()))
     return Agreement(target, loss)
 
@@ -120,4 +121,5 @@ def _mean(predicted: Tensor, count: int) -> Tensor:
 
 
 def _sharpened(mean: Tensor, temperature: float) -> Tensor:
-    return softmax(KL().logits(mean).div_(temperature))
+    here = current()
+    return here.softmax(KL(here).logits(mean).div_(temperature))

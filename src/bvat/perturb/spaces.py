@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled.layout import plus_product, row_dots, times
-from bvat.engine.draws import RowDraws
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.draws import Source, as_draws
 from bvat.engine.sparse import SparseMatrix
-from bvat.engine.world import current
+from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph import GraphInputs
-from bvat.models.base import ProjectedModel, required
+from bvat.models.base import ProjectedModel
 
 SpaceName = Literal["auto", "dense", "sparse", "factored"]
 
@@ -38,10 +38,10 @@ class Space(Protocol):
     def shape(self) -> tuple[int, ...]:
         """The shape of r."""
 
-    def draw(self, generator: torch.Generator | None) -> Tensor:
+    def draw(self, generator: Source | None) -> Tensor:
         """Draw R with independent N(0, 1) entries; return its coordinates r."""
 
-    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
         """Draw as :meth:`draw` does; return r and the squared length of each row (N)."""
 
     def effect(self, r: Tensor) -> Tensor:
@@ -77,33 +77,39 @@ class DenseSpace:
     name = "dense"
     upper = None
 
-    def __init__(self, weight: Tensor | None, shape: tuple[int, int], like: Tensor) -> None:
-        self.weight, self.shape, self.like = weight, shape, like
+    def __init__(
+        self,
+        weight: Tensor | None,
+        shape: tuple[int, int],
+        like: Tensor,
+        engine: TensorEngine = DEFAULT_ENGINE,
+    ) -> None:
+        self.weight, self.shape, self.like, self.engine = weight, shape, like, engine
 
-    def draw(self, generator: torch.Generator | None) -> Tensor:
+    def draw(self, generator: Source | None) -> Tensor:
         """Draw R (N, D)."""
-        return _normal(self.shape, self.like, required(generator))
+        return as_draws(generator).normal(self.shape, self.like)
 
-    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
         """Draw R (N, D), with |R_v|²."""
         r = self.draw(generator)
         return r, self.row_squares(r)
 
     def effect(self, r: Tensor) -> Tensor:
         """Return R W0."""
-        return r if self.weight is None else times(r, self.weight.detach())
+        return r if self.weight is None else self.engine.times(r, self.weight.detach())
 
     def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
         """Return base + R W0."""
-        return base + r if self.weight is None else plus_product(base, r, self.weight.detach())
+        return base + r if self.weight is None else self.engine.plus_times(base, r, self.weight.detach())
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Return G W0ᵀ (N, D)."""
-        return gradient if self.weight is None else times(gradient, self.weight.detach().t())
+        return gradient if self.weight is None else self.engine.times(gradient, self.weight.detach().t())
 
     def row_squares(self, r: Tensor) -> Tensor:
         """Return |R_v|²."""
-        return row_dots(r, r)
+        return self.engine.row_dots(r, r)
 
     def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
         """Return diag(factor) R."""
@@ -111,7 +117,7 @@ class DenseSpace:
 
     def trained_effect(self, r: Tensor) -> Tensor:
         """Return R W0 with the gradient Rᵀ G for W0."""
-        return r if self.weight is None else current().times(r, self.weight)
+        return r if self.weight is None else self.engine.times(r, self.weight)
 
     def to_dense(self, r: Tensor) -> Tensor:
         """Return R."""
@@ -133,14 +139,11 @@ class SparseSpace:
         self.weight, self.pattern = weight, pattern
         self.shape = (pattern.nnz,)
 
-    def draw(self, generator: torch.Generator | None) -> Tensor:
+    def draw(self, generator: Source | None) -> Tensor:
         """Draw the entries (nnz)."""
-        generator = required(generator)
-        if isinstance(generator, RowDraws):
-            return generator.entry_normal(self.pattern.crow, self.pattern.values)
-        return torch.empty_like(self.pattern.values).normal_(generator=generator)
+        return as_draws(generator).entry_normal(self.pattern)
 
-    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
         """Draw the entries (nnz), with |R_v|²."""
         r = self.draw(generator)
         return r, self.row_squares(r)
@@ -160,7 +163,7 @@ class SparseSpace:
         block = max(1, (1 << 22) // max(1, gradient.shape[1]))
         for start in range(0, pulled.numel(), block):
             part = slice(start, start + block)
-            pulled[part] = row_dots(gradient[rows[part]], weight[col[part]])
+            pulled[part] = self.pattern.engine.row_dots(gradient[rows[part]], weight[col[part]])
         return pulled
 
     def row_squares(self, r: Tensor) -> Tensor:
@@ -184,30 +187,17 @@ class _FactoredEffect(torch.autograd.Function):
     """``Z (Q̂ᵀ W0)`` with Q̂ = Ŵ0 U⁻¹ held fixed: the value is Z U, the gradient of W0 is Q̂ Zᵀ G."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, weight: Tensor, upper: Tensor) -> Tensor:
+    def forward(ctx: Any, engine: TensorEngine, z: Tensor, weight: Tensor, upper: Tensor) -> Tensor:
+        ctx.engine = engine
         ctx.save_for_backward(z, weight, upper)
-        return times(z, upper)
+        return engine.times(z, upper)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, Tensor, None]:
         z, weight, upper = ctx.saved_tensors
-        summed = current().node_product(z, grads[0])
-        return None, weight @ torch.linalg.solve_triangular(upper, summed, upper=True), None
-
-
-def _normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw independent N(0, 1) numbers, one row per node."""
-    if isinstance(generator, RowDraws):
-        return generator.normal(shape, like)
-    return like.new_empty(shape).normal_(generator=generator)
-
-
-def _gamma(shape: float, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw a gamma-distributed number per node, (N)."""
-    if isinstance(generator, RowDraws):
-        return generator.gamma(shape, like)
-    return torch._standard_gamma(torch.full_like(like, shape), generator=generator)
+        summed = ctx.engine.node_product(z, grads[0])
+        return None, None, weight @ torch.linalg.solve_triangular(upper, summed, upper=True), None
 
 
 class FactoredSpace:
@@ -223,13 +213,13 @@ class FactoredSpace:
 
     name = "factored"
 
-    def __init__(self, weight: Tensor, rows: int) -> None:
+    def __init__(self, weight: Tensor, rows: int, engine: TensorEngine = DEFAULT_ENGINE) -> None:
         if weight.shape[0] < weight.shape[1]:
             raise SettingsError(
                 f"space 'factored' needs at least as many features as hidden units, "
                 f"not {weight.shape[0]} and {weight.shape[1]}: use 'auto' or 'dense'"
             )
-        self.weight, self.shape = weight, (rows, int(weight.shape[1]))
+        self.weight, self.shape, self.engine = weight, (rows, int(weight.shape[1])), engine
 
     @cached_property
     def upper(self) -> Tensor:
@@ -246,11 +236,11 @@ class FactoredSpace:
         factor: Tensor = torch.linalg.cholesky(gram, upper=True)
         return factor.to(weight.dtype).contiguous()
 
-    def draw(self, generator: torch.Generator | None) -> Tensor:
+    def draw(self, generator: Source | None) -> Tensor:
         """Draw Z (N, H)."""
-        return _normal(self.shape, self.upper, required(generator))
+        return as_draws(generator).normal(self.shape, self.upper)
 
-    def gaussian(self, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
         """Draw Z (N, H); the D - H directions that have no effect add a chi-squared number to each |R_v|².
 
         This is exact: for R with independent N(0, 1) entries, R Q is N(0, I_H) and the rest is independent.
@@ -259,24 +249,24 @@ class FactoredSpace:
         z = self.draw(generator)
         squares = self.row_squares(z)
         if features > hidden:
-            squares = squares + 2 * _gamma((features - hidden) / 2, squares, required(generator))
+            squares = squares + 2 * as_draws(generator).gamma((features - hidden) / 2, squares)
         return z, squares
 
     def effect(self, r: Tensor) -> Tensor:
         """Return Z U."""
-        return times(r, self.upper)
+        return self.engine.times(r, self.upper)
 
     def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
         """Return base + Z U."""
-        return plus_product(base, r, self.upper)
+        return self.engine.plus_times(base, r, self.upper)
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Return G Uᵀ (N, H)."""
-        return times(gradient, self.upper.t())
+        return self.engine.times(gradient, self.upper.t())
 
     def row_squares(self, r: Tensor) -> Tensor:
         """Return |Z_v|² = |R_v|²."""
-        return row_dots(r, r)
+        return self.engine.row_dots(r, r)
 
     def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
         """Return diag(factor) Z."""
@@ -284,7 +274,7 @@ class FactoredSpace:
 
     def trained_effect(self, r: Tensor) -> Tensor:
         """Return R W0 with the gradient Rᵀ G for W0 (Rᵀ = Q̂ Zᵀ)."""
-        effect: Tensor = _FactoredEffect.apply(r, self.weight, self.upper)  # type: ignore[no-untyped-call]
+        effect: Tensor = _FactoredEffect.apply(self.engine, r, self.weight, self.upper)  # type: ignore[no-untyped-call]
         return effect
 
     def to_dense(self, r: Tensor) -> Tensor:
@@ -299,10 +289,10 @@ def make_space(name: SpaceName, model: ProjectedModel, inputs: GraphInputs) -> S
     if name == "auto":
         name = "dense" if weight is None or weight.shape[0] <= weight.shape[1] else "factored"
     if name == "factored" and weight is not None:  # the features of a subgraph are not cut out for nothing
-        return FactoredSpace(weight, inputs.propagation.shape[1])
+        return FactoredSpace(weight, inputs.propagation.shape[1], inputs.engine)
     features = inputs.features
     if name == "dense":
-        return DenseSpace(weight, features.shape, features.values)
+        return DenseSpace(weight, features.shape, features.values, inputs.engine)
     if weight is None:
         raise SettingsError(f"space {name!r} needs a model that is linear in its features: use 'dense'")
     if name == "sparse":

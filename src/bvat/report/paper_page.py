@@ -8,7 +8,7 @@ from typing import Any
 
 from bvat.data.files import write_atomic
 from bvat.paper.published import table2
-from bvat.paper.targets import read_result
+from bvat.paper.targets import as_tables, read_result
 from bvat.perturb.methods import ON_GCN
 from bvat.report.charts import Chart, Line, line_chart, standalone
 from bvat.report.pages import Cell, render, signed
@@ -70,7 +70,7 @@ def paper_page(results: dict[str, Result]) -> str:
         reached=_reached(table) if table else {},
         table2=_table2(table) if table else None,
         figures=[_figure(name, result) for name, result in results.items() if "panels" in result],
-        time=time and {"title": time["title"], "tables": {d: _times(r) for d, r in time["times"].items()}},
+        time=time and {"title": time["title"], "tables": list(as_tables(time))},
         origins=_origins(results),
         settings={
             f"{name}: {dataset}": settings
@@ -269,39 +269,14 @@ def figure_charts(result: Result) -> list[Chart]:
 
 
 def _figure(name: str, result: Result) -> dict[str, Any]:
-    series = [(panel["title"], each) for panel in result["panels"] for each in panel["series"]]
-    seeds = sorted({each["n"] for _, each in series})
-    x = result["x"]["values"]
+    seeds = sorted({series["n"] for panel in result["panels"] for series in panel["series"]})
     return {
         "name": name,
         "title": result["title"],
         "seeds": " or ".join(map(str, seeds)),
-        "x": result["x"]["label"],
         "charts": figure_charts(result),
-        "rows": [[f"{title}, {each['label']}", *_largest(x, each)] for title, each in series],
+        "tables": list(as_tables(result)),
     }
-
-
-def _largest(x: Sequence[float], series: Result) -> list[str]:
-    """Return the largest value and its place, ours and the paper's, and their mean difference."""
-    cells = []
-    for values in (series["mean"], series["paper"]):
-        top = max(values) if values else None
-        cells += ["", ""] if top is None else [f"{top:.3g}", f"{x[values.index(top)]:g}"]
-    both = list(zip(series["mean"], series["paper"] or (), strict=False))
-    mean = sum(ours - paper for ours, paper in both) / len(both) if both else None
-    return [*cells, "" if mean is None else f"{mean:+.2g}".replace("-", "−")]
-
-
-def _times(rows: Result) -> list[list[str]]:
-    def shown(value: float | None, text: str) -> str:
-        return "" if value is None else text.format(value)
-
-    return [
-        [row["title"], f"{row['ms']:.2f}", shown(row["ratio"], "{:.2f} ×"), shown(row["paper_ms"], "{:.1f}"),
-         shown(row["paper_ratio"], "{:.2f} ×")]
-        for row in rows.values()
-    ]  # fmt: skip
 
 
 def _origins(results: dict[str, Result]) -> list[Result]:

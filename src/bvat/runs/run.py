@@ -19,7 +19,7 @@ from bvat.store.claim import claim
 from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import summary_of
-from bvat.store.store import SeedTrainer, ranks_of, train_seeds
+from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.callbacks import tensorboard_writer
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
@@ -123,7 +123,7 @@ def run(
         tensorboard_writer()  # a missing package is noticed before anything is trained
     device = choose_device(how.device)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    ranks, label = ranks_of(graph), f"{how.name or short_name(graph.name)}-{name}"
+    ranks, label = graph.engine, f"{how.name or short_name(graph.name)}-{name}"
     place = ranks.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
     )
@@ -142,7 +142,7 @@ def run(
         trainer = SeedTrainer(
             place, in_order(graph, how.order), settings, resume=resume, device=device, log=_logs(how)
         )
-        results = _train(trainer, numbers, 1 if ranks.rowwise else processes, name, how)
+        results = _train(trainer, numbers, 1 if ranks.processes else processes, name, how)
         summary = _summary(graph, settings, results, choice)
         if ranks.leads:
             place.summarize(numbers, summary)

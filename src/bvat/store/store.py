@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bvat.engine.world import World, current
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
 from bvat.store.claim import run_shared_tasks
@@ -59,11 +58,6 @@ class RunSpec:
     measurement: Measurement | None = None
 
 
-def ranks_of(graph: Graph) -> World:
-    """Return what has to be done together with the other processes that train on parts of the same graph."""
-    return current()
-
-
 @dataclass(frozen=True)
 class SeedTrainer:
     """Trains seeds of one run into its folder. It is sent to worker processes.
@@ -95,7 +89,7 @@ class SeedTrainer:
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
         """Train a seed, report epochs, write the result and return it."""
         started = time.perf_counter()
-        graph, leads = self.graph.to(self.device), ranks_of(self.graph).leads
+        graph, leads = self.graph.to(self.device), self.graph.engine.leads
         loggers = [LOGGERS[name](self.folder.seed_path(seed)) for name in self.log if leads]
         trained = train(
             graph,
@@ -133,7 +127,7 @@ def train_seeds(
 
     The numbers of a seed do not depend on how many seeds run in parallel.
     """
-    ranks = ranks_of(trainer.graph)
+    ranks = trainer.graph.engine
     found = ranks.agree(lambda: {seed: trainer.folder.result(seed) for seed in seeds})
     results = {seed: result for seed, result in found.items() if result is not None}
     for seed, result in results.items():

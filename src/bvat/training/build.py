@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from bvat.engine.draws import Source
 from bvat.models.table import MODELS
 from bvat.perturb.divergence import DIVERGENCES
 from bvat.perturb.methods import METHODS
@@ -20,7 +21,7 @@ def build_model(
     return model
 
 
-def build_regulariser(settings: Settings, generator: torch.Generator | None = None) -> Any:
+def build_regulariser(settings: Settings, generator: Source | None = None) -> Any:
     """Return the regulariser of a method; None for a plain model."""
     build = METHODS[settings.method].builder()
     if build is None:

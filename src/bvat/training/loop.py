@@ -141,7 +141,7 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     model, settings = state.model, state.settings
     graph = batch_of(state.graph, state.epoch)
     model.train()
-    current().begin_epoch(state.generator, state.epoch)
+    state.generator.begin_epoch(state.epoch)
     count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
     perturbs = state.regulariser is not None and bool(state.beta)
     passes = draw_passes(model, graph, state.generator, count, reuse=reuse, keep_projected=perturbs)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bvat.baselines.table import BASELINES
+from bvat.engine.draws import Draws
 from bvat.engine.world import current
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
@@ -42,7 +43,7 @@ class TrainState:
     model: Any
     optimizer: Adam
     regulariser: Any
-    generator: torch.Generator
+    generator: Draws
     alpha: float = 0.0
     beta: float = 0.0
     agreement: float = 0.0
@@ -96,7 +97,7 @@ def feature_factor(graph: Graph, settings: Settings) -> float | Tensor:
     if settings.scale == "none":
         return 1.0
     if settings.scale == "columns":
-        if isinstance(graph, PartsGraph) or current().rowwise:
+        if isinstance(graph, PartsGraph):
             raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
         variances = graph.features.column_variances()
         mean = float(variances.mean())
@@ -148,7 +149,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     _check_memory(graph, settings)
     keep_freed_arrays()
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
-    generator = current().generator(graph, seed + 2**32)
+    generator = graph.engine.draws(seed + 2**32, graph)
     weights = torch.Generator().manual_seed(seed)
     weights_of_classes = class_weights(graph, settings)
     regulariser = build_regulariser(settings, generator)

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled import backend, rowwise
-from bvat.engine.compiled.adam import adam_step_
+from bvat.engine.draws import Source
+from bvat.engine.tensor import AdamSteps
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.searches.base import check
 
@@ -65,45 +65,20 @@ class AdamAscent:
         known = self.second_moment in ("entry", "row")
         check(known, f"second_moment must be entry or row, not {self.second_moment!r}")
 
-    def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
+    def find(self, problem: Problem, generator: Source | None) -> Found:
         """Return R after T steps."""
         r = problem.space.draw(generator).mul_(self.start)
         moments = self._start_moments(r, problem)
-        if not self._compiled_steps(problem, r, moments):
-            step = self._step_of_rows if self.second_moment == "row" else self._step
+        divisor = problem.num_chosen if self.reduction == "mean" else 1
+        if self.second_moment == "row":
             for _ in range(self.steps):
-                gradient = problem.gradient(r)
-                if self.reduction == "mean":
-                    gradient.div_(problem.num_chosen)
-                step(problem, r, gradient, moments)
+                self._step_of_rows(problem, r, problem.gradient(r).div_(divisor), moments)
+        else:
+            ascent = AdamSteps(self.steps, self.step_size, self.betas, 2 * self.gamma, divisor)
+            problem.engine.adam_ascent(problem, r, moments, ascent)
         if self.keep_moments and problem.owner is None:
             self._moments = moments
         return Found(r, problem.space.row_squares(r))
-
-    def _compiled_steps(self, problem: Problem, r: Tensor, moments: dict[str, Tensor]) -> bool:
-        """Make all steps at once where they have a compiled twin: KL, factored space, one set of masks."""
-        upper = problem.space.upper
-        if upper is None or problem.divergence.name != "kl" or not problem.same_passes:
-            return False
-        if problem.owner is not None or problem.rows is not None:
-            return False
-        if problem.weights is not None or self.second_moment == "row":
-            return False
-        masks, base = problem.next_pass()
-        step = problem.layered_pass(masks)
-        return step is not None and backend.adam_ascent(
-            step,
-            base,
-            upper,
-            problem.clean.p,
-            r,
-            moments,
-            steps=self.steps,
-            step_size=self.step_size,
-            betas=self.betas,
-            penalty=2 * self.gamma,
-            scale=1 / problem.num_chosen if self.reduction == "mean" else 1.0,
-        )
 
     def _start_moments(self, r: Tensor, problem: Problem) -> dict[str, Tensor]:
         by_row = self.second_moment == "row"
@@ -113,25 +88,6 @@ class AdamAscent:
         if self.keep_moments and problem.owner is None and same:
             return {name: tensor.to(r) for name, tensor in kept.items()}
         return {"first": torch.zeros_like(r), "second": second, "count": r.new_zeros(())}
-
-    def _step(self, problem: Problem, r: Tensor, gradient: Tensor, moments: dict[str, Tensor]) -> None:
-        """Make one step of Adam, in one pass over memory: the penalty's gradient is Adam's weight decay."""
-        if rowwise.active():
-            moments["count"] += 1
-            state = r, gradient, moments["first"], moments["second"], int(moments["count"])
-            rowwise.adam_step_(*state, lr=self.step_size, betas=self.betas, weight_decay=2 * self.gamma)
-            return
-        adam_step_(
-            [r],
-            [gradient],
-            [moments["first"]],
-            [moments["second"]],
-            [moments["count"]],
-            lr=self.step_size,
-            betas=self.betas,
-            weight_decay=2 * self.gamma,
-            maximize=True,
-        )
 
     def _step_of_rows(
         self, problem: Problem, r: Tensor, gradient: Tensor, moments: dict[str, Tensor]

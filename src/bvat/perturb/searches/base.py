@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
+from bvat.engine.draws import Source
 from bvat.errors import SettingsError
 from bvat.perturb.problem import Found, Problem
 
@@ -15,7 +15,7 @@ from bvat.perturb.problem import Found, Problem
 class Search(Protocol):
     """Finds a perturbation for a problem; None means no perturbation at all."""
 
-    def find(self, problem: Problem, generator: torch.Generator | None) -> Found | None:
+    def find(self, problem: Problem, generator: Source | None) -> Found | None:
         """Return the perturbation found."""
 
     def state_dict(self) -> dict[str, Tensor]:

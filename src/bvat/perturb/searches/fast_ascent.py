@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bvat.engine.world import current
+from bvat.engine.draws import Source
 from bvat.perturb.problem import Found, Norm, Problem
 from bvat.perturb.searches.base import check, check_length
 
@@ -37,7 +37,7 @@ class FastAscent:
         check_length(self.epsilon, self.norm)
         check(self.steps >= 1, f"steps must be at least 1, not {self.steps}")
 
-    def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
+    def find(self, problem: Problem, generator: Source | None) -> Found:
         """Return the perturbation after the last step."""
         space = problem.space
         warm = self.warm and problem.owner is None
@@ -61,7 +61,7 @@ class FastAscent:
     def full_step(self, problem: Problem, gradient: Tensor) -> Found:
         """Return ``epsilon g / |g|``, the point of the sphere that a gradient points at; g is overwritten."""
         # unit length first: squares of tiny gradients would underflow
-        gradient.div_(current().largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny))
+        gradient.div_(problem.engine.largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny))
         unscaled = Found(gradient, problem.space.row_squares(gradient))
         return problem.scaled(unscaled, self.epsilon, self.norm)
 

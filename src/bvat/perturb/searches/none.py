@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
+from bvat.engine.draws import Source
 from bvat.perturb.problem import Problem
 from bvat.perturb.searches.base import Stateless
 
@@ -11,6 +10,6 @@ from bvat.perturb.searches.base import Stateless
 class NoSearch(Stateless):
     """No perturbation: what is left is the disagreement of two dropout passes ("consistency")."""
 
-    def find(self, problem: Problem, generator: torch.Generator | None) -> None:
+    def find(self, problem: Problem, generator: Source | None) -> None:
         """Return no perturbation."""
         return

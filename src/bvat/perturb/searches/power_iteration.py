@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bvat.engine.world import current
+from bvat.engine.draws import Source
 from bvat.perturb.problem import Found, Norm, Problem
 from bvat.perturb.searches.base import Stateless, check, check_length
 
@@ -31,7 +31,7 @@ class PowerIteration(Stateless):
         check(self.steps >= 0, f"steps must not be negative, not {self.steps}")
         check(0 < self.xi < math.inf, f"xi must be positive, not {self.xi}")
 
-    def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
+    def find(self, problem: Problem, generator: Source | None) -> Found:
         """Return the perturbation after T iterations (a random one for T = 0)."""
         space = problem.space
         if not self.steps:
@@ -40,12 +40,12 @@ class PowerIteration(Stateless):
         for _ in range(self.steps):
             gradient = problem.gradient(None if found is None else found.r)
             # unit length first: squares of the tiny gradients at xi would underflow
-            gradient.div_(current().largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny))
+            gradient.div_(problem.engine.largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny))
             unscaled = Found(gradient, space.row_squares(gradient))
             found = None if found is None else problem.scaled(unscaled, self._probe(problem), self.norm)
         return problem.scaled(unscaled, self.epsilon, self.norm)
 
-    def _start(self, problem: Problem, generator: torch.Generator | None) -> Found | None:
+    def _start(self, problem: Problem, generator: Source | None) -> Found | None:
         """Return the first probe; None where it is as good as zero.
 
         Under separate masks the passes differ a hundred thousand times more than a probe of length 1e-6 can

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
+from bvat.engine.draws import Source
 from bvat.perturb.problem import Found, Norm, Problem
 from bvat.perturb.searches.base import Stateless, check_length
 
@@ -20,6 +19,6 @@ class RandomDirection(Stateless):
     def __post_init__(self) -> None:
         check_length(self.epsilon, self.norm)
 
-    def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
+    def find(self, problem: Problem, generator: Source | None) -> Found:
         """Return a random perturbation."""
         return problem.scaled(Found(*problem.space.gaussian(generator)), self.epsilon, self.norm)

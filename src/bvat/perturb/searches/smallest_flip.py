@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bvat.engine.draws import Source
 from bvat.errors import SettingsError
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.searches.base import Stateless, check
@@ -78,7 +79,7 @@ class SmallestFlip(Stateless):
         check(self.steps >= 1, f"steps must be at least 1, not {self.steps}")
         check(self.halvings >= 0, f"halvings must not be negative, not {self.halvings}")
 
-    def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
+    def find(self, problem: Problem, generator: Source | None) -> Found:
         """Return the shortest perturbations, zero over the fields for which none was found."""
         r = self.flips(problem).r
         return Found(r, problem.space.row_squares(r))

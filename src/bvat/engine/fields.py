@@ -1,8 +1,9 @@
-"""Nodes with disjoint receptive fields, chosen over all parts: the same ones for any number of ranks.
+"""Nodes with disjoint receptive fields: the greedy choice of one process, and the same over all parts.
 
-All ranks know the same sequence of candidates. A chunk of candidates grows its K-hop balls on all ranks at
-once, one exchange of frontiers per hop; the rank that owns a node of two balls, or of a ball and a field
-chosen before, says so; then every rank accepts the same candidates, in the order of the greedy algorithm.
+Over ranks the nodes are the same ones for any number of them. All ranks know the same sequence of candidates.
+A chunk of candidates grows its K-hop balls on all ranks at once, one exchange of frontiers per hop; the rank
+that owns a node of two balls, or of a ball and a field chosen before, says so; then every rank accepts the
+same candidates, in the order of the greedy algorithm.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.engine.compiled.compile import Compiled
-from bvat.engine.draws import RowDraws
-from bvat.engine.exchange import ExchangedMatrix
 
 CHUNK = 64
 """Candidates whose balls grow at once."""
@@ -23,18 +23,88 @@ WINDOW = 4096
 """Candidates of which it is asked at once whether they already lie in a field."""
 
 
-def disjoint_fields(
-    matrix: ExchangedMatrix, depth: int, count: int, draws: RowDraws
-) -> tuple[Tensor, Tensor, Tensor]:
+def grown_fields(
+    matrix: Any, depth: int, count: int, generator: torch.Generator, among: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Choose at most ``count`` nodes whose K-hop balls do not meet, at random, one after another.
+
+    A uniform draw from all nodes, thrown away unless still a candidate, is a uniform draw from the
+    candidates. It needs no permutation of the whole graph; only when candidates get rare is one drawn.
+
+    Returns:
+        The chosen nodes int64 (b), and the number of the chosen node in whose ball a node lies, int64 (N).
+    """
+    size = matrix.shape[0] if among is None else among.numel()
+    crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
+    owner = np.full(matrix.shape[0], -1, dtype=np.int64)
+    rejected = np.zeros(matrix.shape[0], dtype=np.bool_)
+    chosen = np.empty(min(count, size), dtype=np.int64)
+    few = torch.randint(size, (8 * chosen.size,), generator=generator, device=generator.device)
+    found = grow(crow, col, depth, _numbers(few, among), owner, rejected, chosen, 0)
+    if found < chosen.size:
+        rest = torch.randperm(size, generator=generator, device=generator.device)
+        found = grow(crow, col, depth, _numbers(rest, among), owner, rejected, chosen, found)
+    return torch.from_numpy(chosen[:found]).to(matrix.device), torch.from_numpy(owner).to(matrix.device)
+
+
+def _numbers(drawn: Tensor, among: Tensor | None) -> NDArray[np.int64]:
+    """Return the nodes that stand at the drawn places, int64."""
+    drawn = drawn.cpu()
+    return (drawn if among is None else among.cpu()[drawn]).numpy()
+
+
+@Compiled
+def grow(
+    crow: Any, col: Any, depth: int, candidates: Any, owner: Any, rejected: Any, chosen: Any, found: int
+) -> int:
+    """Go through the candidates in order and choose those whose ball meets none chosen before.
+
+    ``owner``, ``rejected`` and ``chosen`` are changed in place; returns how many are chosen in all.
+    """
+    ball = np.empty(crow.shape[0], dtype=np.int64)
+    for u in candidates:
+        if found == chosen.shape[0]:
+            break
+        if owner[u] >= 0 or rejected[u]:
+            continue
+        ball[0] = u
+        size, reached = 1, 0
+        owner[u] = found
+        free = True
+        for _ in range(depth):
+            stop = size
+            while reached < stop and free:
+                v = ball[reached]
+                reached += 1
+                for k in range(crow[v], crow[v + 1]):
+                    w = col[k]
+                    if owner[w] == -1:
+                        owner[w] = found
+                        ball[size] = w
+                        size += 1
+                    elif owner[w] != found:
+                        free = False
+                        break
+        if free:
+            chosen[found] = u
+            found += 1
+        else:
+            rejected[u] = True
+            for i in range(size):
+                owner[ball[i]] = -1
+    return found
+
+
+def disjoint_fields(matrix: Any, depth: int, count: int, draws: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Do what :func:`grown_fields` does over all parts, with counted draws.
 
     Returns:
         The chosen own rows int64 (b) in the order in which they were chosen, for each own row the number of
         the chosen node in whose ball it lies, int64 (n), -1 for none, and the numbers of the chosen own rows
         among those of all ranks, int64 (b).
     """
-    search = _Search(matrix, depth, min(count, matrix.halo.world.nodes))
-    size = matrix.halo.world.nodes
+    search = _Search(matrix, depth, min(count, matrix.halo.ranks.nodes))
+    size = matrix.halo.ranks.nodes
     search.go_through((draws.words(8 * search.count) % np.uint64(size)).astype(np.int64))
     if search.found < search.count:  # candidates are rare: all nodes in random order
         search.go_through(np.argsort(draws.words(size), kind="stable").astype(np.int64))
@@ -44,8 +114,8 @@ def disjoint_fields(
 
 
 class _Search:
-    def __init__(self, matrix: ExchangedMatrix, depth: int, count: int) -> None:
-        self.world, self.halo = matrix.halo.world, matrix.halo
+    def __init__(self, matrix: Any, depth: int, count: int) -> None:
+        self.ranks, self.halo = matrix.halo.ranks, matrix.halo
         self.crow, self.col = matrix.crow.numpy(), matrix.col.numpy()
         self.depth, self.count, self.found = depth, count, 0
         self.nodes = self.halo.nodes.numpy()
@@ -78,7 +148,7 @@ class _Search:
         left = [u for u in candidates if u not in self.rejected]
         rows = self._rows(np.array(left, dtype=np.int64))
         taken = np.where(rows >= 0, self.owner[rows] >= 0, False).astype(np.int64)
-        taken = self.world.counts(torch.from_numpy(taken)).numpy()
+        taken = self.ranks.counts(torch.from_numpy(taken)).numpy()
         return [u for u, here in zip(left, taken.tolist(), strict=True) if not here]
 
     def _decide(self, chunk: list[int]) -> None:
@@ -100,7 +170,7 @@ class _Search:
         blocked[candidate[self.owner[row] >= 0]] = 1
         meets = np.zeros((CHUNK, CHUNK), dtype=np.int64)
         _meetings(row, candidate, meets)
-        told = self.world.counts(torch.from_numpy(np.vstack([blocked[None], meets]))).numpy()
+        told = self.ranks.counts(torch.from_numpy(np.vstack([blocked[None], meets]))).numpy()
         self._accept(chunk, rows, told[0] > 0, told[1:] > 0, row, candidate)
 
     def _accept(
@@ -121,12 +191,12 @@ class _Search:
 
     def _pass_on(self, pairs: Any) -> Any:
         """Send pairs of a halo node and a candidate to the ranks that own the nodes; return those for us."""
-        if self.world.size == 1:
+        if self.ranks.size == 1:
             return np.empty(0, dtype=np.int64)
         place, candidate = pairs // CHUNK, pairs % CHUNK  # ascending, so in the order of the owners
-        counts = np.bincount(self.holder[place], minlength=self.world.size)
+        counts = np.bincount(self.holder[place], minlength=self.ranks.size)
         content = np.stack([self.halo.halo.numpy()[place], candidate], 1)
-        arrived = self.world.deliver(torch.from_numpy(content), counts.tolist()).numpy()
+        arrived = self.ranks.deliver(torch.from_numpy(content), counts.tolist()).numpy()
         return np.unique(_as_pairs(self._rows(arrived[:, 0]), arrived[:, 1]))
 
 

@@ -1,0 +1,118 @@
+"""Attention along the entries of a sparse pattern: softmax over each row, and the sums it weighs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bvat.engine.matrix import Matrix
+
+
+class _EdgeSoftmax(torch.autograd.Function):
+    """Softmax over the entries of each row, each column by itself; scores and result (nnz, heads)."""
+
+    @staticmethod
+    def forward(ctx: Any, pattern: Matrix, scores: Tensor) -> Tensor:
+        top = scores.new_full((pattern.shape[0], scores.shape[1]), -torch.inf)
+        top.scatter_reduce_(0, pattern.rows[:, None].expand_as(scores), scores, "amax")
+        alpha = (scores - top.index_select(0, pattern.rows)).exp_()
+        alpha /= _row_sums(pattern, alpha)
+        ctx.pattern = pattern
+        ctx.save_for_backward(alpha)
+        return alpha
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        (alpha,) = ctx.saved_tensors
+        for_scores = alpha * (grads[0] - _row_sums(ctx.pattern, alpha * grads[0]))
+        return None, for_scores
+
+
+def _row_sums(pattern: Matrix, values: Tensor) -> Tensor:
+    """Return at every entry the sum over its row; shapes (nnz, heads)."""
+    sums = values.new_zeros(pattern.shape[0], values.shape[1]).index_add_(0, pattern.rows, values)
+    return sums.index_select(0, pattern.rows)
+
+
+def edge_softmax(pattern: Matrix, scores: Tensor) -> Tensor:
+    """Return softmax over the entries of each row of ``pattern``; scores and result (nnz, heads)."""
+    alpha: Tensor = _EdgeSoftmax.apply(pattern, scores)  # type: ignore[no-untyped-call]
+    return alpha
+
+
+class _Attend(torch.autograd.Function):
+    """``out_i = sum_j alpha_ij h_j``, one sparse product per head; alpha (nnz, heads), h (N, heads, F)."""
+
+    @staticmethod
+    def forward(ctx: Any, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(alpha, h)
+        heads = zip(alpha.t().contiguous(), h.transpose(0, 1).contiguous(), strict=True)
+        return _side_by_side([pattern.with_values(a).product(part) for a, part in heads])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, Tensor]:
+        pattern, (alpha, h), grad = ctx.pattern, ctx.saved_tensors, grads[0]
+        heads = zip(alpha.t().contiguous(), grad.transpose(0, 1).contiguous(), strict=True)
+        for_h = _side_by_side([pattern.with_values(a).transposed_product(part) for a, part in heads])
+        return None, pattern.engine.edge_dots(pattern, grad, h), for_h
+
+
+def _side_by_side(heads: list[Tensor]) -> Tensor:
+    """Return (N, heads, F) of heads (N, F), without a copy if there is only one."""
+    return heads[0][:, None] if len(heads) == 1 else torch.stack(heads, 1)
+
+
+class AttentionMath:
+    """Layers of GAT and MoNet on tensors; nothing flows back to the features."""
+
+    def edge_dots(self, pattern: Matrix, left: Tensor, right: Tensor) -> Tensor:
+        """Return ``left_i . right_j`` for every entry (i, j); left, right (N, heads, F), (nnz, heads)."""
+        return left.index_select(0, pattern.rows).mul_(right.index_select(0, pattern.col)).sum(2)
+
+    def attend(self, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:
+        """Return ``sum_j alpha_ij h_j`` over the entries (i, j) of ``pattern``, each head by itself.
+
+        Shapes: alpha (nnz, heads), h (N, heads, F); result (N, heads, F), differentiable in both.
+        """
+        out: Tensor = _Attend.apply(pattern, alpha, h)  # type: ignore[no-untyped-call]
+        return out
+
+    def attention(
+        self,
+        pattern: Matrix,
+        source: Tensor,
+        target: Tensor,
+        h: Tensor,
+        mask: Tensor | None = None,
+        slope: float = 0.2,
+    ) -> Tensor:
+        """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
+
+        Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
+        """
+        scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
+        alpha = edge_softmax(pattern, F.leaky_relu(scores, slope))
+        return self.attend(pattern, alpha if mask is None else alpha * mask, h)
+
+    def head_projection(self, state: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+        """Project what every head keeps of a state: ``out[n, h] = (state[n] * mask[n, h]) W_h``.
+
+        Shapes: state (N, I), mask (N, heads, I), weight (I, heads, F); result (N, heads, F).
+        """
+        return torch.einsum("nhi,ihf->nhf", state[:, None] * mask, weight)
+
+    def masked_projection(self, features: Any, mask: Tensor, weight: Tensor) -> Tensor:
+        """Project what every head keeps of the features: ``out[:, h] = (X * mask[..., h]) W_h``.
+
+        Shapes: X (N, D), mask (nnz, heads) for sparse X and (N, D, heads) for dense X, weight (D, heads, F);
+        result (N, heads, F).
+        """
+        heads = zip(mask.unbind(-1), weight.unbind(1), strict=True)
+        return torch.stack([features.masked(kept) @ part.contiguous() for kept, part in heads], 1)
