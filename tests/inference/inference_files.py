@@ -63,6 +63,12 @@ def quietly(arguments: list[str]) -> None:
     assert not ended.value.code
 
 
+def train(source: str, *options: str, out: str = "run") -> None:
+    """Train a plain GCN in this process."""
+    common = ["--method", "none", "--device", "cpu", "--jobs", "1", "--out", out]
+    quietly(["train", source, *common, *options])
+
+
 def expect(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Run a command that has to fail with one sentence."""
     code, out, err = call(arguments, capsys)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, rows_of, write_folder
+from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, rows_of, train, write_folder
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
@@ -83,20 +83,7 @@ def test_one_seed_and_all_seeds(folder: Path, capsys: pytest.CaptureFixture[str]
 
 def test_the_own_graph_is_predicted_when_its_files_are_gone(folder: Path, tmp_path: Path) -> None:
     write_folder(tmp_path / "gone", *rows_of(60))
-    quietly(
-        [
-            "train",
-            str(tmp_path / "gone"),
-            "--method",
-            "none",
-            "--epochs",
-            "5",
-            "--device",
-            "cpu",
-            "--out",
-            str(tmp_path / "run"),
-        ]
-    )
+    train(str(tmp_path / "gone"), "--epochs", "5", out=str(tmp_path / "run"))
     quietly(["predict", str(tmp_path / "run"), "--graph", str(tmp_path / "gone"), "--out", "before.csv"])
     shutil.rmtree(tmp_path / "gone")
     quietly(["predict", str(tmp_path / "run"), "--out", "after.csv"])
@@ -260,7 +247,7 @@ def test_a_run_without_a_recipe_takes_a_folder_with_as_many_features(tmp_path: P
     """A graph that was built in Python says nothing about how its features were made."""
     graph = bvat.load(write_folder(tmp_path / "pages", *rows_of(60)))
     save_graph(replace(graph, recipe={}), tmp_path / "mine.npz")
-    quietly(["train", "./mine.npz", "--method", "none", "--epochs", "2", "--device", "cpu", "--out", "run"])
+    train("./mine.npz", "--epochs", "2")
     quietly(["predict", "run", "--graph", "pages", "--out", "a.csv"])
     quietly(["predict", "run", "--out", "b.csv"])
     assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
@@ -271,7 +258,7 @@ def test_names_are_escaped_on_the_page(tmp_path: Path) -> None:
     for row in nodes:
         row["id"], row["label"] = f"<b>{row['id']}", row["label"] and f"<i>{row['label']}"
     write_folder(tmp_path / "odd", nodes, [(f"<b>{a}", f"<b>{b}") for a, b in edges])
-    quietly(["train", "odd", "--method", "none", "--epochs", "3", "--device", "cpu", "--out", "run"])
+    train("odd", "--epochs", "3")
     quietly(["audit", "run", "--out", "a.csv", "--page", "a.html"])
     page = Path("a.html").read_text("utf-8")
     assert "&lt;b&gt;page-" in page
@@ -329,8 +316,7 @@ def test_nodes_that_the_model_was_trained_on_do_not_count(
 def test_without_ids_training_nodes_are_recognised_by_position_and_features(tmp_path: Path) -> None:
     graph = bvat.synthetic_graph(60, 150, features=20, classes=3, train_per_class=5, val=10, test=20)
     save_graph(graph, tmp_path / "own.npz")
-    run = ["train", str(tmp_path / "own.npz"), "--method", "none", "--epochs", "3", "--out", "run"]
-    quietly(run)
+    train(str(tmp_path / "own.npz"), "--epochs", "3")
     opened = open_run("run")
     found = opened.trained_on(graph)
     assert found is not None
@@ -345,7 +331,7 @@ def test_unknown_training_nodes_are_mentioned(tmp_path: Path, capsys: pytest.Cap
     for seed in (0, 1):
         graph = bvat.synthetic_graph(60, 150, features=20, classes=3, train_per_class=5, seed=seed)
         save_graph(graph, tmp_path / f"{seed}.npz")
-    quietly(["train", "0.npz", "--method", "none", "--epochs", "3", "--out", "run"])
+    train("0.npz", "--epochs", "3")
     capsys.readouterr()
     _, out, _ = call(["predict", "run", "--graph", "1.npz", "--out", "p.csv"], capsys)
     assert "on 60 nodes with a label; some of them may be nodes that the model was trained on" in out

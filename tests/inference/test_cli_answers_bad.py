@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inference_files import expect, quietly, rows_of, write_folder
+from inference_files import expect, rows_of, train, write_folder
 from safetensors.torch import load_file, save_file
 
 import bvat
@@ -236,9 +236,7 @@ def test_bad_options_get_a_sentence(
     other = tmp_path / "other"
     if "OTHER" in arguments:
         write_folder(tmp_path / "pages", *rows_of(60))
-        quietly(
-            ["train", "pages", "--method", "none", "--epochs", "2", "--device", "cpu", "--out", str(other)]
-        )
+        train("pages", "--epochs", "2", out=str(other))
         capsys.readouterr()
     places = {
         "RUN": str(folder / "run-gcn"),

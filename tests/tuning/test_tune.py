@@ -161,7 +161,7 @@ def test_no_message_shows_a_password(storage: str, shown: str, small: Graph, tmp
     assert not [part for part in ("s{", "cr", "%65", "cret") if part in said]
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_storage_that_goes_away(
     jobs: int, small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

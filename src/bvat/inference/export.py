@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
     if not hasattr(ExportedModel, network_name(settings.model)):
         able = ", ".join(name for name in MODELS if hasattr(ExportedModel, network_name(name)))
         raise SettingsError(f"the model {settings.model!r} cannot be exported: train one of {able}")
-    scaling, tensors, words, features = _scaling(classifier, graph)
+    scaling, tensors, features = _scaling(classifier, graph)
     about = {
         "model": settings.model,
         "models": len(classifier.models),
@@ -58,7 +59,7 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
         "classes": list(classifier.class_names),
         "features": features,
         "scaling": scaling,
-        "words": words,
+        "words": list(classifier.recipe.get("text", {}).get("idf", {})),
         "version": __version__,
     }
     for number, model in enumerate(classifier.models):
@@ -109,33 +110,32 @@ def _program(plain: ExportedModel) -> bytes:
 
 def _scaling(
     classifier: Classifier, graph: Graph
-) -> tuple[list[tuple[str, int]], dict[str, Tensor], list[str], list[str]]:
-    """Return how raw features are scaled part by part, with what numbers, the words, and their names."""
-    recipe, tensors = classifier.recipe, {}
-    parts: list[tuple[str, int]] = []
+) -> tuple[list[tuple[str, int]], dict[str, Tensor], list[str]]:
+    """Return how raw features are scaled part by part, with what numbers, and their names."""
+    scaling: list[tuple[str, int]] = []
+    tensors: dict[str, Tensor] = {}
     names: list[str] = []
-    words: list[str] = []
-    if columns := recipe.get("columns"):
-        if "mean" in columns:
-            for name in ("mean", "scale"):
-                tensors[f"{name}.{len(parts)}"] = torch.tensor(columns[name], dtype=torch.float64)
-        parts.append(("columns" if "mean" in columns else "rows", len(columns["names"])))
-        names += columns["names"]
-    if text := recipe.get("text"):
-        words = list(text["idf"])
-        tensors[f"idf.{len(parts)}"] = torch.tensor(list(text["idf"].values()), dtype=torch.float64)
-        parts.append(("text", len(words)))
-        names += [f"word {word}" for word in words]
-    if matrix := recipe.get("matrix"):
-        parts.append(("rows", int(matrix)))
-        names += [f"matrix {k}" for k in range(int(matrix))]
-    if degree := recipe.get("degree"):
-        parts.append(("degree", int(degree)))
-    if not parts:
+    for kind, width, of, numbers in _parts(classifier.recipe):
+        tensors |= {f"{n}.{len(scaling)}": torch.tensor(v, dtype=torch.float64) for n, v in numbers.items()}
+        scaling.append((kind, width))
+        names += of
+    if not scaling:
         width = classifier.num_features
-        parts.append(("rows" if _rows_sum_to_one(graph) else "none", width))
-        names = [str(k) for k in range(width)]
-    return parts, tensors, words, names
+        return [("rows" if _rows_sum_to_one(graph) else "none", width)], {}, list(map(str, range(width)))
+    return scaling, tensors, names
+
+
+def _parts(recipe: Mapping[str, Any]) -> Iterator[tuple[str, int, list[str], dict[str, list[float]]]]:
+    """Yield how each part of the features is scaled, its width, the names of raw features, and numbers."""
+    if columns := recipe.get("columns"):
+        numbers = {name: columns[name] for name in ("mean", "scale") if name in columns}
+        yield "columns" if numbers else "rows", len(columns["names"]), columns["names"], numbers
+    if words := recipe.get("text", {}).get("idf"):
+        yield "text", len(words), [f"word {word}" for word in words], {"idf": list(words.values())}
+    if matrix := int(recipe.get("matrix", 0)):
+        yield "rows", matrix, [f"matrix {k}" for k in range(matrix)], {}
+    if degree := int(recipe.get("degree", 0)):
+        yield "degree", degree, [], {}
 
 
 def _rows_sum_to_one(graph: Graph) -> bool:

@@ -271,30 +271,38 @@ def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
     Raises:
         SettingsError: they were trained on different graphs or splits, or share no seed.
     """
-    base = runs[0]
+    base, *others = runs
     rows = []
-    for run in runs[1:]:
-        if not base.about.get("graph") or run.about.get("graph") != base.about.get("graph"):
-            raise SettingsError(
-                f"{base.path} and {run.path} were trained on different graphs or splits: compare runs on the "
-                "same one"
-            )
-        shared = sorted(base.values("test").keys() & run.values("test").keys()) or sorted(
-            base.values("val").keys() & run.values("val").keys()
-        )
-        if not shared:
-            raise SettingsError(
-                f"{base.path} and {run.path} have no finished seed in common with a test or validation "
-                "accuracy: train the same seeds, and hold nodes out with --test N"
-            )
-        rows.append({"run": str(run.path), "seeds": shared, **_differences(base, run, shared)})
+    for run in others:
+        seeds = _shared_seeds(base, run)
+        rows.append({"run": str(run.path), "seeds": seeds, **_differences(base, run, seeds)})
     changed = {
         name: [run.settings.get(name) for run in runs]
         for name in sorted({name for run in runs for name in run.settings})
         if len({repr(run.settings.get(name)) for run in runs}) > 1
     }
-    return {"base": base.summary(), "runs": [run.summary() for run in runs[1:]], "differences": rows,
-            "settings": changed}  # fmt: skip
+    return {
+        "base": base.summary(),
+        "runs": [run.summary() for run in others],
+        "differences": rows,
+        "settings": changed,
+    }
+
+
+def _shared_seeds(base: RunRecord, run: RunRecord) -> list[int]:
+    """Return the seeds that two runs can be compared on."""
+    if not base.about.get("graph") or run.about.get("graph") != base.about.get("graph"):
+        raise SettingsError(
+            f"{base.path} and {run.path} were trained on different graphs or splits: compare runs on the "
+            "same one"
+        )
+    for measure in ("test", "val"):
+        if shared := base.values(measure).keys() & run.values(measure).keys():
+            return sorted(shared)
+    raise SettingsError(
+        f"{base.path} and {run.path} have no finished seed in common with a test or validation accuracy: "
+        "train the same seeds, and hold nodes out with --test N"
+    )
 
 
 def _differences(base: RunRecord, run: RunRecord, seeds: Sequence[int]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from bvat.store.pool import ReportProgress, run_tasks
 from bvat.store.progress import ProgressDisplay
 from bvat.store.store import RunSpec, RunStore
 from bvat.training.settings import Settings
-from bvat.training.statistics import accuracy_text, sample, wilson
+from bvat.training.statistics import Sample, accuracy_text, sample, wilson
 from bvat.tuning.cross_validation import (
     Choice,
     blind,
@@ -189,7 +189,7 @@ def _race(
     """
     store = RunStore.open(work, {str(k): graph for k, graph in enumerate(plan.graphs)})
     tried = {name: _described(plan, name, []) for name in settings}
-    alive, started = list(settings), time.time()
+    alive, started = _alive(tried), time.time()
     with ProgressDisplay("comparing methods", {"time": budget}, console) as display:
 
         def advance(task: _Repetition, now: float) -> None:
@@ -198,24 +198,38 @@ def _race(
 
         for first in range(0, len(plan.graphs), plan.together):
             end = first + plan.together
-            tasks = []
-            for name in alive:
-                deadline = math.inf if first == 0 and name == alive[0] else started + budget
-                specs = [plan.spec(settings[name], k) for k in range(first, end)]
-                tasks += [_Repetition(name, spec, deadline) for spec in specs]
+            tasks = _tasks(plan, {name: settings[name] for name in alive}, first, started + budget)
             run_tasks(partial(_train, store), tasks, jobs, advance)
             late = time.time() - started >= budget
             found = {name: _found(plan, store, name, settings[name], end, late=late) for name in alive}
-            if first and any(entry["stopped"] == OUT_OF_TIME for entry in found.values()):
+            if first and OUT_OF_TIME in (entry["stopped"] for entry in found.values()):
                 break  # a round that only some could finish would favour the first ones
             tried |= found
-            complete = [entry for entry in found.values() if not entry["stopped"]]
-            best = max(map(_mean, complete), default=0.0)
-            for entry in complete:
-                if end < len(plan.graphs) and wilson(_mean(entry), entry["nodes"])[1] < best:
-                    entry["stopped"] = "given up, clearly behind"
-            alive = [entry["name"] for entry in complete if not entry["stopped"]]
+            if end < len(plan.graphs):
+                _give_up(found)
+            alive = _alive(found)
     return list(tried.values())
+
+
+def _alive(found: dict[str, dict[str, Any]]) -> list[str]:
+    return [name for name, entry in found.items() if not entry["stopped"]]
+
+
+def _tasks(plan: _Plan, settings: dict[str, Settings], first: int, deadline: float) -> list[_Repetition]:
+    """Return the next repetitions of some candidates; the very first candidate has no deadline."""
+    numbers = range(first, first + plan.together)
+    tasks = [_Repetition(n, plan.spec(s, k), deadline) for n, s in settings.items() for k in numbers]
+    sure = plan.together if first == 0 else 0
+    return [task._replace(deadline=math.inf) for task in tasks[:sure]] + tasks[sure:]
+
+
+def _give_up(found: dict[str, dict[str, Any]]) -> None:
+    """Stop the candidates that are clearly behind the best one of a round."""
+    complete = [found[name] for name in _alive(found)]
+    best = max(map(_mean, complete), default=0.0)
+    for entry in complete:
+        if wilson(_mean(entry), entry["nodes"])[1] < best:
+            entry["stopped"] = "given up, clearly behind"
 
 
 def _found(
@@ -255,7 +269,7 @@ def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
     return winner
 
 
-def _gain(winner: dict[str, Any], entry: dict[str, Any]) -> Any:
+def _gain(winner: dict[str, Any], entry: dict[str, Any]) -> Sample:
     """Return the differences to a candidate over the repetitions that both have."""
     return sample([ours - theirs for ours, theirs in zip(winner["val"], entry["val"], strict=False)])
 
@@ -274,14 +288,9 @@ def _outcome(entry: dict[str, Any], winner: dict[str, Any]) -> str:
 
 def _sentence(winner: dict[str, Any], tried: list[dict[str, Any]]) -> str:
     """Say what won, by how much, how sure that is, and what was not compared."""
-    unit, count = winner["unit"], len(winner["val"])
     reached = accuracy_text(_mean(winner), winner["nodes"])
-    text = f"{winner['title']} was chosen with {reached} over {count} of {winner['of']} {unit}"
-    plain = next((entry for entry in tried if entry["name"] == "gcn"), winner)
-    if plain is not winner and plain["val"]:
-        gain = _gain(winner, plain)
-        text += f", {gain.mean:+.1f} points against a plain GCN"
-        text += f" (95 % interval over the {unit} {gain.low:+.1f} to {gain.high:+.1f})" if gain.n > 1 else ""
+    text: str = f"{winner['title']} was chosen with {reached} over {len(winner['val'])} of {winner['of']} "
+    text += winner["unit"] + _over_plain(winner, tried)
     others = [entry for entry in tried if entry is not winner and entry["val"]]
     close = [entry["title"] for entry in others if entry["outcome"].endswith("told apart from it")]
     text += f"; {', '.join(close)} cannot be told apart from it." if close else "."
@@ -289,3 +298,15 @@ def _sentence(winner: dict[str, Any], tried: list[dict[str, Any]]) -> str:
     late = sum(entry["outcome"].endswith(OUT_OF_TIME) for entry in tried)
     text += f" The time was over before {late} of {len(tried)} candidates were compared." if late else ""
     return text
+
+
+def _over_plain(winner: dict[str, Any], tried: list[dict[str, Any]]) -> str:
+    """Say how much better the winner is than a plain GCN, if that was compared."""
+    plain = next((entry for entry in tried if entry["name"] == "gcn"), winner)
+    if plain is winner or not plain["val"]:
+        return ""
+    gain = _gain(winner, plain)
+    text = f", {gain.mean:+.1f} points against a plain GCN"
+    if gain.n < 2:
+        return text
+    return text + f" (95 % interval over the {winner['unit']} {gain.low:+.1f} to {gain.high:+.1f})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,11 @@ class ComparisonPlan:
         """Return the variants that are trained: those asked for, and what ``auto`` chooses among."""
         asked = [Variant.parse(name).name for name in self.variants if name != AUTO]
         return tuple(dict.fromkeys([*asked, *(CANDIDATES if AUTO in self.variants else ())]))
+
+    def compared(self) -> tuple[str, ...]:
+        """Return the variants of the tables: first what all are compared with, ``auto`` last."""
+        auto = (AUTO,) if AUTO in self.variants else ()
+        return tuple(dict.fromkeys((self.against, *self.trained(), *auto)))
 
     def cells(self) -> list[Cell]:
         """Return all cells, split by split, so that a comparison that is stopped has whole splits."""
@@ -219,6 +225,31 @@ def split_note(plan: ComparisonPlan, split: Sequence[str]) -> str:
 
 def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
     """Write and return the comparison, made of the cells that are finished."""
+    cells, variants = _finished_cells(plan, out), plan.compared()
+    rows, graphs = _rows(plan, cells), _graphs(plan, cells)
+    split = [name for name, about in graphs.items() if about.get("has_split")]
+    result = {
+        "format": COMPARE_FORMAT,
+        "variants": {name: _title(name) for name in variants},
+        "base": plan.against,
+        "labels": list(plan.labels),
+        "graphs": graphs,
+        "rows": rows,
+        "overall": {str(n): _overall(rows, n, variants) for n in plan.labels},
+        "split": GIVEN if plan.given else "random",
+        "split_note": split_note(plan, split),
+        "splits": plan.splits,
+        "val": plan.val,
+        "settings": {n: s.as_dict() for n, s in settings_of(plan.trained(), plan.overrides).items()},
+        "command": plan.command,
+        "versions": versions(),
+        "sources": sources(result for cell in cells for result in cell["results"].values()),
+    }
+    write_sealed_json(out / "compare.json", result)
+    return result
+
+
+def _finished_cells(plan: ComparisonPlan, out: Path) -> list[dict[str, Any]]:
     cells = []
     for path in (out / "work" / "cells" / f"{cell.name}.json" for cell in plan.cells()):
         if (found := read_cell(path)) is not None:
@@ -227,36 +258,13 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
             raise DataError(f"{path} is damaged: run this without --report-only to repeat its split")
     if not cells:
         raise BvatError(f"no split of this comparison is finished in {out}: run it without --report-only")
-    variants = [plan.against, *(name for name in plan.trained() if name != plan.against)]
-    if AUTO in plan.variants and plan.against != AUTO:
-        variants.append(AUTO)
-    rows = []
-    for graph in plan.graphs:
-        for labels in plan.labels:
-            here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
-            if here:
-                rows.append(_row(short_name(graph), labels, here, variants, plan.against))
-    settings = {name: s.as_dict() for name, s in settings_of(plan.trained(), plan.overrides).items()}
-    graphs = {short_name(g): _about(cells, g) for g in plan.graphs if _about(cells, g)}
-    result = {
-        "format": COMPARE_FORMAT,
-        "variants": {name: _title(name) for name in variants},
-        "base": plan.against,
-        "labels": list(plan.labels),
-        "graphs": graphs,
-        "rows": rows,
-        "overall": {str(n): _overall([r for r in rows if r["labels"] == n], variants) for n in plan.labels},
-        "split": GIVEN if plan.given else "random",
-        "split_note": split_note(plan, [name for name, about in graphs.items() if about.get("has_split")]),
-        "splits": plan.splits,
-        "val": plan.val,
-        "settings": settings,
-        "command": plan.command,
-        "versions": versions(),
-        "sources": sources(result for cell in cells for result in cell["results"].values()),
-    }
-    write_sealed_json(out / "compare.json", result)
-    return result
+    return cells
+
+
+def _graphs(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the first cell of each graph says about it."""
+    about = {cell["cell"]["graph"]: cell["graph"] for cell in reversed(cells)}
+    return {short_name(graph): about[graph] for graph in plan.graphs if graph in about}
 
 
 def _title(name: str) -> dict[str, Any]:
@@ -266,46 +274,63 @@ def _title(name: str) -> dict[str, Any]:
     return {"title": variant.title, "colour": variant.colour}
 
 
-def _about(cells: Sequence[dict[str, Any]], graph: str) -> dict[str, Any]:
-    return next((c["graph"] for c in cells if c["cell"]["graph"] == graph), {})
+def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return every graph with every number of labels, as far as there are cells."""
+    rows = []
+    for graph, labels in product(plan.graphs, plan.labels):
+        here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
+        if here:
+            rows.append(_row(short_name(graph), labels, here, plan))
+    return rows
 
 
 def _row(
-    graph: str, labels: int | str, cells: Sequence[dict[str, Any]], variants: Sequence[str], base: str
+    graph: str, labels: int | str, cells: Sequence[dict[str, Any]], plan: ComparisonPlan
 ) -> dict[str, Any]:
-    """Return one graph with one number of labels: every variant against the base, paired over the splits."""
-    tests: dict[str, list[float]] = {name: [] for name in variants}
-    chosen = []
-    for cell in cells:
-        results = cell["results"]
-        for name in variants:
-            if name == AUTO:
-                pick = max(CANDIDATES, key=lambda c, results=results: results[c]["val"])  # type: ignore[misc]
-                chosen.append(pick)
-            tests[name].append(results[chosen[-1] if name == AUTO else name]["test"])
-    entries = {}
-    for name in variants:
-        gains = [ours - its for ours, its in zip(tests[name], tests[base], strict=True)]
-        of = [cell["results"].get(name) for cell in cells]
-        seconds = [each["seconds"] for each in of if each is not None]
-        entries[name] = {
-            **sample(tests[name]).as_dict(),
-            "values": tests[name],
-            "gain": sample(gains).as_dict(),
-            "worst": min(gains),
-            "wins": sum(gain > 0 for gain in gains),
-            "losses": sum(gain < 0 for gain in gains),
-            "seconds": sum(seconds) / len(seconds) if seconds else None,
-            "kept": sum(bool(each["phases"]["second"]) for each in of if each is not None),
-            "weakened": sum("weakened" in "".join(each["events"]) for each in of if each is not None),
-        }
-    splits = [cell["cell"]["split"] for cell in cells]
-    return {"graph": graph, "labels": labels, "splits": splits, "chosen": chosen, "variants": entries}
+    """Return every variant against the base, paired over the splits."""
+    base, variants = _tests(cells, plan.against), plan.compared()
+    return {
+        "graph": graph,
+        "labels": labels,
+        "splits": [cell["cell"]["split"] for cell in cells],
+        "chosen": [choice_of(cell["results"]) for cell in cells] if AUTO in variants else [],
+        "variants": {name: _entry(name, _tests(cells, name), base, cells) for name in variants},
+    }
 
 
-def _overall(rows: Sequence[dict[str, Any]], variants: Sequence[str]) -> dict[str, Any]:
+def _tests(cells: Sequence[dict[str, Any]], name: str) -> list[float]:
+    """Return the test accuracies of a variant; those of ``auto`` are those of what it chooses."""
+    every = [cell["results"] for cell in cells]
+    return [results[choice_of(results) if name == AUTO else name]["test"] for results in every]
+
+
+def choice_of(results: dict[str, Any]) -> str:
+    """Return what ``auto`` chooses on a cell: the candidate with the best validation accuracy."""
+    return max(CANDIDATES, key=lambda name: results[name]["val"])
+
+
+def _entry(
+    name: str, tests: list[float], base: list[float], cells: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return one variant: its test accuracies, paired with those of the base, and how it was trained."""
+    results = [cell["results"][name] for cell in cells if name in cell["results"]]
+    gains = [ours - theirs for ours, theirs in zip(tests, base, strict=True)]
+    return {
+        **sample(tests).as_dict(),
+        "values": tests,
+        "gain": sample(gains).as_dict(),
+        "worst": min(gains),
+        "wins": sum(gain > 0 for gain in gains),
+        "losses": sum(gain < 0 for gain in gains),
+        "seconds": sum(each["seconds"] for each in results) / len(results) if results else None,
+        "kept": sum(bool(each["phases"]["second"]) for each in results),
+        "weakened": sum("weakened" in "".join(each["events"]) for each in results),
+    }
+
+
+def _overall(rows: Sequence[dict[str, Any]], labels: int | str, variants: Sequence[str]) -> dict[str, Any]:
     """Return the gains over the base averaged over graphs, each graph counting once."""
-    summary = {}
+    rows, summary = [row for row in rows if row["labels"] == labels], {}
     for name in variants:
         gains = [row["variants"][name]["gain"]["mean"] for row in rows]
         if gains:

@@ -110,8 +110,8 @@ def with_results(text: str, results: dict[tuple[str, str], dict[str, Any]]) -> s
     were fixed, and those that apply to another search only. A new table follows the last one of its data set.
     """
     blocks = re.split(r"(?m)^(?=\[)", text)
-    heads = [block[1:].partition("]")[0] if block.startswith("[") else "" for block in blocks]
     for (dataset, method), chosen in results.items():
+        heads = [block[1:].partition("]")[0] if block.startswith("[") else "" for block in blocks]
         head = f"dataset.{dataset}.{method}"
         before = tomllib.loads(text).get("dataset", {}).get(dataset, {}).get(method, {})
         block = f"[{head}]\n{toml_lines({**before, **chosen})}\n"
@@ -119,12 +119,10 @@ def with_results(text: str, results: dict[tuple[str, str], dict[str, Any]]) -> s
             at = heads.index(head)
             comment = re.search(r"(?m)(?:^#[^\n]*\n)+\s*\Z", blocks[at])  # belongs to the next table
             blocks[at] = block + (comment[0] if comment else "")
-            continue
-        family = [i for i, h in enumerate(heads) if f"{h}.".startswith(f"dataset.{dataset}.")]
-        place = family[-1] + 1 if family else len(blocks)
-        blocks.insert(place, block)
-        heads.insert(place, head)
-    return "\n\n".join(block.strip() for block in blocks if block.strip()) + "\n"
+        else:
+            family = [i for i, h in enumerate(heads, 1) if f"{h}.".startswith(f"dataset.{dataset}.")]
+            blocks.insert(max(family, default=len(blocks)), block)
+    return "\n\n".join(filter(None, map(str.strip, blocks))) + "\n"
 
 
 def toml_lines(values: Mapping[str, Any]) -> str:

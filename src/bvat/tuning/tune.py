@@ -254,12 +254,7 @@ def _result(
         }
         for number, trial in enumerate(sorted(trials, key=lambda trial: trial.number))
     ]
-    complete = [row for row in rows if row["state"] == "complete"]
-    best = sorted(complete, key=lambda row: (-row["val"]["mean"], row["number"]))[: plan.finalists]
-    finalists: list[dict[str, Any]] = [{"from": "preset", "settings": plan.searched()}]
-    for row in best:
-        if all(row["settings"] != entry["settings"] for entry in finalists):
-            finalists.append({"from": f"trial {row['number']}", "settings": row["settings"]})
+    finalists = _finalists(plan, rows)
     seeds = range(CHECK_SEEDS_FROM, CHECK_SEEDS_FROM + plan.check_seeds)
     runs = [
         [RunSpec(plan.dataset, dataclasses.replace(plan.base(), **entry["settings"]), seed) for seed in seeds]
@@ -289,3 +284,14 @@ def _result(
         "versions": {**versions(), "optuna": metadata.version("optuna")},
         "command": plan.command,
     }
+
+
+def _finalists(plan: TuningPlan, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the preset and the best trials, without settings that are there already."""
+    complete = [row for row in rows if row["state"] == "complete"]
+    best = sorted(complete, key=lambda row: (-row["val"]["mean"], row["number"]))[: plan.finalists]
+    finalists: list[dict[str, Any]] = [{"from": "preset", "settings": plan.searched()}]
+    for row in best:
+        if all(row["settings"] != entry["settings"] for entry in finalists):
+            finalists.append({"from": f"trial {row['number']}", "settings": row["settings"]})
+    return finalists
