@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from bvat.data.synthetic import synthetic_graph
-from bvat.engine.compiled import backend
 from bvat.graph import Graph
 from bvat.models import GCN
 from bvat.perturb import OBVAT, SBVAT
@@ -46,48 +45,6 @@ def compare(one: tuple[Outcome, Any], other: tuple[Outcome, Any], tolerance: flo
         assert float(getattr(ours, name)) == pytest.approx(float(getattr(theirs, name)), rel=tolerance)
     for a, b in zip(our_gradients, their_gradients, strict=True):
         assert float((a - b).norm()) <= tolerance * float(b.norm())
-
-
-@pytest.mark.parametrize("hidden", [16, 32])
-@pytest.mark.parametrize("fused_up_to", [64, 8])
-@pytest.mark.parametrize("policy", ["pair", "reuse", "shared"])
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_adam_ascent(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, reduction: Any, policy: Any, fused_up_to: int, hidden: int
-) -> None:
-    monkeypatch.setattr(backend, "FUSED_UP_TO", fused_up_to)
-    model = model_for(graph, hidden)
-    made = 0
-
-    def counted(*arguments: Any, **options: Any) -> bool:
-        nonlocal made
-        done = compiled(*arguments, **options)
-        made += done
-        return done
-
-    compiled = backend.adam_ascent
-    results = []
-    for way in (counted, lambda *_, **__: False):
-        monkeypatch.setattr(backend, "adam_ascent", way)
-        regulariser = OBVAT(
-            steps=6,
-            step_size=0.01,
-            start=0.05,
-            gamma=0.01,
-            reduction=reduction,
-            keep_moments=True,
-            dropout=policy,
-            generator=seeded(5),
-        )
-        results.append(
-            [call(regulariser, graph, model) for _ in range(2)]
-        )  # the second goes on with the moments
-        results[-1].append(regulariser.state_dict())  # type: ignore[arg-type]
-    assert made == 2
-    for one, other in zip(results[0][:2], results[1][:2], strict=True):
-        compare(one, other, 2e-3)
-    for name, moment in results[0][2].items():  # type: ignore[attr-defined]
-        assert torch.allclose(moment, results[1][2][name], rtol=1e-2, atol=1e-5)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("hidden", [16, 48])

@@ -168,12 +168,12 @@ def test_damaged_machine_code_is_never_run(tmp_path: Path, tally: list[Tally]) -
     """Damaged machine code could do anything: it is not even unpickled."""
     import numba
 
-    from bvat.engine.compiled.kept_code import KeptCode
+    from bvat.engine.compiled.compile import KeptCode
 
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(tmp_path)
     try:
         function = numba.njit(_twice)
-        function._cache = kept = KeptCode(_twice, lambda _: None)
+        function._cache = kept = KeptCode(_twice)
         assert function(21.0) == 42.0
     finally:
         numba.config.CACHE_DIR = before

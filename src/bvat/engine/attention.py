@@ -61,7 +61,8 @@ class _Attend(torch.autograd.Function):
         pattern, (alpha, h), grad = ctx.pattern, ctx.saved_tensors, grads[0]
         heads = zip(alpha.t().contiguous(), grad.transpose(0, 1).contiguous(), strict=True)
         for_h = _side_by_side([pattern.with_values(a).transposed_product(part) for a, part in heads])
-        return None, pattern.engine.edge_dots(pattern, grad, h), for_h
+        for_alpha = grad.index_select(0, pattern.rows).mul_(h.index_select(0, pattern.col)).sum(2)
+        return None, for_alpha, for_h
 
 
 def _side_by_side(heads: list[Tensor]) -> Tensor:
@@ -71,10 +72,6 @@ def _side_by_side(heads: list[Tensor]) -> Tensor:
 
 class AttentionMath:
     """Layers of GAT and MoNet on tensors; nothing flows back to the features."""
-
-    def edge_dots(self, pattern: Matrix, left: Tensor, right: Tensor) -> Tensor:
-        """Return ``left_i . right_j`` for every entry (i, j); left, right (N, heads, F), (nnz, heads)."""
-        return left.index_select(0, pattern.rows).mul_(right.index_select(0, pattern.col)).sum(2)
 
     def attend(self, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:
         """Return ``sum_j alpha_ij h_j`` over the entries (i, j) of ``pattern``, each head by itself.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bvat.engine.compiled.vectors import compiled, part
+from bvat.engine.compiled.compile import compiled, part
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -20,7 +20,7 @@ _UNIT = 2.0**-32
 _TWO_PI = 2 * np.pi
 
 
-@part
+@part()
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
     """Return four 32-bit words (as uint64) for a counter of four words and a key of two."""
     for _ in range(10):
@@ -39,7 +39,7 @@ def words(counters: Any, key: Any, out: Any) -> None:
         out[i, 0], out[i, 1], out[i, 2], out[i, 3] = philox(c[0], c[1], c[2], c[3], key[0], key[1])
 
 
-@part
+@part()
 def _halves(word: Any) -> Any:
     return np.int64(word & _HALF_WORD), np.int64(word >> _16)
 
@@ -79,7 +79,7 @@ def pair_masks(
         out[i] = factor if np.int64(word & _HALF_WORD) >= level else zero
 
 
-@part
+@part()
 def _normal_pair(a: Any, b: Any) -> Any:
     radius = np.sqrt(-2.0 * np.log((np.float64(a) + 1.0) * _UNIT))
     angle = _TWO_PI * np.float64(b) * _UNIT

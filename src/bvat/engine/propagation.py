@@ -54,13 +54,11 @@ class SpreadFeatures:
     spread: Spread
 
     def forward(self, weight: Tensor) -> Tensor:
-        engine = self.features.engine
-        return self.spread.sum(engine.shared_product(self.features, self._masked(weight), self.spread.share))
+        return self.spread.sum(self.features.product(self._masked(weight)) * self.spread.share)
 
     def backward(self, grad: Tensor) -> Tensor:
         summed = self.spread.sum(grad, transposed=True)
-        engine = self.features.engine
-        return self._masked(engine.shared_transposed_product(self.features, summed, self.spread.share))
+        return self._masked(self.features.transposed_product(summed * self.spread.share))
 
     def _masked(self, weight: Tensor) -> Tensor:
         return weight if self.columns is None else weight * self.columns[:, None]
@@ -113,6 +111,44 @@ class _TwoLayers(torch.autograd.Function):
         return None, None, ctx.source.backward(for_state), None, None, *sums
 
 
+class _NormalisedLayers(torch.autograd.Function):
+    """``mask * norm(relu(Z + b0)) @ W1 + b1`` with its gradients; g and b are those of the normalisation."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, engine: Any, source: LayerSource, norm: Any, given: Tensor, mask: Tensor | None,
+        *weights: Tensor,
+    ) -> Tensor:  # fmt: skip
+        b0, w1, b1, g, b = weights
+        r = source.forward(given).add_(b0).clamp_min_(0)
+        running = norm.running_mean, norm.running_var
+        hidden, mean, unit = torch.native_batch_norm(
+            r, g, b, *running, norm.training, norm.momentum, norm.eps
+        )
+        norm.num_batches_tracked += norm.training
+        if mask is not None:
+            hidden.mul_(mask)
+        ctx.save_for_backward(r, hidden, mask, w1, g, mean, unit)
+        ctx.source, ctx.norm, ctx.batch = source, norm, norm.training
+        logits: Tensor = engine.narrow_times(hidden, w1).add_(b1)
+        return logits
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        r, hidden, mask, w1, g, mean, unit = ctx.saved_tensors
+        norm, grad = ctx.norm, grads[0]
+        for_hidden = grad @ w1.t()
+        if mask is not None:
+            for_hidden.mul_(mask)
+        for_r, for_g, for_b = torch.ops.aten.native_batch_norm_backward(
+            for_hidden, r, g, norm.running_mean, norm.running_var, mean, unit, ctx.batch, norm.eps, [True] * 3
+        )
+        for_state = torch.ops.aten.threshold_backward(for_r, r, 0)
+        sums = for_state.sum(0), hidden.t() @ grad, grad.sum(0)
+        return None, None, None, ctx.source.backward(for_state), None, *sums, for_g, for_b
+
+
 class PropagationMath:
     """The operations of random propagation on tensors."""
 
@@ -125,16 +161,6 @@ class PropagationMath:
         for _ in range(steps):
             state = product(state).mul_(ratio).add_(start)
         return state
-
-    def shared_product(self, features: Any, weight: Tensor, share: Any) -> Tensor:
-        """Return ``share ∘ (X @ weight)`` without autograd; weight (D, H), share a number or (N, 1)."""
-        product: Tensor = features.product(weight) * share
-        return product
-
-    def shared_transposed_product(self, features: Any, grad: Tensor, share: Any) -> Tensor:
-        """Return ``Xᵀ (share ∘ grad)`` without autograd; grad (N, H), result (D, H)."""
-        product: Tensor = features.transposed_product(grad * share)
-        return product
 
     def two_layers(
         self, source: LayerSource, given: Tensor, mask: Tensor | None, factor: float, weights: Any
@@ -150,7 +176,6 @@ class PropagationMath:
         self, source: LayerSource, norm: nn.BatchNorm1d, given: Tensor, mask: Tensor | None, weights: Any
     ) -> Tensor:
         """Return the same with the batch normalisation of the hidden layer before its mask."""
-        b0, w1, b1 = weights
-        state = norm(torch.relu(self.plus(from_source(source, given), b0)))  # type: ignore[attr-defined]
-        logits: Tensor = self.plus(self.times(state if mask is None else state * mask, w1), b1)  # type: ignore[attr-defined]
+        parameters = (*weights, norm.weight, norm.bias)
+        logits: Tensor = _NormalisedLayers.apply(self, source, norm, given, mask, *parameters)  # type: ignore[no-untyped-call]
         return logits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
 from bvat.training.loop import TrainedModel, train
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings, all_fields, preset
 from bvat.tuning.auto import choose, parse_budget
 from bvat.tuning.cross_validation import Choice, cross_validate, lacks_validation, scores_of
 from bvat.tuning.variants import AUTO
@@ -27,7 +26,7 @@ from bvat.tuning.variants import AUTO
 CLASSIFIER_FORMAT = 2
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
-_SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "method")
+_SETTINGS = ("model", *all_fields())
 
 
 class NodeClassifier:
@@ -84,7 +83,7 @@ class NodeClassifier:
             elif name in _SETTINGS:
                 self._settings[name] = value
             else:
-                raise SettingsError(f"there is no setting {name!r}: see the fields of bvat.Settings")
+                raise SettingsError(f"there is no setting {name!r}: bvat settings lists them")
         return self
 
     def fit(self, graph: Graph, y: None = None) -> NodeClassifier:

@@ -20,7 +20,7 @@ from bvat.training.state import TrainState, check_fits
 from bvat.training.trained import METRICS
 
 CHECKPOINT_FORMAT = "bvat checkpoint 5"
-_PARTS, _SEARCH = ("model", "optimizer", "regulariser", "average"), "regulariser."
+_PARTS, _SEARCH = ("model", "optimizer", "method", "average"), "method."
 """What has a state: attributes of the state of training; and the prefix of what a search keeps."""
 _UNFIT = (
     KeyError,
@@ -62,7 +62,7 @@ class Checkpoint(Callback):
     def identity(self, state: TrainState) -> dict[str, str]:
         """Return what must agree for a checkpoint to be resumed from."""
         return {
-            "settings": json.dumps(state.settings.identity(), sort_keys=True),
+            "settings": json.dumps(state.settings.as_dict(), sort_keys=True),
             "seed": str(state.seed),
             "graph": graph_fingerprint(state.graph),
         }
@@ -103,7 +103,7 @@ class Checkpoint(Callback):
             **self.identity(state),
             "columns": json.dumps(columns),
             "epoch": str(state.epoch),
-            "space": state.space,
+            "space": state.method.space,
             "stop": json.dumps(state.stop),
             "events": json.dumps(state.events),
         }
@@ -150,12 +150,13 @@ class Checkpoint(Callback):
         for name in _PARTS:
             if (part := getattr(state, name)) is not None:
                 found = _part(tensors, f"{name}.")
-                if name != "regulariser":  # what a search keeps has the shape that it had last
+                if name != "method":  # what a search keeps has the shape that it had last
                     check_fits(found, part.state_dict())
                 part.load_state_dict(found)
         columns = json.loads(about["columns"])
         state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
-        state.epoch, state.space, state.stop = int(about["epoch"]), about["space"], json.loads(about["stop"])
+        state.epoch, state.stop = int(about["epoch"]), json.loads(about["stop"])
+        state.method.space = about["space"]
         state.events = json.loads(about["events"])
         epochs = [row["epoch"] for row in state.metrics]
         if len(epochs) != state.epoch or epochs != list(range(1, len(epochs) + 1)):

@@ -1,8 +1,7 @@
-"""Compiled twins of a few tensor operations, for tensors on a CPU.
+"""Compiled versions of a few tensor operations, for tensors in single precision on a CPU.
 
-``backend`` decides what runs compiled, and is the only module that the rest of the package asks. ``compile``
-compiles loops that have no equivalent in tensor operations; ``layout`` holds tensor operations that are
-faster in another memory layout; ``adam`` is one fused step of Adam. The others import numba: ``vectors``
-(sums of rows in vector registers, of which all else is made), ``functions`` (exp and log), ``layers`` (sparse
-products and the layers of a GCN), ``entropy``, and ``searches`` (the steps of a search).
+``engine`` is the engine that uses them; ``backend`` and ``attention`` decide what runs compiled. ``compile``
+compiles loops and keeps their machine code; ``loops`` (sparse products and the layers of a GCN) and
+``searches`` (a step on receptive fields) import numba and are imported only when needed. ``rowwise`` is
+arithmetic that does not depend on how rows are spread over processes, ``adam`` one fused step of Adam.
 """

@@ -6,43 +6,19 @@ exact, so that the order of its terms does not matter: every term is first round
 chosen so that all sums of such multiples fit the 53 bits of a double (Demmel and Nguyen, 2013,
 https://doi.org/10.1109/ARITH.2013.9). The quantum is ``N / 2^52`` of the largest term, so a sum of a million
 terms has 32 bits below its largest one.
-
-:func:`use` switches these versions on where ``layout`` and ``backend`` offer a choice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-_active: ContextVar[bool] = ContextVar("rowwise", default=False)
-
-
-def active() -> bool:
-    """Return whether results must not depend on how rows are spread over processes."""
-    return _active.get()
-
-
-def switch_on() -> None:
-    """Use these versions from now on."""
-    _active.set(True)
-
-
-@contextmanager
-def use(wanted: bool = True) -> Iterator[None]:
-    """Use these versions inside the block."""
-    before = _active.set(wanted)
-    try:
-        yield
-    finally:
-        _active.reset(before)
+from bvat.engine.compiled.compile import Compiled
 
 
 def magic(largest: float, terms: int) -> float:
@@ -62,14 +38,14 @@ def _array(tensor: Tensor) -> Any:
 
 def product(crow: Any, col: Any, values: Any, dense: Tensor, out: Tensor) -> None:
     """Write ``out = S @ dense``; S (n, m) as CSR arrays, dense (m, H), out (n, H), both contiguous."""
-    from bvat.engine.compiled import layers
+    from bvat.engine.compiled import loops
 
-    layers.product(crow, col, values, dense.detach().numpy(), out.numpy())
+    loops.product((crow, col, values), dense.detach().numpy(), out.numpy())
 
 
 def fitting_width(width: int) -> int:
     """Return the least width that :func:`product` and :func:`times` take."""
-    return 4 if width <= 4 else (width + 7) // 8 * 8
+    return (width + 7) // 8 * 8
 
 
 def padded(dense: Tensor) -> Tensor:
@@ -84,40 +60,34 @@ def padded(dense: Tensor) -> Tensor:
 
 def times(rows: Tensor, matrix: Tensor) -> Tensor:
     """Return ``rows @ matrix`` without autograd; rows (n, K), matrix (K, M)."""
-    from bvat.engine.compiled import rowwise_loops
+    from bvat.engine.compiled import loops
 
     wide = padded(matrix)
     out = rows.new_empty(rows.shape[0], wide.shape[1])
-    rowwise_loops.times(_array(rows), wide.numpy(), out.numpy())
+    loops.times(_array(rows), wide.numpy(), out.numpy())
     return out if wide.shape[1] == matrix.shape[1] else out[:, : matrix.shape[1]].contiguous()
 
 
 def row_dots(a: Tensor, b: Tensor) -> Tensor:
     """Return ``sum_j a_vj b_vj`` of every row v; a, b (n, K), result (n)."""
-    from bvat.engine.compiled import rowwise_loops
-
     out = a.new_empty(a.shape[0])
-    rowwise_loops.row_dots(_array(a), _array(b), out.numpy())
+    _row_dots(_array(a), _array(b), out.numpy())
     return out
 
 
 def softmax(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Return probabilities and their logarithms, all (n, C), without autograd."""
-    from bvat.engine.compiled import rowwise_loops
-
     values = logits.detach().contiguous()
     p, log_p = torch.empty_like(values), torch.empty_like(values)
-    rowwise_loops.softmax(values.numpy(), p.numpy(), log_p.numpy())
+    _softmax(values.numpy(), p.numpy(), log_p.numpy())
     return p, log_p
 
 
 def log(values: Tensor) -> Tensor:
     """Return the logarithm of every entry; shape (n, C)."""
-    from bvat.engine.compiled import rowwise_loops
-
     source = values.detach().contiguous()
     out = torch.empty_like(source)
-    rowwise_loops.log(source.numpy().reshape(-1), out.numpy().reshape(-1))
+    _log(source.numpy().reshape(-1), out.numpy().reshape(-1))
     return out
 
 
@@ -133,31 +103,23 @@ def adam_step_(
     weight_decay: float,
 ) -> None:
     """Make step ``number`` of Adam up ``gradient``, down ``weight_decay values``, in place; all alike."""
-    from bvat.engine.compiled import searches
-
-    rates = lr / (1 - betas[0] ** number), (1 - betas[1] ** number) ** -0.5, betas, weight_decay, 1.0
-    searches.adam_entries(
-        _array(gradient).reshape(gradient.shape[0], -1),
-        *(each.numpy().reshape(gradient.shape[0], -1) for each in (values, first, second)),
-        *rates,
+    rates = lr / (1 - betas[0] ** number), (1 - betas[1] ** number) ** -0.5, betas, weight_decay
+    _adam(
+        _array(gradient).reshape(-1), *(each.numpy().reshape(-1) for each in (values, first, second)), *rates
     )
 
 
 def node_product(a: Tensor, b: Tensor, rounder: float) -> Tensor:
     """Return ``aᵀ b`` with terms rounded by ``rounder``, in double precision; a (n, K), b (n, M)."""
-    from bvat.engine.compiled import rowwise_loops
-
     out = np.zeros((a.shape[1], b.shape[1]))
-    rowwise_loops.node_product(_array(a), _array(b), rounder, out)
+    _node_product(_array(a), _array(b), rounder, out)
     return torch.from_numpy(out)
 
 
 def scattered_product(crow: Any, col: Any, values: Any, b: Tensor, columns: int, rounder: float) -> Tensor:
     """Return ``Sᵀ b`` with terms rounded by ``rounder``, in double precision; S (n, columns), b (n, M)."""
-    from bvat.engine.compiled import rowwise_loops
-
     out = np.zeros((columns, b.shape[1]))
-    rowwise_loops.scattered_product(crow, col, values, _array(b), rounder, out)
+    _scattered_product(crow, col, values, _array(b), rounder, out)
     return torch.from_numpy(out)
 
 
@@ -165,3 +127,87 @@ def group_sums(values: Tensor, group: Tensor, groups: int, rounder: float) -> Te
     """Return the sum of the values (n) of each group, rounded terms in double precision; group (n)."""
     wide = values.detach().double()
     return wide.new_zeros(groups).index_add_(0, group, (wide + rounder) - rounder)
+
+
+_compiled = partial(Compiled, error_model="numpy", nogil=True, fastmath=set())
+
+
+@_compiled
+def _adam(gradient: Any, z: Any, first: Any, second: Any, length: float, root: float, betas: Any,
+          penalty: float) -> None:  # fmt: skip
+    """Make a step of Adam down ``G = penalty Z - gradient`` in place; all flat and of one length.
+
+    ``first`` and ``second`` are the moments of G; Z changes by ``length first / (root sqrt(second) + 1e-8)``.
+    """
+    b1, b2 = np.float32(betas[0]), np.float32(betas[1])
+    rest1, rest2 = np.float32(1 - betas[0]), np.float32(1 - betas[1])
+    weight, lr, unbias, tiny = np.float32(penalty), np.float32(length), np.float32(root), np.float32(1e-8)
+    for i in range(z.shape[0]):
+        g = weight * z[i] - gradient[i]  # moments are those of a descent, as torch's
+        m = b1 * first[i] + rest1 * g
+        s = b2 * second[i] + rest2 * g * g
+        first[i] = m
+        second[i] = s
+        z[i] -= lr * m / (np.sqrt(s) * unbias + tiny)
+
+
+@_compiled
+def _row_dots(a: Any, b: Any, out: Any) -> None:
+    """Write ``out_v = sum_j a_vj b_vj``; a, b (n, K), out (n)."""
+    for v in range(a.shape[0]):
+        total = 0.0
+        for j in range(a.shape[1]):
+            total += np.float64(a[v, j]) * np.float64(b[v, j])
+        out[v] = total
+
+
+@_compiled
+def _softmax(logits: Any, p: Any, log_p: Any) -> None:
+    """Write softmax and its logarithm of every row; all (n, C)."""
+    classes = logits.shape[1]
+    for v in range(logits.shape[0]):
+        top = logits[v, 0]
+        for c in range(1, classes):
+            top = max(top, logits[v, c])
+        total = 0.0
+        for c in range(classes):
+            total += np.exp(np.float64(logits[v, c] - top))
+        log_total = np.log(total)
+        for c in range(classes):
+            shifted = np.float64(logits[v, c] - top) - log_total
+            log_p[v, c] = shifted
+            p[v, c] = np.exp(shifted)
+
+
+@_compiled
+def _log(values: Any, out: Any) -> None:
+    """Write the logarithm of every entry; both flat."""
+    for i in range(values.shape[0]):
+        out[i] = np.log(np.float64(values[i]))
+
+
+@_compiled
+def _node_product(a: Any, b: Any, rounder: float, out: Any) -> None:
+    """Add ``aᵀ b`` to ``out`` with every term rounded; a (n, K), b (n, M), out (K, M) in double precision."""
+    for v in range(a.shape[0]):
+        for k in range(a.shape[1]):
+            factor = np.float64(a[v, k])
+            if factor == 0.0:  # a term that adds nothing: half of them under dropout
+                continue
+            row, source = out[k], b[v]
+            for j in range(row.shape[0]):
+                row[j] += (factor * np.float64(source[j]) + rounder) - rounder
+
+
+@_compiled
+def _scattered_product(crow: Any, col: Any, values: Any, b: Any, rounder: float, out: Any) -> None:
+    """Add ``Sᵀ b`` to ``out`` with every term rounded; S (n, m), b (n, M), out (m, M) in double precision."""
+    for v in range(b.shape[0]):
+        source = b[v]
+        for k in range(crow[v], crow[v + 1]):
+            factor = np.float64(values[k])
+            if factor == 0.0:
+                continue
+            row = out[col[k]]
+            for j in range(row.shape[0]):
+                row[j] += (factor * np.float64(source[j]) + rounder) - rounder
