@@ -10,7 +10,7 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
-from bvat.report.markers import replace_between
+from bvat.report.pages import replace_between
 
 HERE = Path(__file__).parent
 fitted = runpy.run_path(str(HERE.parent / "benchmarks" / "rank_plan.py"))["fitted"]
