@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ import torch
 from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.draws import RowDraws
 from bvat.engine.fields import disjoint_fields, grow
-from bvat.engine.world import current, within
 from bvat.graph.fields import ReceptiveFields
 from bvat.models.table import MODELS
 from bvat.training.loop import train
@@ -22,7 +19,7 @@ PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0, "dropout": 0.
 
 def test_alone_is_the_default_and_costs_nothing() -> None:
     values = torch.randn(5)
-    here = current()
+    here = random_graph().engine
     assert here is DEFAULT_ENGINE
     assert torch.equal(here.mean(values), values.mean())
     assert here.total(3) == 3
@@ -34,11 +31,10 @@ def test_one_rank_trains_as_alone_up_to_rounding(model) -> None:
     graph = random_graph(dense=model == "sage")
     settings = Variant(model, "none").settings(epochs=5, **PLAIN)
     if model == "random-propagation":
-        settings = replace(settings, node_dropout=0.0, input_dropout=0.0)
+        settings = settings.replace(node_dropout=0.0, input_dropout=0.0)
     alone = train(graph, settings)
-    world, part = one_part(graph)
-    with within(world):
-        ranked = train(part, settings)
+    _, part = one_part(graph)
+    ranked = train(part, settings)
     for name, weights in alone.weights.items():
         assert torch.allclose(ranked.weights[name], weights, atol=1e-4), name
     assert ranked.f1 == alone.f1
@@ -57,9 +53,8 @@ def test_one_rank_regularises_as_alone_up_to_rounding(method, more) -> None:
     graph = random_graph()
     settings = Variant("gcn", method).settings(epochs=4, **{**PLAIN, **more})
     alone = train(graph, settings)
-    world, part = one_part(graph)
-    with within(world):
-        ranked = train(part, settings)
+    _, part = one_part(graph)
+    ranked = train(part, settings)
     assert ranked.metrics[-1]["loss"] == pytest.approx(alone.metrics[-1]["loss"], abs=1e-4)
 
 
@@ -71,10 +66,9 @@ def test_every_method_trains_in_every_space(method, space) -> None:
         epochs=3, **{**PLAIN, "dropout": 0.5, "space": space, "hidden": 16}
     )
     if method == "sbvat":
-        settings = replace(settings, confidence=0.2, norm="field")
-    world, part = one_part(graph)
-    with within(world):
-        results = [train(part, settings) for _ in range(2)]
+        settings = settings.replace(confidence=0.2, norm="field")
+    _, part = one_part(graph)
+    results = [train(part, settings) for _ in range(2)]
     assert all(torch.equal(results[0].weights[name], results[1].weights[name]) for name in results[0].weights)
     assert (
         results[0].metrics[-1]["loss"] != train(graph, settings).metrics[-1]["loss"]

@@ -1,7 +1,4 @@
-"""The training loop: one seed of one method on one graph.
-
-L = L0 + alpha * mean_u E(p_u) + beta * R_vadv                                    (Eq. 6)
-"""
+"""The training loop: one seed of one method on one graph."""
 
 from __future__ import annotations
 
@@ -15,12 +12,11 @@ import torch
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
-from bvat.engine.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.parts.batches import PartsGraph
-from bvat.perturb.divergence import DIVERGENCES, cross_entropy, entropy
-from bvat.perturb.samples import agreement, draw_passes, nodes_of_passes, stacked
+from bvat.perturb.divergence import cross_entropy
+from bvat.perturb.terms import supervised_term
 from bvat.training.baseline import fit_baseline
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
@@ -31,9 +27,9 @@ from bvat.training.scores import split_scores
 from bvat.training.settings import LOSS_RULES, Settings
 from bvat.training.state import TrainState, start_training
 from bvat.training.stopping import why_stopped
-from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict
+from bvat.training.trained import MEASURED, METRICS, TrainedModel, held_out, likeliest, predict, share_right
 
-__all__ = ["METRICS", "TrainedModel", "accuracy", "predict", "run_epoch", "train", "training_step"]
+__all__ = ["METRICS", "TrainedModel", "predict", "run_epoch", "train", "training_step"]
 
 
 def train(
@@ -67,7 +63,7 @@ def train(
     """
     if settings.method in BASELINES:
         return fit_baseline(graph, settings, seed, pretrained)
-    blind = not current().total(graph.val.numel())
+    blind = not graph.engine.total(graph.val.numel())
     if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
         raise SettingsError(
             "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
@@ -97,7 +93,7 @@ def train(
     with finish_epoch_first(state):
         while state.epoch < settings.epochs and not state.stop and not state.interrupted:
             row = run_epoch(state, hooks)
-            state.interrupted = current().any(state.interrupted)
+            state.interrupted = state.graph.engine.any(state.interrupted)
             for hook in hooks:
                 hook.on_epoch(state, row)
     for hook in hooks:
@@ -117,73 +113,51 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         )
     part = state.scored
     logits = predict(state.evaluated, part.inputs)
+    predicted = likeliest(logits)
     row = {
         "epoch": state.epoch,
         **measured,
-        "train_accuracy": accuracy(logits, part, part.train),
-        "val_accuracy": accuracy(logits, part, part.val),
-        "test_accuracy": accuracy(logits, part, part.test),
+        "train_accuracy": share_right(predicted, part, part.train),
+        "val_accuracy": share_right(predicted, part, part.val),
+        "test_accuracy": share_right(predicted, part, part.test),
         "ms": 1000 * elapsed,
         "val_loss": math.nan,
         "largest_class": math.nan,
     }
     if state.needs_all_predictions:
         if not math.isnan(row["val_accuracy"]):
-            row["val_loss"] = float(cross_entropy(logits[part.val], part.labels[part.val]))
-        sizes = current().counts(torch.bincount(logits.argmax(1), minlength=state.graph.num_classes))
+            row["val_loss"] = float(
+                cross_entropy(logits[part.val], part.labels[part.val], engine=part.engine)
+            )
+        sizes = state.graph.engine.counts(torch.bincount(predicted, minlength=state.graph.num_classes))
         row["largest_class"] = int(sizes.max()) / state.graph.num_nodes
     state.metrics.append(row)
     return row
 
 
 def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
-    """Make one step of Adam on Eq. 6; return the loss and its parts."""
+    """Make one step of Adam on ``L0 + alpha * mean_u E(p_u) + beta * R_vadv`` (Eq. 6); return the metrics."""
     model, settings = state.model, state.settings
     graph = batch_of(state.graph, state.epoch)
     model.train()
     state.generator.begin_epoch(state.epoch)
-    count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
-    perturbs = state.regulariser is not None and bool(state.beta)
-    passes = draw_passes(model, graph, state.generator, count, reuse=reuse, keep_projected=perturbs)
-    masks, projected, logits = passes[0]
-    every = stacked([part.logits for part in passes])
-    known = nodes_of_passes(graph.train, logits.shape[0], count)
-    labels = graph.labels[graph.train].repeat(count)
-    terms = [cross_entropy(every.index_select(0, known), labels, state.class_weights)]
-    weights = [1.0]
-    supervised = float(terms[0].detach())
-    measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
-    target = None
-    if count > 1:
-        divergence = DIVERGENCES[settings.divergence]()
-        target, apart = agreement(every, count, settings.temperature, divergence, settings.confidence)
-        terms.append(apart)
-        weights.append(state.agreement)
-        measured.update(r_vadv=apart.detach(), nodes=graph.num_nodes)
-    if state.alpha:
-        uncertainty = entropy(logits)
-        terms.append(uncertainty)
-        weights.append(state.alpha)
-        measured["entropy"] = uncertainty.detach()
-    if perturbs:
-        outcome = state.regulariser(model, graph, logits, masks, projected, target)
-        terms.append(outcome.loss)
-        weights.append(state.beta)
-        state.space = outcome.space
-        measured.update(r_vadv=outcome.loss.detach(), row_norm=outcome.row_norm, nodes=outcome.nodes)
+    passes = state.method.passes(model, graph, state.generator)
+    terms = [supervised_term(graph, passes, state.class_weights), *state.method.terms(model, graph, passes)]
     state.optimizer.zero_grad()
-    backward(terms, weights)
+    backward([term.loss for term in terms], [term.weight for term in terms])
     if settings.clip:
         clip_gradients(model.parameters(), settings.clip)
     for callback in callbacks:
         callback.on_backward(state)
-    state.optimizer.lr = learning_rate(settings, state.epoch)
+    state.optimizer.lr = learning_rate(settings.training, state.epoch)
     state.optimizer.step()
     if state.average is not None:
         update_average(state.average, model, settings.average)
-    loss = sum(weight * float(term.detach()) for term, weight in zip(terms, weights, strict=True))
-    measured = {"loss": loss, "supervised": supervised, **measured}
-    return {name: float(value) for name, value in measured.items()}
+    loss = sum(term.weight * float(term.loss.detach()) for term in terms)
+    measured = {"loss": loss, **dict.fromkeys(MEASURED, 0.0)}
+    for term in terms:
+        measured |= {name: float(value) for name, value in term.measured.items()}
+    return measured
 
 
 @torch.no_grad()
@@ -215,7 +189,9 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         state.evaluated.load_state_dict(best.weights)
     weights = _unscaled(state, dict(state.evaluated.state_dict()))
     logits = predict(state.evaluated, state.graph)
-    if current().any(not all(bool(tensor.isfinite().all()) for tensor in [*weights.values(), logits])):
+    if state.graph.engine.any(
+        not all(bool(tensor.isfinite().all()) for tensor in [*weights.values(), logits])
+    ):
         raise TrainingError(
             f"the weights of epoch {selected['epoch']} are not finite numbers, or so large that their "
             "predictions are not: lower lr, beta or the perturbation"
@@ -227,7 +203,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         best=best_or_last,
         selected=selected,
         metrics=state.metrics,
-        space=state.space,
+        space=state.method.space,
         epoch_ms=times[len(times) // 2],
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
