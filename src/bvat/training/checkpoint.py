@@ -8,13 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
-from bvat.data.checksums import CHECKSUM, DAMAGED, UNSEALED, seal, verify
-from bvat.data.files import read_regular, write_atomic
-from bvat.engine.world import current
+from bvat.data.checksums import CHECKSUM
+from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint
@@ -72,15 +69,15 @@ class Checkpoint(Callback):
     def save(self, state: TrainState) -> None:
         """Write everything that training needs to continue."""
         about, tensors = self._content(state)
-        own = current().own_file(self.path, state.epoch)
+        own = state.graph.engine.own_file(self.path, state.epoch)
         if own is not None:  # what a search keeps has a row per node
             kept = {name: tensors.pop(_SEARCH + name) for name in _part(tensors, _SEARCH)}
             write_safetensors(own, kept, {"epoch": str(state.epoch)}, new_folders=False)
-            current().barrier()  # the checkpoint counts from when the leading rank has written it
-        if current().leads:
+            state.graph.engine.barrier()  # the checkpoint counts from when the leading rank has written it
+        if state.graph.engine.leads:
             write_safetensors(self.path, tensors, about, new_folders=False)
         if own is not None:
-            current().barrier()
+            state.graph.engine.barrier()
             for old in own.parent.glob(own.name.replace(f"-epoch-{state.epoch}.", "-epoch-*.")):
                 if old != own:
                     old.unlink(missing_ok=True)
@@ -115,7 +112,7 @@ class Checkpoint(Callback):
         """Restore ``state`` and the callbacks; a checkpoint of another run is refused and changes nothing."""
         try:
             about, tensors = read_safetensors(self.path)
-        except (SafetensorError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise TrainingError(
                 f"{self.path} cannot be read ({error}): delete it and start this seed again"
             ) from error
@@ -132,7 +129,7 @@ class Checkpoint(Callback):
         before, kept = self._content(state)
         kept = {name: tensor.detach().clone() for name, tensor in kept.items()}
         try:
-            own = current().own_file(self.path, int(about["epoch"]))
+            own = state.graph.engine.own_file(self.path, int(about["epoch"]))
             if own is not None:
                 tensors |= {_SEARCH + name: tensor for name, tensor in _read_own(own).items()}
             self._restore(state, about, tensors)
@@ -182,7 +179,7 @@ def _read_own(path: Path) -> dict[str, Tensor]:
     """Return what a rank has written of a checkpoint."""
     try:
         return read_safetensors(path)[1]
-    except (SafetensorError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read ({error}): delete the folder and start again") from error
 
 
@@ -210,34 +207,3 @@ class PretrainedState(Checkpoint):
         if self.path.exists():
             with suppress(TrainingError):
                 self.load(state)
-
-
-def write_safetensors(
-    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str], *, new_folders: bool = True
-) -> None:
-    """Write tensors and metadata with a checksum, atomically."""
-    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(path, seal(save(content, {**about, CHECKSUM: UNSEALED})), new_folders=new_folders)
-
-
-def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Return the metadata and the tensors of a file.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError, SafetensorError: it is damaged. A file without a checksum is not known to be intact.
-        DataError: it is not a regular file.
-    """
-    content = read_regular(path)
-    correct = verify(content)
-    if correct is False:
-        raise ValueError(DAMAGED)
-    try:
-        tensors = load(content)
-    except (KeyError, RuntimeError) as error:  # an unknown precision, a shape that is too large
-        raise ValueError(f"it does not contain tensors: {error}") from None
-    length = int.from_bytes(content[:8], "little")
-    about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    if correct is None and CHECKSUM in about:
-        raise ValueError(DAMAGED)
-    return about, tensors
