@@ -52,11 +52,6 @@ def gradients(model: torch.nn.Module, loss: Tensor) -> dict[str, Tensor]:
     return dict(zip(dict(model.named_parameters()), parts, strict=True))
 
 
-def test_registry_and_settings_name_the_same_models() -> None:
-    choices = Settings.__dataclass_fields__["model"].metadata["choices"]
-    assert tuple(MODELS) == choices
-
-
 @every_model
 def test_is_a_projected_model_with_one_parameter_as_projection(graph: bvat.Graph, name: str) -> None:
     model = build(name)
