@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
 
 
 # charts are above the packages whose objects they show: only here both are known
-Plottable.draw = staticmethod(lambda thing: __getattr__("plot")(thing))
+Plottable.draw = staticmethod(lambda thing, **options: __getattr__("plot")(thing, **options))
 
 
 def __dir__() -> list[str]:

@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F
 
 from bvat.data import synthetic_graph
+from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.perturb import entropy
 from bvat.perturb.methods import METHODS
 from bvat.training import loop
 from bvat.training.callbacks import BestEpoch, Callback
-from bvat.training.checkpoint import Checkpoint, read_safetensors, write_safetensors
+from bvat.training.checkpoint import Checkpoint
 from bvat.training.loop import train
 from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bvat.data import synthetic_graph
+from bvat.data.tensors import read_safetensors
 from bvat.engine.dense import DenseMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -18,7 +19,6 @@ from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
 from bvat.store.results import seed_result, summary_of
 from bvat.training.callbacks import Callback
-from bvat.training.checkpoint import read_safetensors
 from bvat.training.loop import TrainedModel, predict, train
 from bvat.training.settings import Settings, all_fields, preset
 from bvat.training.state import TrainState, feature_factor, restore_model, start_training

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
 from bvat._version import __version__
 from bvat.data.checksums import CHECKSUM
+from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
-from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
 from bvat.tuning.auto import choose, parse_budget
@@ -211,7 +210,7 @@ class NodeClassifier:
         """
         try:
             about, tensors = read_safetensors(Path(path))
-        except (OSError, ValueError, SafetensorError) as error:
+        except (OSError, ValueError) as error:
             raise DataError(
                 f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
             ) from None
