@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 
-from bvat.baselines.deepwalk import Preset, embed_nodes
-from bvat.baselines.logistic import logistic_regression
+from bvat.baselines.deepwalk import Preset, class_probabilities, embed_nodes
 from bvat.baselines.skipgram import SkipGram, embed, huffman, noise_table
 from bvat.baselines.walks import NOWHERE, random_walks, walk, walks_from_all
 from bvat.graph import Graph
@@ -112,11 +113,24 @@ def test_the_embedding_is_as_good_as_gensims(negatives: int) -> None:
     assert ours > theirs - 0.1
 
 
-def test_logistic_regression_is_scikit_learns() -> None:
-    linear = pytest.importorskip("sklearn.linear_model")
+@pytest.mark.parametrize("classes", [2, 3])
+def test_softmax_regression_is_at_its_minimum(classes: int) -> None:
     rng = np.random.default_rng(0)
-    x, labels = rng.standard_normal((40, 5)), rng.integers(0, 3, 40)
-    weight, bias = logistic_regression(x, labels, 3, 0.5)
-    theirs = linear.LogisticRegression(C=0.5, tol=1e-10, max_iter=2000).fit(x, labels)
-    np.testing.assert_allclose(weight.T, theirs.coef_, atol=1e-4)
-    np.testing.assert_allclose(bias - bias.mean(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-4)
+    x, labels = rng.standard_normal((40, 5)), rng.integers(0, classes, 40)
+
+    def loss(flat: Any) -> float:
+        weight, bias = flat[: 5 * classes].reshape(5, classes), flat[5 * classes :]
+        logits = x @ weight + bias
+        fit = logsumexp(logits, axis=1) - logits[np.arange(40), labels]
+        return float(0.5 * fit.sum() + (weight**2).sum() / 2)
+
+    best = minimize(loss, np.zeros(6 * classes), options={"gtol": 1e-6}).x
+    logits = x @ best[: 5 * classes].reshape(5, classes) + best[5 * classes :]
+    found = class_probabilities(x, np.arange(40), labels, classes, 0.5)
+    np.testing.assert_allclose(found, softmax(logits, axis=1), atol=1e-4)
+
+
+def test_classes_without_a_label_are_never_predicted() -> None:
+    x, train = np.eye(4), np.array([0, 1])
+    assert class_probabilities(x, train, np.array([2, 2]), 3, 1.0).tolist() == [[0, 0, 1]] * 4
+    assert not class_probabilities(x, train, np.array([0, 2]), 3, 1.0)[:, 1].any()

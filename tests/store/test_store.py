@@ -253,18 +253,6 @@ def test_a_seed_with_damaged_files_is_trained_again(name: str, small: Graph, tmp
     assert folder.result(0) is not None
 
 
-def test_run_folders_without_checksums_are_read(small: Graph, tmp_path: Path) -> None:
-    before = run(small, tmp_path / "run", [0], 1)
-    folder = RunFolder(tmp_path / "run")
-    weights, curves = folder.weights(0), folder.curves(0)
-    for path in (tmp_path / "run").rglob("*.json"):
-        content = json.loads(path.read_text())
-        path.write_text(json.dumps({k: v for k, v in content.items() if k not in ("checksum", "files")}))
-    assert run(small, tmp_path / "run", [0], 1)[0]["last"] == before[0]["last"]
-    assert all(torch.equal(weights[key], tensor) for key, tensor in folder.weights(0).items())
-    assert folder.curves(0) == curves
-
-
 @pytest.mark.parametrize(
     "change",
     [{"selected": 3}, {"last": {"epoch": 1}}, {"epochs": "many"}, {"events": "none"}, {"space": None}],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -21,7 +21,7 @@ from bvat.graph.inputs import FeatureMatrix
 LEAST = 1e-9
 """The smallest probability: weights and logits stay finite."""
 
-Candidate = TypeVar("Candidate")
+Result = TypeVar("Result")
 
 
 class Once(Protocol):
@@ -52,9 +52,13 @@ class Frozen(nn.Module):
 
     shapes: ClassVar[dict[str, str]] = {}
     """The shape of each parameter: D features, C classes, B = 2 C, other letters for any size."""
+    whole_numbers: ClassVar[tuple[str, ...]] = ()
+    """The names of the buffers."""
 
     def __init__(self, **tensors: Tensor) -> None:
         super().__init__()
+        if tensors.keys() != {*self.shapes, *self.whole_numbers}:
+            raise TypeError(f"the tensors of {type(self).__name__} are {', '.join(self.shapes)}")
         for name, tensor in tensors.items():
             if tensor.is_floating_point():
                 self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
@@ -80,11 +84,9 @@ class NodeTable(Frozen):
     """
 
     shapes: ClassVar = {"log_p": "NC"}
+    whole_numbers: ClassVar = ("graph",)
     log_p: Tensor
     graph: Tensor
-
-    def __init__(self, *, log_p: Tensor, graph: Tensor) -> None:
-        super().__init__(log_p=log_p, graph=graph)
 
     def forward(self, graph: Graph) -> Tensor:
         """Return log p (N, C); GraphError for any other graph."""
@@ -126,19 +128,32 @@ def validation_accuracy(graph: Graph, scores: NDArray[Any] | Tensor) -> float:
     return float((predicted == graph.labels[graph.val]).double().mean())
 
 
-def best(candidates: Iterable[tuple[float, Candidate]]) -> Candidate:
-    """Return the first candidate with the highest score."""
-    winner: tuple[float, Candidate] | None = None
-    for candidate in candidates:
-        if winner is None or candidate[0] > winner[0]:
-            winner = candidate
+def choose(
+    graph: Graph, *grid: tuple[float, ...], fit: Callable[..., tuple[float, Result]]
+) -> tuple[tuple[float, ...], Result]:
+    """Fit all combinations; return the first with the highest score, and its result.
+
+    Only the first choices are fitted where no validation nodes can decide.
+
+    Args:
+        graph: with or without validation nodes.
+        grid: what to choose from, one tuple per argument of ``fit``.
+        fit: returns a score on the validation nodes, and what was fitted.
+    """
+    winner: tuple[float, tuple[float, ...], Result] | None = None
+    for choice in product(*grid if graph.val.numel() else (values[:1] for values in grid)):
+        score, result = fit(*choice)
+        if winner is None or score > winner[0]:
+            winner = score, choice, result
     assert winner is not None, "there is nothing to choose from"
-    return winner[1]
+    return winner[1:]
 
 
-def tried(*choices: tuple[float, ...], graph: Graph) -> list[tuple[float, ...]]:
-    """Return all combinations, only of the first choices where no validation nodes can decide."""
-    return list(product(*choices if graph.val.numel() else (choice[:1] for choice in choices)))
+def glorot(inputs: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Return weights drawn as Glorot and Bengio do, (inputs, outputs)."""
+    limit = (6 / (inputs + outputs)) ** 0.5
+    values: Tensor = (2 * torch.rand(inputs, outputs, generator=generator) - 1) * limit
+    return values.to(dtype)
 
 
 @dataclass(frozen=True)

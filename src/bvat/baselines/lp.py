@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bvat.baselines.base import Fit, best, node_table, tried, validation_accuracy
+from bvat.baselines.base import Fit, choose, node_table, validation_accuracy
 from bvat.graph import Graph
 
 ALPHAS = (0.9, 0.5, 0.8, 0.95, 0.99)
@@ -25,12 +25,11 @@ def fit(graph: Graph, variant: str, seed: int) -> Fit:
         return node_table(graph, class_mass(harmonic(adjacency, known, train), known), {})
     smooth = symmetric(adjacency)
 
-    def scored(choice: tuple[float, ...]) -> tuple[float, tuple[float, Scores]]:
-        (alpha,) = choice
+    def fitted(alpha: float) -> tuple[float, Scores]:
         scores = spread(smooth, known, alpha)
-        return validation_accuracy(graph, scores), (alpha, scores)
+        return validation_accuracy(graph, scores), scores
 
-    alpha, scores = best(map(scored, tried(ALPHAS, graph=graph)))
+    (alpha,), scores = choose(graph, ALPHAS, fit=fitted)
     return node_table(graph, scores, {"alpha": alpha})
 
 

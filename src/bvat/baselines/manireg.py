@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.baselines.base import Fit, Frozen, VisiblePart, best, tried, visible_part
+from bvat.baselines.base import Fit, Frozen, VisiblePart, choose, visible_part
 from bvat.baselines.smooth import Plan, Weights, train_smooth
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -30,9 +30,6 @@ class Linear(Frozen):
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, *, weight: Tensor, bias: Tensor) -> None:
-        super().__init__(weight=weight, bias=bias)
-
     def forward(self, graph: Graph) -> Tensor:
         """Return the logits (N, C)."""
         return normalize_rows(graph.features) @ self.weight + self.bias
@@ -43,15 +40,14 @@ def fit(graph: Graph, variant: str, seed: int) -> Fit:
     features = normalize_rows(graph.features)
     part = visible_part(graph, features)
     solver, grid = (laprls, (RIDGES, LAPLACIANS)) if variant == "laprls" else (gradient, (DECAYS, SMOOTHNESS))
-    classes, selected = graph.num_classes, graph.val
+    held_out, expected = features.select(graph.val), graph.labels[graph.val]
 
-    def scored(strengths: tuple[float, ...]) -> tuple[float, tuple[tuple[float, ...], Linear]]:
-        model = Linear(**solver(part, classes, *strengths))
-        scores = features.select(selected) @ model.weight + model.bias
-        score = float((scores.argmax(1) == graph.labels[selected]).sum())
-        return score, (strengths, model)
+    def fitted(*strengths: float) -> tuple[float, Linear]:
+        model = Linear(**solver(part, graph.num_classes, *strengths))
+        scores = held_out @ model.weight + model.bias
+        return float((scores.argmax(1) == expected).sum()), model
 
-    strengths, model = best(map(scored, tried(*grid, graph=graph)))
+    strengths, model = choose(graph, *grid, fit=fitted)
     names = ("gamma_a", "gamma_i") if variant == "laprls" else ("weight_decay", "smoothness")
     return Fit(model, dict(zip(names, strengths, strict=True)))
 

@@ -24,11 +24,11 @@ from bvat.baselines.base import (
     Once,
     VisiblePart,
     always,
-    best,
+    choose,
+    glorot,
     largest_one,
     node_table,
     take_columns,
-    tried,
     used_columns,
     visible_part,
 )
@@ -72,18 +72,15 @@ def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int, once: On
     if features is not None:
         features = take_columns(features, used_columns(features.select(graph.train)))
     x, x_val = (None if features is None else features.select(nodes) for nodes in (graph.train, val))
-    grid = tried(LABEL_WALKS, DECAYS, RATES, graph=graph)
-    embeddings = {
-        count: once(f"contexts-{count}", partial(context_embedding, graph, seed, label_walks=count)).to(dtype)
-        for count in dict.fromkeys(int(count) for count, *_ in grid)
-    }
+    embeddings: dict[float, Tensor] = {}
 
-    def scored(candidate: tuple[float, ...]) -> tuple[float, tuple[dict[str, float], Weights]]:
-        count, decay, rate = candidate
-        generator = torch.Generator().manual_seed(seed)
-        weights = head(None if x is None else x.shape[1], DIM, graph.num_classes, generator, dtype)
-        weights["e"] = embeddings[int(count)][graph.train].requires_grad_()
-        e_val = embeddings[int(count)][val]
+    def fitted(count: float, decay: float, rate: float) -> tuple[float, tuple[int, Weights]]:
+        if count not in embeddings:
+            contexts = partial(context_embedding, graph, seed, label_walks=int(count))
+            embeddings[count] = once(f"contexts-{int(count)}", contexts).to(dtype)
+        weights = head(None if x is None else x.shape[1], graph.num_classes, seed, dtype)
+        weights["e"] = embeddings[count][graph.train].requires_grad_()
+        e_val = embeddings[count][val]
         right, step = descend(
             list(weights.values()),
             lambda: sum_of_losses(head_logits(weights, x, weights["e"]), graph.labels[graph.train]),
@@ -91,17 +88,16 @@ def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int, once: On
             decay,
             rate,
         )
-        chosen = {"label_walks": count, "weight_decay": decay, "lr": rate, "steps": step}
-        return right, (chosen, weights)
+        return right, (step, weights)
 
-    chosen, weights = best(map(scored, grid))
-    embedding = embeddings[int(chosen["label_walks"])]
+    (count, decay, rate), (step, weights) = choose(graph, LABEL_WALKS, DECAYS, RATES, fit=fitted)
+    embedding = embeddings[count]
     embedding[graph.train] = weights["e"].detach()
     with torch.no_grad():
         p = head_logits(weights, features, embedding)[0].softmax(1)
     if features is None:
         p[torch.from_numpy(np.diff(graph.adjacency.crow.numpy()) == 0)] = 0
-    return node_table(graph, p, chosen)
+    return node_table(graph, p, {"label_walks": count, "weight_decay": decay, "lr": rate, "steps": step})
 
 
 def context_embedding(graph: Graph, seed: int, *, label_walks: int, lr: float = 0.025) -> Tensor:
@@ -128,20 +124,8 @@ def context_embedding(graph: Graph, seed: int, *, label_walks: int, lr: float = 
 class Inductive(Frozen):
     """Planetoid-I, with the embedding ReLU(X V + c). Shapes: v (D, DIM), c (DIM), more as :func:`head`."""
 
-    shapes: ClassVar = {
-        "v": "DE",
-        "c": "E",
-        "we": "EC",
-        "be": "C",
-        "wx": "DC",
-        "bx": "C",
-        "wf": "BC",
-        "bf": "C",
-    }
-
-    def __init__(self, *, v: Tensor, c: Tensor, we: Tensor, be: Tensor, wx: Tensor, bx: Tensor, wf: Tensor,
-                 bf: Tensor) -> None:  # fmt: skip
-        super().__init__(v=v, c=c, we=we, be=be, wx=wx, bx=bx, wf=wf, bf=bf)
+    shapes: ClassVar = {"v": "DE", "c": "E", "we": "EC", "be": "C",
+                        "wx": "DC", "bx": "C", "wf": "BC", "bf": "C"}  # fmt: skip
 
     def forward(self, graph: Graph) -> Tensor:
         """Return the logits (N, C)."""
@@ -158,18 +142,15 @@ def fit_i(graph: Graph, variant: str, seed: int) -> Fit:
     features, dtype = largest_one(graph.features), graph.features.dtype
     part, held_out = visible_part(graph, features), features.select(graph.val)
     generator = torch.Generator().manual_seed(seed)
-    v, c = glorot(graph.num_features, DIM, generator, dtype), zeros(DIM, dtype)
-    learn_function(part, v, c, seed)
-    v, c = v.detach(), c.detach()
+    v, c = learn_function(part, glorot(graph.num_features, DIM, generator, dtype), seed)
     x = part.features.select(part.train)
     used = used_columns(x)
     x, x_val = take_columns(x, used), take_columns(held_out, used)
     rest = held_out @ v.index_fill(0, used, 0.0)
 
-    def scored(candidate: tuple[float, ...]) -> tuple[float, tuple[dict[str, float], Weights]]:
-        decay, rate = candidate
+    def fitted(decay: float, rate: float) -> tuple[float, tuple[int, Weights]]:
         weights = {"v": v[used].requires_grad_(), "c": c.clone().requires_grad_()}
-        weights |= head(used.numel(), DIM, graph.num_classes, torch.Generator().manual_seed(seed), dtype)
+        weights |= head(used.numel(), graph.num_classes, seed, dtype)
         right, step = descend(
             list(weights.values()),
             lambda: sum_of_losses(inductive_logits(weights, x), part.labels),
@@ -177,29 +158,30 @@ def fit_i(graph: Graph, variant: str, seed: int) -> Fit:
             decay,
             rate,
         )
-        return right, ({"weight_decay": decay, "lr": rate, "steps": step}, weights)
+        return right, (step, weights)
 
-    chosen, weights = best(map(scored, tried(DECAYS, RATES, graph=graph)))
-    fitted = {name: tensor.detach() for name, tensor in weights.items()}
-    fitted["v"] = v.index_copy(0, used, fitted["v"])
-    unseen = fitted["wx"].new_zeros(graph.num_features, graph.num_classes)
-    fitted["wx"] = unseen.index_copy(0, used, fitted["wx"])
-    return Fit(Inductive(**fitted), chosen)
+    (decay, rate), (step, weights) = choose(graph, DECAYS, RATES, fit=fitted)
+    tensors = {name: tensor.detach() for name, tensor in weights.items()}
+    tensors["v"] = v.index_copy(0, used, tensors["v"])
+    unseen = tensors["wx"].new_zeros(graph.num_features, graph.num_classes)
+    tensors["wx"] = unseen.index_copy(0, used, tensors["wx"])
+    return Fit(Inductive(**tensors), {"weight_decay": decay, "lr": rate, "steps": step})
 
 
 def learn_function(
-    part: VisiblePart, v: Tensor, c: Tensor, seed: int, batch: int = 200, lr: float = 0.01
-) -> None:
-    """Train V and c so that ReLU(X V + c) predicts walks and the classes of training nodes."""
+    part: VisiblePart, start: Tensor, seed: int, batch: int = 200, lr: float = 0.01
+) -> tuple[Tensor, Tensor]:
+    """Return V and c, trained so that ReLU(X V + c) predicts walks and the classes of training nodes."""
     rng = np.random.default_rng(seed)
+    v, c = start.requires_grad_(), torch.zeros(DIM, dtype=start.dtype, requires_grad=True)
     outputs = torch.zeros(len(part.nodes), DIM, dtype=v.dtype, requires_grad=True)
     optimizer = torch.optim.Adam([v, c, outputs], lr=lr)
     rounds = walks_per_node(len(part.nodes), SHORT, SHORT_ROUNDS, SHORT_MOST)
     walks = walks_from_all(part.adjacency, rounds, SHORT, int(rng.integers(1 << 31)))
     noise = noise_table(np.diff(part.adjacency.indptr)) if walks.size else np.zeros(1, np.int32)
     train, labels = part.train.numpy(), part.labels.numpy()
-    for start in range(0, max(len(walks), 1), batch):
-        ends, near = pairs_of(walks[start : start + batch])
+    for first in range(0, max(len(walks), 1), batch):
+        ends, near = pairs_of(walks[first : first + batch])
         far = noise[rng.integers(len(noise), size=(len(ends), NEGATIVES))]
         one, other = rng.integers(len(train), size=(2, batch))
         same = labels[one] == labels[other]
@@ -218,6 +200,7 @@ def learn_function(
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+    return v.detach(), c.detach()
 
 
 def pairs_of(walks: Nodes) -> tuple[Nodes, Nodes]:
@@ -230,28 +213,15 @@ def pairs_of(walks: Nodes) -> tuple[Nodes, Nodes]:
     return np.concatenate(ends), np.concatenate(near)
 
 
-def glorot(inputs: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """Return weights drawn as Glorot and Bengio do."""
-    limit = (6 / (inputs + outputs)) ** 0.5
-    values: Tensor = (2 * torch.rand(inputs, outputs, generator=generator) - 1) * limit
-    return values.to(dtype).requires_grad_()
-
-
-def zeros(size: int, dtype: torch.dtype) -> Tensor:
-    """Return a bias."""
-    return torch.zeros(size, dtype=dtype, requires_grad=True)
-
-
-def head(
-    features: int | None, width: int, classes: int, generator: torch.Generator, dtype: torch.dtype
-) -> Weights:
+def head(features: int | None, classes: int, seed: int, dtype: torch.dtype) -> Weights:
     """Return the weights of the classifier: of the embedding, and with features of these and of both."""
-    weights = {"we": glorot(width, classes, generator, dtype), "be": zeros(classes, dtype)}
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"we": (DIM, classes)}
     if features is not None:
-        weights["wx"] = glorot(features, classes, generator, dtype)
-        weights["wf"] = glorot(2 * classes, classes, generator, dtype)
-        weights |= {name: zeros(classes, dtype) for name in ("bx", "bf")}
-    return weights
+        shapes |= {"wx": (features, classes), "wf": (2 * classes, classes)}
+    weights = {name: glorot(*shape, generator, dtype) for name, shape in shapes.items()}
+    weights |= {name.replace("w", "b"): torch.zeros(classes, dtype=dtype) for name in shapes}
+    return {name: tensor.requires_grad_() for name, tensor in weights.items()}
 
 
 def head_logits(weights: Weights, x: FeatureMatrix | None, e: Tensor) -> list[Tensor]:

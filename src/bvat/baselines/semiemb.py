@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from bvat.baselines.base import Fit, Frozen, best, tried, visible_part
+from bvat.baselines.base import Fit, Frozen, choose, glorot, visible_part
 from bvat.baselines.smooth import Plan, Weights, train_smooth
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
@@ -25,9 +26,6 @@ class Embedding(Frozen):
     """Logits ReLU(X W1 + b1) W2 + b2. Shapes: weight1 (D, H), bias1 (H), weight2 (H, C), bias2 (C)."""
 
     shapes: ClassVar = {"weight1": "DH", "bias1": "H", "weight2": "HC", "bias2": "C"}
-
-    def __init__(self, *, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor) -> None:
-        super().__init__(weight1=weight1, bias1=bias1, weight2=weight2, bias2=bias2)
 
     def forward(self, graph: Graph) -> Tensor:
         """Return the logits (N, C)."""
@@ -48,24 +46,20 @@ def fit(graph: Graph, variant: str, seed: int) -> Fit:
     start = _start(graph, generator)
     lower = min(1.0, FEW_CLASSES / graph.num_classes)
 
-    def scored(strengths: tuple[float, ...]) -> tuple[float, tuple[tuple[float, ...], Weights]]:
-        plan = Plan(epochs=150, lr=0.01, weight_decay=strengths[0], smoothness=strengths[1])
+    def fitted(decay: float, smoothness: float) -> tuple[float, Weights]:
+        plan = Plan(epochs=150, lr=0.01, weight_decay=decay, smoothness=smoothness)
         weights = train_smooth(part, network, start, plan, generator)
         right = network(held_out, weights)[1].argmax(1) == graph.labels[graph.val]
-        return float(right.sum()), (strengths, weights)
+        return float(right.sum()), weights
 
     decays = tuple(decay * lower for decay in DECAYS)
-    (decay, smoothness), weights = best(map(scored, tried(decays, SMOOTHNESS, graph=graph)))
+    (decay, smoothness), weights = choose(graph, decays, SMOOTHNESS, fit=fitted)
     return Fit(Embedding(**weights), {"weight_decay": decay, "smoothness": smoothness})
 
 
 def _start(graph: Graph, generator: torch.Generator) -> Weights:
-    """Return weights drawn as Glorot and Bengio do, and biases of zero."""
-    shapes = {"1": (graph.num_features, WIDTH), "2": (WIDTH, graph.num_classes)}
-    weights = {}
-    for number, (inputs, outputs) in shapes.items():
-        limit = (6 / (inputs + outputs)) ** 0.5
-        drawn = torch.rand(inputs, outputs, generator=generator)
-        weights[f"weight{number}"] = ((2 * drawn - 1) * limit).to(graph.features.dtype)
-        weights[f"bias{number}"] = torch.zeros(outputs, dtype=graph.features.dtype)
+    weights, dtype = {}, graph.features.dtype
+    for number, (inputs, outputs) in enumerate(pairwise((graph.num_features, WIDTH, graph.num_classes)), 1):
+        weights[f"weight{number}"] = glorot(inputs, outputs, generator, dtype)
+        weights[f"bias{number}"] = torch.zeros(outputs, dtype=dtype)
     return weights

@@ -42,9 +42,7 @@ def _walk(crow: Any, col: Any, starts: Any, first: int, seed: int, walks: Any) -
 walk = Compiled(_walk, nogil=True)
 
 
-def random_walks(
-    adjacency: Any, starts: Nodes, length: int, seed: int, *, first: int = 0, workers: int = 1
-) -> Nodes:
+def random_walks(adjacency: Any, starts: Nodes, length: int, seed: int, *, workers: int = 1) -> Nodes:
     """Return one walk per start, int32 (n, length), the same for any number of workers.
 
     Args:
@@ -52,7 +50,6 @@ def random_walks(
         starts: first nodes, int32 (n).
         length: nodes per walk.
         seed: of all walks.
-        first: number of the first walk.
         workers: threads.
     """
     walks = np.full((len(starts), length), NOWHERE, np.int32)
@@ -62,7 +59,7 @@ def random_walks(
     def make(k: int) -> None:
         here = slice(parts[k], parts[k + 1])
         with np.errstate(over="ignore"):  # without numba, where numpy notices the overflow that is meant
-            walk(crow, col, starts[here], first + int(parts[k]), seed, walks[here])
+            walk(crow, col, starts[here], int(parts[k]), seed, walks[here])
 
     if len(parts) == 2:
         make(0)

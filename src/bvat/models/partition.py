@@ -52,6 +52,8 @@ def spectral(adjacency: sp.csr_array, count: int, rng: np.random.Generator) -> C
     Their rows, scaled to length 1, are clustered by k-means (Ng, Jordan and Weiss, 2002). Nodes of other
     components join the smallest cluster.
     """
+    from sklearn.cluster import KMeans  # takes a second to import, and flood does not need it
+
     _, component = csgraph.connected_components(adjacency, directed=False)
     largest = np.flatnonzero(component == np.bincount(component).argmax())
     count = min(count, largest.size)
@@ -66,32 +68,9 @@ def spectral(adjacency: sp.csr_array, count: int, rng: np.random.Generator) -> C
     guess = rng.standard_normal((largest.size, count))
     vectors = lobpcg(matrix, guess, largest=True, tol=1e-4, maxiter=500)[1]
     rows = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    clusters[largest] = _k_means(rows, count, rng)
+    means = KMeans(count, n_init=1, random_state=int(rng.integers(2**31)))
+    clusters[largest] = means.fit_predict(rows)
     return _completed(clusters, count)
-
-
-def _k_means(
-    points: NDArray[np.float64], count: int, rng: np.random.Generator, rounds: int = 100
-) -> Clusters:
-    """Return the cluster of each point (Lloyd's algorithm from k-means++ starts); points (n, d)."""
-    centres = points[[rng.integers(len(points))]]
-    for _ in range(count - 1):
-        gaps = _squared_distances(points, centres).min(1)
-        share = gaps / gaps.sum() if gaps.sum() > 0 else None
-        centres = np.concatenate([centres, points[[rng.choice(len(points), p=share)]]])
-    nearest = np.full(len(points), -1)
-    for _ in range(rounds):
-        before, nearest = nearest, _squared_distances(points, centres).argmin(1)
-        if np.array_equal(before, nearest):
-            break
-        for k in np.unique(nearest):  # an empty cluster keeps its centre
-            centres[k] = points[nearest == k].mean(0)
-    return nearest
-
-
-def _squared_distances(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
-    gaps: NDArray[np.float64] = ((points[:, None] - centres) ** 2).sum(2)
-    return gaps
 
 
 def _completed(clusters: Clusters, count: int) -> Clusters:

@@ -244,15 +244,18 @@ def _do(number: int, task: Any) -> Any:
         shared.compiling[number] += 1 if name else -1
 
     try:
-        _Worker.busy = True
-        if shared.stop.value:
-            raise KeyboardInterrupt
-        with when_compiling(note_compiling):
-            return _Worker.function(task, report)
+        try:
+            _Worker.busy = True
+            if shared.stop.value:
+                raise KeyboardInterrupt
+            with when_compiling(note_compiling):
+                return _Worker.function(task, report)
+        finally:
+            _Worker.busy = False
+            if shared.stop.value:  # also after an error while saving: nobody waits for the result
+                _end()
     except KeyboardInterrupt:
         _end()
-    finally:
-        _Worker.busy = False
 
 
 def _interrupt(*_: Any) -> None:
