@@ -29,7 +29,8 @@ from bvat.data import synthetic_graph
 from bvat.data.checksums import CHECKSUM, UNSEALED, read_sealed_json, seal, sha256, write_sealed_json
 from bvat.data.planetoid import read_planetoid
 from bvat.data.unpickle import unpickle
-from bvat.engine.world import World, enter
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.world import enter
 from bvat.errors import BvatError
 from bvat.inference.runs import open_run
 from bvat.models.table import MODELS
@@ -197,7 +198,7 @@ class OnePart(Parts):
             for method in ("none", "sbvat", "obvat"):
                 train(graph, Settings(method=method, epochs=2, hidden=4, count=5, scale="unit"), 0)
         finally:
-            enter(World())
+            enter(DEFAULT_ENGINE)
 
 
 class Checkpoints:
