@@ -113,7 +113,8 @@ def counts_of(settings: Settings) -> Counts | None:
         return None
     if settings.method == "none" or not settings.beta:
         return Counts(softmax=1 if settings.alpha else 0)
-    searched = {"consistency": 0, "random": 0, "vat": settings.steps, "obvat": settings.steps}
+    steps = getattr(settings, "steps", 0)
+    searched = {"consistency": 0, "random": 0, "vat": steps, "obvat": steps}
     if settings.method not in searched:
         return None
     gradients = searched[settings.method]

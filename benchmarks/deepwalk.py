@@ -1,4 +1,4 @@
-"""Time and memory of DeepWalk on a large random graph, beside gensim's skip-gram on the same walks.
+"""Time and memory of DeepWalk on a large random graph, compared with gensim's skip-gram on the same walks.
 
 python benchmarks/deepwalk.py --out results/bench/deepwalk.json
 python benchmarks/deepwalk.py --gensim-share 0.1    # gensim on a tenth of the walks; needs pip install gensim
@@ -46,7 +46,7 @@ def measured(action: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 def measure(nodes: int, edges: int, workers: int, gensim_share: float, preset: str) -> dict[str, Any]:
-    """Return the times of walks and skip-gram, the peak memory, and gensim's time where it is asked for."""
+    """Return the times of walks and skip-gram, the peak memory, and gensim's time if requested."""
     adjacency, how = random_adjacency(nodes, edges), PRESETS[preset]
     embed_nodes(adjacency[:50, :50], Preset(1, 3, how.skipgram), 0, workers)  # compiles
     reset_peak()

@@ -1,8 +1,8 @@
-"""GRAND as it is published, in plain torch on dense N x D features: what ours is compared with.
+"""GRAND as published, in plain torch on dense N x D features: the reference for ours.
 
 Feng et al., 2020, https://arxiv.org/abs/2005.11079. Every pass drops half of the nodes, propagates all D
 columns, drops single entries, and goes through a perceptron; training stops when neither the loss nor the
-accuracy on the validation nodes has got better for a while, and keeps the epoch with the lowest loss.
+accuracy on the validation nodes has improved for a while, and keeps the epoch with the lowest loss.
 """
 
 from __future__ import annotations

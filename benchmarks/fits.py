@@ -28,7 +28,7 @@ ROWS = (*BASELINES, "monet", "gat", "gpnn", "gcn", "appnp", "vat", "sbvat", "obv
 def seconds_per_fit(source: str, row: str) -> dict[str, float]:
     """Return the seconds of seed 0 with the preset, by the processor and by the clock, and its accuracy.
 
-    What has to be compiled is compiled before, on a small graph.
+    Kernels are compiled before the measurement, on a small graph.
     """
     variant = Variant.parse(row)
     settings = preset(preset_key(source), variant.method, model=variant.model)
@@ -45,7 +45,7 @@ def seconds_per_fit(source: str, row: str) -> dict[str, float]:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure what is missing in the file, and write it after every fit."""
+    """Measure the fits that are missing in the file, and write it after each one."""
     parser = argparse.ArgumentParser(prog="python benchmarks/fits.py")
     parser.add_argument("graphs", nargs="+")
     parser.add_argument("--rows", default=",".join(ROWS))

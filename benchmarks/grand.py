@@ -1,4 +1,4 @@
-"""Random propagation beside a plain dense implementation of GRAND, both trained to the end.
+"""Random propagation and a plain dense implementation of GRAND, both trained to the end.
 
 Seconds and accuracies of some seeds, as JSON; finished seeds are kept when the command is repeated:
 

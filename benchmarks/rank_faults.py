@@ -66,7 +66,7 @@ def outcome(run: Path) -> tuple[str, str]:
 def kill_ranks(
     parts: Path, folder: Path, *, ranks: int, times: int, epochs: int, seed: int = 0, more: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Kill a random rank at a random moment, let torchrun restart it, and compare with a run undisturbed."""
+    """Kill a random rank at a random moment, let torchrun restart it, and compare with an undisturbed run."""
     chance = random.Random(seed)
     for name in ("compiled", "undisturbed"):  # the first run may compile
         launcher = start(parts, ranks, folder / name, epochs, *more)
@@ -75,7 +75,7 @@ def kill_ranks(
         launcher.communicate(timeout=900)
     length, expected = time.monotonic() - began, outcome(folder / "undisturbed")
     rows: list[dict[str, Any]] = []
-    for number in range(2 * times):  # some end before they are killed
+    for number in range(2 * times):  # some finish before they are killed
         if sum(row["killed"] for row in rows) == times:
             break
         run = folder / f"killed-{number}"

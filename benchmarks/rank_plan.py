@@ -1,4 +1,4 @@
-"""Memory, bytes and seconds of an epoch over many ranks, from a formula.
+"""Memory, bytes and seconds of an epoch over many ranks, by a formula.
 
 Two layers of a GCN, H hidden units, C classes; n nodes, m entries of Â (2 E / P + n) and s rows to send per
 rank; k passes through both layers in an epoch: 3 for GCN, 7 for VAT, 5 + 2 T for O-BVAT with T steps.

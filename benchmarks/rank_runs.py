@@ -70,7 +70,7 @@ def train_parts(parts: Path, ranks: int, runs: Runs) -> dict[str, dict[str, Any]
 def cut_into(
     graph: Graph, ranks: int, folder: Path, by: Any = "metis", order: Any = "none"
 ) -> dict[str, Any]:
-    """Cut a graph; return what was noted about it."""
+    """Cut a graph; return the description of the parts."""
     owner = assign(graph, ranks, by)
     how = {"by": by, "cut": cut_share(graph, owner), "order": order}
     place = locality(graph, order)
@@ -80,7 +80,7 @@ def cut_into(
 def compare_bits(
     graph: Graph, runs: Runs, ranks: Sequence[int] = (1, 2, 3, 4), by: Any = "metis"
 ) -> dict[str, dict[str, Any]]:
-    """Train over several numbers of ranks; say of each run which give the bits of the first one."""
+    """Train over several numbers of ranks; say for each run which numbers give the same bits as the first."""
     answers: dict[str, dict[str, Any]] = {name: {} for name in runs}
     reference: dict[str, dict[str, Any]] = {}
     for size in ranks:

@@ -64,7 +64,7 @@ def community_graph(
 def formula(method: str, sent_rows: int, settings: Any) -> int:
     """Return the bytes that a rank sends in an epoch: rows x widths x products x 4."""
     width = fitting_width(settings.hidden) + fitting_width(CLASSES)
-    return 4 * sent_rows * width * passes_per_epoch(method, settings.steps)
+    return 4 * sent_rows * width * passes_per_epoch(method, getattr(settings, "steps", 0))
 
 
 def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...] = (1, 2)) -> dict[str, Any]:

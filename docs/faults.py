@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bvat.report.markers import replace_between
+from bvat.report.pages import replace_between
 
 ROOT = Path(__file__).parents[1]
 NUMBERS = ("tried", "survived", "lost", "tracebacks", "code_run")

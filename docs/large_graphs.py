@@ -10,7 +10,7 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
-from bvat.report.markers import replace_between
+from bvat.report.pages import replace_between
 
 HERE = Path(__file__).parent
 fitted = runpy.run_path(str(HERE.parent / "benchmarks" / "rank_plan.py"))["fitted"]
@@ -75,8 +75,8 @@ def faults(found: dict) -> str:
     return (
         f"Of {killed['kills']} ranks killed with SIGKILL at a random moment, `torchrun` restarted all, and "
         f"{killed['identical']} runs ended with the bits of the undisturbed one. With a time-out of "
-        f"{stopped['timeout']} seconds, a rank stopped with SIGSTOP ended all after {stopped['seconds']:.0f} "
-        "seconds with one sentence."
+        f"{stopped['timeout']} seconds, all ranks ended {stopped['seconds']:.0f} seconds after one was "
+        "stopped with SIGSTOP, and said why in one sentence."
     )
 
 

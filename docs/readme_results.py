@@ -5,8 +5,8 @@ from pathlib import Path
 
 from bvat.bench.plan import ROWS
 from bvat.data.checksums import read_sealed_json
-from bvat.report.markdown import table2_markdown
-from bvat.report.markers import replace_between
+from bvat.report.pages import replace_between
+from bvat.report.paper_page import table2_markdown
 
 ROOT = Path(__file__).parents[1]
 SHORT = ("gcn", "random", "vat", "sbvat", "obvat", "random-propagation/grand")

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from bvat.baselines.deepwalk import PRESETS
-from bvat.report.markers import replace_between
+from bvat.report.pages import replace_between
 from bvat.tuning.variants import Variant
 
 HERE = Path(__file__).parent

@@ -60,7 +60,7 @@ def large_graph() -> Graph:
 
 @pytest.fixture(scope="session")
 def small() -> Graph:
-    """120 nodes with few classes: what a whole run on it takes is next to nothing."""
+    """120 nodes with few classes, on which a whole run takes almost no time."""
     drawn = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30, test=40)
     return drawn.with_engine("tensor")
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 import torch
+from matplotlib.axes import Axes
 
 import bvat
 from bvat.audit import audit
 from bvat.perturb import DisjointFields
 from bvat.perturb.methods import METHODS
-from bvat.report.charts import Drawing, Line, dot_key, line_chart, standalone
-from bvat.report.html import join, tag
-from bvat.report.palette import colour
+from bvat.report.charts import SERIES, Chart, Line, line_chart, standalone
+from bvat.report.svg import LIGHT, Hints
 
 HERE = Path(__file__).parent
 
@@ -25,26 +25,27 @@ def fields(width: int = 16, height: int = 8, step: int = 36) -> str:
     edges = sp.coo_array((np.ones(len(pairs)), pairs.T), shape=(width * height, width * height))
     graph = bvat.Graph.build(np.eye(width * height), edges, np.zeros(width * height, int), train=[0])
     found = DisjointFields(100).choose(graph, 2, torch.Generator().manual_seed(4))
-    y, x = (step * (place + 0.5) for place in np.divmod(np.arange(width * height), width))
-    lines = "".join(f"M{x[u]:g} {y[u]:g}L{x[v]:g} {y[v]:g}" for u, v in pairs)
-    parts = [tag("path", d=lines, stroke="var(--line)", fill="none")]
-    for u, owner in enumerate(found.owner.tolist()):
-        fill = colour(owner) if owner >= 0 else "var(--page)"
-        parts.append(tag("circle", cx=f"{x[u]:g}", cy=f"{y[u]:g}", r=8, fill=fill, stroke="var(--soft)"))
-    parts += [
-        tag(
-            "circle", cx=f"{x[u]:g}", cy=f"{y[u]:g}", r=13, fill="none", stroke="var(--ink)", stroke_width=1.8
-        )
-        for u in found.chosen.tolist()
-    ]
-    keys = (
-        dot_key("chosen node", "none", outline="var(--ink)"),
-        dot_key("its receptive field", colour(0)),
-        dot_key("in no field", "var(--page)", outline="var(--soft)"),
-    )
+    y, x = np.divmod(np.arange(width * height), width)
+
+    def draw(ax: Axes) -> Hints:
+        ax.set_axis_off()
+        ax.set_aspect("equal")
+        ax.plot(x[pairs.T], y[pairs.T], color=LIGHT["line"], linewidth=1, zorder=1)
+        fills = [SERIES[owner % 8] if owner >= 0 else LIGHT["page"] for owner in found.owner.tolist()]
+        ax.scatter(x, y, 250, fills, edgecolors=LIGHT["soft"], zorder=2)
+        chosen = found.chosen.numpy()
+        ax.scatter(x[chosen], y[chosen], 620, "none", edgecolors=LIGHT["ink"], linewidths=1.8, zorder=3)
+        for label, fill, edge in (
+            ("chosen node", "none", LIGHT["ink"]),
+            ("its receptive field", SERIES[0], SERIES[0]),
+            ("in no field", LIGHT["page"], LIGHT["soft"]),
+        ):
+            ax.scatter([], [], 70, fill, edgecolors=edge, label=label)
+        return []
+
     label = "a grid in which the receptive fields of the chosen nodes do not overlap"
-    drawing = Drawing(join(parts), label, keys, width=width * step, height=height * step)
-    return standalone("Nodes chosen by Algorithm 1: their receptive fields do not overlap", [drawing])
+    chart = Chart(draw, label, width=width * step, height=height * step)
+    return standalone("Nodes chosen by Algorithm 1: their receptive fields do not overlap", [chart])
 
 
 def lds() -> str:

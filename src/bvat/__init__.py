@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bvat.graph import Graph
     from bvat.inference.estimator import NodeClassifier
     from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
-    from bvat.perturb import OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
+    from bvat.perturb import FLAG, GRAND, OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
     from bvat.report.plots import plot
     from bvat.runs.run import RunOptions, run
     from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
@@ -40,7 +40,17 @@ _HOME = {
     "bvat.graph": ["Graph"],
     "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE"],
     "bvat.models.wrapped": ["wrap"],
-    "bvat.perturb": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser", "entropy"],
+    "bvat.perturb": [
+        "FLAG",
+        "GRAND",
+        "OBVAT",
+        "SBVAT",
+        "VAT",
+        "Consistency",
+        "Random",
+        "Regulariser",
+        "entropy",
+    ],
     "bvat.report.plots": ["plot"],
     "bvat.runs.run": ["RunOptions", "run"],
     "bvat.training.callbacks": ["Callback", "CSVLogger", "TensorBoardLogger"],
@@ -50,8 +60,8 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "APPNP", "GAT", "GCN", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "CSVLogger", "Callback",
-    "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
+    "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "CSVLogger",
+    "Callback", "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
     "Regulariser", "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel",
     "TrainingError", "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot",
     "predict", "preset", "run", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
@@ -65,7 +75,7 @@ def __getattr__(name: str) -> Any:
 
 
 # charts are above the packages whose objects they show: only here both are known
-Plottable.draw = staticmethod(lambda thing: __getattr__("plot")(thing))
+Plottable.draw = staticmethod(lambda thing, **options: __getattr__("plot")(thing, **options))
 
 
 def __dir__() -> list[str]:

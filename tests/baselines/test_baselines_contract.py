@@ -18,13 +18,13 @@ from bvat.baselines.manireg import laprls
 from bvat.baselines.table import BASELINES
 from bvat.baselines.walks import walks_per_node
 from bvat.cli.main import main
+from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.engine.dense import DenseMatrix
 from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.repair import normalize_rows
 from bvat.inference.estimator import NodeClassifier
 from bvat.inference.runs import open_run
-from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import train
 from bvat.training.settings import Settings, preset
 from bvat.tuning.variants import Variant

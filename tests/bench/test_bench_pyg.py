@@ -12,7 +12,7 @@ from bvat.bench.run import run_bench
 from bvat.data import synthetic_graph
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.training.build import build_model
+from bvat.training.state import build_model
 
 
 @pytest.fixture(scope="module")

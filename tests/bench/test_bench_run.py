@@ -16,7 +16,7 @@ from bvat.bench.plan import FULL, GCN_ROWS, QUICK, ROWS, BenchPlan, Budget, sett
 from bvat.bench.run import run_bench
 from bvat.data import load
 from bvat.perturb.methods import ON_GCN
-from bvat.report.bench_tables import all_tables
+from bvat.report.bench_files import all_tables
 from bvat.training.loop import run_epoch
 from bvat.training.settings import preset
 from bvat.training.state import start_training

@@ -19,7 +19,7 @@ from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.inference.tables import no_formula
-from bvat.report.html import tag
+from bvat.report.charts import Line, line_chart, standalone
 from bvat.training.loop import train
 from bvat.training.settings import Settings
 from cli_helpers import bvat
@@ -99,7 +99,10 @@ def test_formulas_and_forbidden_characters() -> None:
         "'\t@x",
         "",
     ]
-    ElementTree.fromstring(tag("text", "a\x00\x1b\ud800\uffff<&", title="\x0b\"'"))
+    evil = "a\x00\x1b\ud800\uffff<&\x0b\"'"
+    ElementTree.fromstring(
+        standalone(evil, [line_chart([Line(evil, [0, 1], [0, 1])], evil, evil, title=evil)])
+    )
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ BAD: list[tuple[list[str], str]] = [
     (["train", "GRAPH", "--resume"], "there is no run to resume at runs/small-auto"),
     (
         ["train", "GRAPH", "--method", "vat", "--norm", "field"],
-        "norm 'field' needs the disjoint receptive fields of sbvat",
+        "norm has no effect with vat: leave it out, it belongs to sbvat",
     ),
     (["train", "GRAPH", "--out", "occupied"], "occupied exists but is not a run folder"),
     (
@@ -217,7 +217,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = bvat(arguments, capsys)
         assert code == 0
         assert "Usage" in out
-    assert "--step-size" in bvat(["train", "--help"], capsys)[1]
+    assert "--epsilon" in bvat(["train", "--help"], capsys)[1]
     assert bvat(["--version"], capsys)[1].startswith("bvat ")
 
 

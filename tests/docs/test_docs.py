@@ -20,7 +20,7 @@ from bvat.bench.plan import FULL
 from bvat.cli.main import main
 from bvat.data.checksums import read_sealed_json
 from bvat.report.compare_page import compare_markdown
-from bvat.report.markdown import table2_markdown
+from bvat.report.paper_page import table2_markdown
 
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs").glob("*.md"))

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -34,7 +32,7 @@ def test_one_rank_trains_as_alone_up_to_rounding(model) -> None:
     graph = random_graph(dense=model == "sage")
     settings = Variant(model, "none").settings(epochs=5, **PLAIN)
     if model == "random-propagation":
-        settings = replace(settings, node_dropout=0.0, input_dropout=0.0)
+        settings = settings.replace(node_dropout=0.0, input_dropout=0.0)
     alone = train(graph, settings)
     world, part = one_part(graph)
     with within(world):
@@ -71,7 +69,7 @@ def test_every_method_trains_in_every_space(method, space) -> None:
         epochs=3, **{**PLAIN, "dropout": 0.5, "space": space, "hidden": 16}
     )
     if method == "sbvat":
-        settings = replace(settings, confidence=0.2, norm="field")
+        settings = settings.replace(confidence=0.2, norm="field")
     world, part = one_part(graph)
     with within(world):
         results = [train(part, settings) for _ in range(2)]

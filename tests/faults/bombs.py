@@ -276,7 +276,7 @@ def pickle_memo(place: Path) -> Read:
 
 
 def pickle_laughs(place: Path) -> Read:
-    """A list of lists of lists that would hold 2^60 items if each were built anew."""
+    """A list of lists of lists that would hold 2^60 items if each were built separately."""
     from bvat.data.unpickle import unpickle
 
     nested: list[Any] = []

@@ -47,7 +47,7 @@ class Command:
         return self.code
 
     def members(self) -> list[int]:
-        """Return the processes of the session, without the dead ones that nobody has waited for."""
+        """Return the processes of the session, without the dead ones that have not been waited for."""
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ def main() -> None:
     """Run the commands one after the other."""
     import bvat.paper.targets
     import bvat.report.compare_page
-    import bvat.report.paper_files
+    import bvat.report.paper_page
     import bvat.tuning.compare
     import bvat.tuning.tune  # noqa: F401
 

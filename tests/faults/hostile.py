@@ -144,7 +144,7 @@ def reseal_parts(folder: Path, name: str, content: bytes) -> None:
 
 
 class Parts:
-    """Two parts: checked, put together again, and trained in batches."""
+    """Two parts: checked, joined into one graph, and trained in batches."""
 
     parts = 2
 

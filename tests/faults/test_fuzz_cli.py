@@ -7,7 +7,6 @@ import os
 import tempfile
 import traceback
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +17,7 @@ from tally import Tally, times
 from bvat.cli import audit, compare, predict, reproduce, tune
 from bvat.cli.main import main
 from bvat.data import save_graph, synthetic_graph
-from bvat.training.settings import Settings
+from bvat.training.settings import all_fields
 
 VALUES = ("-1", "0", "nan", "inf", "-inf", "1e308", "1e-308", "", "text", "99999999999999999999", "0x10",
           "1_0", "٣", "²", " 2", "2.5", "[/b]", "\x1b[31m", "a" * 300, "9" * 5000)  # fmt: skip
@@ -62,7 +61,9 @@ def commands() -> list[tuple[list[str], list[str]]]:
         return [f"--{p.name.replace('_', '-')}" for p in given if p.default is not inspect.Parameter.empty]
 
     train = ["train", "g.npz", "--epochs", "2", "--jobs", "1", "--no-report", "--hidden", "4", "--resume"]
-    settings = [f"--{f.name.replace('_', '-')}" for f in fields(Settings) if not isinstance(f.default, bool)]
+    settings = [
+        f"--{f.name.replace('_', '-')}" for f in all_fields().values() if not isinstance(f.default, bool)
+    ]
     own = ["--seeds", "--seed", "--jobs", "--threads", "--budget", "--device", "--text", "--train-per-class",
            "--val", "--split-seed", "--out"]  # fmt: skip
     lines = [

@@ -33,7 +33,7 @@ def as_a_rank(folder: Path) -> Any:
 READS: dict[str, Callable[[Path], Any]] = {
     "a rank reads": as_a_rank,
     "bvat partition --check": check_parts,
-    "put together again": lambda folder: graph_fingerprint(whole_graph(folder)),
+    "joined into one graph": lambda folder: graph_fingerprint(whole_graph(folder)),
 }
 
 
@@ -47,7 +47,7 @@ def test_damaged_parts(how: str, parts: Path, tally: list[Tally]) -> None:
         )
         tally.append(entry)
         refused = damage_all(entry, path, lambda: READS[how](parts), READS[how](parts))
-        needed = refused > 0 or how == "bvat partition --check"  # other ways to read need not every file
+        needed = refused > 0 or how == "bvat partition --check"  # other ways to read do not need every file
         assert refused == (entry.tried if needed else 0), path.name
 
 
@@ -60,7 +60,7 @@ def test_killed_ranks(parts: Path, tmp_path: Path, tally: list[Tally]) -> None:
     found = rank_faults.kill_ranks(parts, tmp_path, ranks=2, times=kills, epochs=60)
     assert found["kills"] == kills
     for row in found["runs"]:
-        if not row["killed"]:  # it had ended before
+        if not row["killed"]:  # it had finished before
             assert row["same"]
             continue
         entry.count(row["same"], lost=not row["same"])

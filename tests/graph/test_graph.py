@@ -66,8 +66,8 @@ FAULTS = {
         {"features": features(math.nan), "normalize": False},
         "node 2 in column 1 is NaN or infinite",
     ),
-    "too few feature rows": ({"features": np.ones((3, 2))}, "features of shape (3, 2): one row a node"),
-    "flat features": ({"features": np.ones(4)}, "features of shape (4,): one row a node"),
+    "too few feature rows": ({"features": np.ones((3, 2))}, "features of shape (3, 2): one row per node"),
+    "flat features": ({"features": np.ones(4)}, "features of shape (4,): one row per node"),
     "no feature columns": ({"features": np.ones((4, 0))}, "no feature columns"),
     "no nodes": (
         {

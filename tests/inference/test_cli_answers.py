@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, rows_of, train, write_folder
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 import bvat
 from bvat.audit.audit import audit_batches
@@ -22,8 +24,8 @@ from bvat.audit.copied_fields import copied_fields
 from bvat.audit.kept import AUDIT_COLUMNS
 from bvat.data import save_graph
 from bvat.inference import open_run
-from bvat.report.audit_neighbourhood import neighbourhood
-from bvat.report.audit_page import _median, less_fragile
+from bvat.report.audit_page import marked, median_text, neighbourhood
+from bvat.report.svg import LIGHT
 from bvat.training.provenance import versions
 
 Call = Callable[[list[str]], tuple[int, str, str]]
@@ -153,18 +155,20 @@ def test_audit_table_and_page(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_median_says_for_how_many_nodes_nothing_was_found() -> None:
     few, none = torch.tensor([0.5, 2.0, math.inf]), torch.tensor([1.0, math.inf, math.inf])
-    assert _median(few) == "2 (none found for 1 of 3 nodes)"
-    assert _median(none) == "none found for 2 of 3 nodes"
-    assert _median(few[:0]) == "-"
+    assert median_text(few) == "2 (none found for 1 of 3 nodes)"
+    assert median_text(none) == "none found for 2 of 3 nodes"
+    assert median_text(few[:0]) == "-"
 
 
 def test_only_training_nodes_are_outlined() -> None:
     graph = bvat.synthetic_graph(nodes=60, edges=150, features=20, classes=3, train_per_class=5)
     field = torch.arange(graph.num_nodes), torch.ones(graph.num_nodes)
     for node in (int(graph.test[0]), int(graph.train[0])):
-        drawing = neighbourhood(graph, CLASSES, graph.labels, node, 1, field)
-        drawn = {int(name) for name in re.findall(r"<title>(\d+):", drawing.body)}
-        assert drawing.body.count('stroke="var(--ink)"') == len(drawn & set(graph.train.tolist()))
+        ax = Figure().add_subplot()
+        hints = neighbourhood(graph, CLASSES, graph.labels, node, 1, field).draw(ax)
+        drawn = {int(text.partition(":")[0]) for _, (text,) in hints}
+        outlined = [patch for patch in ax.patches if to_hex(patch.get_edgecolor()) == LIGHT["ink"]]
+        assert len(outlined) == len(drawn & set(graph.train.tolist()))
 
 
 def test_an_interrupted_audit_continues(
@@ -230,12 +234,13 @@ def test_audit_says_the_same_as_json(folder: Path, capsys: pytest.CaptureFixture
     assert math.isclose(float(about["epsilon"]), 0.03)
 
 
-def test_the_verdict_of_a_comparison() -> None:
+def test_the_better_of_two_values_is_marked() -> None:
     low = {"median_lds": 0.1, "median_smallest": 0.5, "tenth_smallest": None}  # None: not found, so it is far
     high = {"median_lds": 0.2, "median_smallest": 0.4, "tenth_smallest": 0.1}
-    assert [claim["holds"] for claim in less_fragile(low, high)] == [True, True, True]
-    assert [claim["holds"] for claim in less_fragile(high, low)] == [False, False, False]
-    assert [claim["holds"] for claim in less_fragile(low, low)] == [False, False, False]
+    assert marked("", "median_lds", [low, high]) == ["", "▲ 0.1", "0.2"]
+    assert marked("", "median_smallest", [high, low]) == ["", "0.4", "▲ 0.5"]
+    assert marked("", "tenth_smallest", [low, high]) == ["", "▲ none found", "0.1"]
+    assert marked("", "median_lds", [low, low]) == ["", "0.1", "0.1"]
 
 
 def test_a_run_without_a_recipe_takes_a_folder_with_as_many_features(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from sklearn.metrics import f1_score
 
 import bvat
+from bvat.data.tensors import write_safetensors
 from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.training.checkpoint import write_safetensors
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from bvat.inference.classifier import Classifier
 from bvat.inference.export import exported, write_export
 from bvat.inference.plain import ExportedModel, network_name
 from bvat.models.table import MODELS
-from bvat.training.build import build_model
 from bvat.training.settings import Settings
+from bvat.training.state import build_model
 
 EXPORTED = [name for name in MODELS if hasattr(ExportedModel, network_name(name))]
 

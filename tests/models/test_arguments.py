@@ -17,8 +17,8 @@ from bvat.audit import audit, smallest_perturbation
 from bvat.errors import GraphError, SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.flag import FLAG
-from bvat.training.build import build_model
 from bvat.training.settings import preset
+from bvat.training.state import build_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what torch_geometric says while it is imported is not ours

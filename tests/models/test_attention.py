@@ -139,8 +139,9 @@ def test_no_output_heads_and_no_kernels_are_refused() -> None:
 
 @pytest.mark.parametrize(("model", "method"), [("gat", "obvat"), ("monet", "vat"), ("gpnn", "sbvat")])
 def test_models_train_with_a_regulariser(graph: bvat.Graph, model: str, method: str) -> None:
-    sizes = {"hidden": 8, "kernels": 2, "epochs": 8, "dropout": 0.3, "steps": 2, "count": 3}
-    settings = Settings(model=model, method=method, **sizes)
+    sizes = {"hidden": 8, "epochs": 8, "dropout": 0.3, "steps": 2}
+    own = {"monet": {"kernels": 2}, "gpnn": {"count": 3}}.get(model, {})
+    settings = Settings(model=model, method=method, **sizes, **own)
     first, second = (bvat.train(graph, settings, seed=1) for _ in range(2))
     assert first.space == "factored"
     assert all(row["r_vadv"] > 0 for row in first.metrics)

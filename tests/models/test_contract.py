@@ -15,9 +15,9 @@ from bvat.models.base import ProjectedModel
 from bvat.perturb import DisjointFields, RandomDirection, Regulariser, regulariser
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.spaces import make_space
-from bvat.training.build import build_model
 from bvat.training.optimizer import make_optimizer
 from bvat.training.settings import Settings
+from bvat.training.state import build_model
 
 FEATURES, CLASSES = 40, 3
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -222,14 +222,14 @@ def test_dense_features_give_the_same_as_sparse_ones(graph: bvat.Graph, name: st
 @every_model
 def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None:
     single = graph.to(dtype=torch.float32)
-    settings = Settings(
-        model=name, hidden=8, dropout=0.3, epochs=40, lr=0.05, method="sbvat", beta=0.5, count=5
-    )
+    sizes = {"hidden": 8} if "hidden" in MODELS[name].arguments else {}
+    options = {"dropout": 0.3, "epochs": 40, "lr": 0.05, "masks": "fresh", "alpha": 0.7, "epsilon": 0.03}
+    settings = Settings("sbvat", name, beta=0.5, count=5, **options, **sizes)
     trained = bvat.train(single, settings, seed=0)
     losses = [row["supervised"] for row in trained.metrics]
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
     model = build_model(settings, single.num_features, single.num_classes)
-    first, *rest = make_optimizer(model, settings).groups
+    first, *rest = make_optimizer(model, settings.training).groups
     assert first[0] == [model.projection()]
     assert first[1] > 0
     assert sum(len(parameters) for parameters, _ in rest) == len(list(model.parameters())) - 1

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 import bvat
 from bvat.errors import GraphError, SettingsError, TrainingError
 from bvat.models import linearize, wrap
-from bvat.models.wrapped import EdgeInputs
 from bvat.perturb.spaces import make_space
 
 with warnings.catch_warnings():
@@ -277,11 +276,12 @@ def test_sbvat_perturbs_within_the_fields_of_the_chosen_nodes_only(data: Any, na
 
 
 def test_edge_index_that_changes_in_place_is_noticed(data: Any) -> None:
-    edge_index = data.edge_index.clone()
-    first = EdgeInputs(data.x, edge_index).propagation
-    assert EdgeInputs(data.x, edge_index).propagation is first
-    edge_index[:, 0] = 0
-    assert EdgeInputs(data.x, edge_index).propagation is not first
+    model = wrap(torch.nn.Linear(data.x.shape[1], 3), depth=0)
+    other = Data(x=data.x, edge_index=data.edge_index.clone())
+    first = model.inputs(other).propagation
+    assert model.inputs(other).propagation is first
+    other.edge_index[:, 0] = 0
+    assert model.inputs(other).propagation is not first
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])

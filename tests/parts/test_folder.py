@@ -10,9 +10,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from bvat.data.checksums import read_sealed_json, write_sealed_json
+from bvat.data.tensors import file_digest
 from bvat.errors import DataError, SettingsError
 from bvat.parts.batches import open_batches
-from bvat.parts.folder import check_parts, file_digest, part_file, read_about, read_part, whole_graph
+from bvat.parts.folder import check_parts, part_file, read_about, read_part, whole_graph
 from bvat.parts.join import join
 from bvat.parts.order import locality, reordered
 from bvat.parts.parts import assign, cut, cut_share

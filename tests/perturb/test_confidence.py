@@ -15,7 +15,7 @@ from core_helpers import gradients, make_gcn, seeded
 MAKE: dict[str, Any] = {
     "consistency": Consistency,
     "vat": lambda **o: VAT(0.3, **o),
-    "obvat": lambda **o: OBVAT(3, 0.1, 0.01, 0.1, **o),
+    "obvat": lambda **o: OBVAT("adam", 3, step_size=0.1, gamma=0.01, start=0.1, **o),
     "fast": lambda **o: Regulariser(search=FastAscent(0.3), **o),
     "sbvat": lambda **o: SBVAT(0.3, 6, **o),
 }
@@ -66,7 +66,7 @@ def test_sampled_nodes_that_are_not_sure_leave_with_their_fields(large_graph: Gr
     assert chosen.chosen is not None
     assert chosen.owner is not None
     kept = sure_nodes(logits, confidence)[chosen.chosen]
-    fewer = chosen.only(kept)
+    fewer = chosen.only(kept, large_graph.engine)
     assert fewer.chosen is not None
     assert fewer.owner is not None
     assert fewer.chosen.tolist() == chosen.chosen[kept].tolist()

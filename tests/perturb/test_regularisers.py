@@ -36,7 +36,7 @@ ALL: dict[str, Make] = {
     "random": Random,
     "vat": VAT,
     "sbvat": lambda **options: SBVAT(count=4, **options),
-    "obvat": lambda **options: OBVAT(steps=4, **options),
+    "obvat": lambda **options: OBVAT("adam", steps=4, **options),
     "fast obvat": lambda **options: Regulariser(search=FastAscent(), **options),
 }
 SPACES = ["dense", "sparse", "factored"]
@@ -311,9 +311,9 @@ BAD: list[tuple[Make, dict[str, Any], str]] = [
     (Random, {"norm": "colum"}, "norm must be row or field"),
     (SBVAT, {"count": 0}, "number of sampled nodes must be at least 1"),
     (SBVAT, {"norm": ""}, "norm must be row or field"),
-    (OBVAT, {"step_size": -1}, "step_size must be positive"),
-    (OBVAT, {"gamma": -1}, "gamma must be finite and not negative"),
-    (OBVAT, {"reduction": "median"}, "reduction must be sum or mean"),
+    (OBVAT, {"search": "adam", "step_size": -1}, "step_size must be positive"),
+    (OBVAT, {"search": "adam", "gamma": -1}, "gamma must be finite and not negative"),
+    (OBVAT, {"search": "adam", "reduction": "median"}, "reduction must be sum or mean"),
     (Consistency, {"dropout": "never"}, "dropout must be fresh"),
 ]
 

@@ -113,7 +113,7 @@ def test_regularisers_compare_with_the_target(graph: bvat.Graph, method: str) ->
     state = start_training(graph, settings, 0)
     clean = state.model(graph)
     target = torch.full_like(clean, 1 / clean.shape[1])
-    outcome = state.regulariser(state.model, graph, clean, None, state.model.project(graph), target)
+    outcome = state.method.regulariser(state.model, graph, clean, None, state.model.project(graph), target)
     literal = (target * (target.log() - torch.log_softmax(clean, 1))).sum(1)
     if method != "sbvat":  # which looks at some of the nodes
         assert outcome.r_vadv == pytest.approx(literal.mean().item(), rel=1e-3)

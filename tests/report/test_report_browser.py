@@ -11,7 +11,7 @@ import pytest
 from page_checks import made_up_results
 
 from bvat.report.compare_page import write_compare_files
-from bvat.report.html import page
+from bvat.report.pages import render
 from bvat.report.paper_page import paper_page
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -32,7 +32,9 @@ def browse(path: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
 
 
 def test_the_console_is_really_watched(tmp_path: Path) -> None:
-    broken = page("broken").replace("</main>", "</main><script>throw new Error('seen')</script>")
+    broken = render("base.html", title="broken").replace(
+        "</main>", "</main><script>throw new Error('seen')</script>"
+    )
     (tmp_path / "page.html").write_text(broken, "utf-8")
     complaints = browse(tmp_path / "page.html", tmp_path / "profile", "--dump-dom")[1]
     assert any("seen" in line for line in complaints)
@@ -67,7 +69,7 @@ def test_a_page_renders(kind: str, run_folder: Path, tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
     assert browse(path, tmp_path / "profile", "--window-size=390,844", f"--screenshot={shot}")[1] == []
     empty = tmp_path / "empty.html"
-    empty.write_text(page(" "), "utf-8")
+    empty.write_text(render("base.html", title=" "), "utf-8")
     blank = tmp_path / "blank.png"
     browse(empty, tmp_path / "profile", "--window-size=390,844", f"--screenshot={blank}")
     assert shot.stat().st_size > 2 * blank.stat().st_size  # something was drawn

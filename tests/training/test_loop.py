@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,14 @@ import torch
 import torch.nn.functional as F
 
 from bvat.data import synthetic_graph
+from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.perturb import entropy
 from bvat.perturb.methods import METHODS
 from bvat.training import loop
 from bvat.training.callbacks import BestEpoch, Callback
-from bvat.training.checkpoint import Checkpoint, read_safetensors, write_safetensors
+from bvat.training.checkpoint import Checkpoint
 from bvat.training.loop import train
 from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset
@@ -63,7 +63,7 @@ def test_training_learns(graph: Graph, method: str) -> None:
 
 def test_the_loss_is_equation_6(graph: Graph) -> None:
     settings = quick("consistency", alpha=0.3, beta=2.0, dropout=0.0)
-    row = train(graph, replace(settings, epochs=1), 0).metrics[0]
+    row = train(graph, settings.replace(epochs=1), 0).metrics[0]
     model = start_training(graph, settings, 0).model
     logits = model(graph).detach()
     supervised = F.cross_entropy(logits[graph.train], graph.labels[graph.train])
@@ -75,14 +75,14 @@ def test_the_loss_is_equation_6(graph: Graph) -> None:
 
 def test_weight_decay_is_on_the_first_layer_only(graph: Graph) -> None:
     model = start_training(graph, quick()).model
-    groups = make_optimizer(model, quick(weight_decay=0.25)).groups
+    groups = make_optimizer(model, quick(weight_decay=0.25).training).groups
     assert [(weight, len(parameters)) for parameters, weight in groups] == [(0.25, 1), (0, 1)]
     assert groups[0][0][0] is model.projection()
 
 
 def test_weight_decay_and_rates_can_be_set_for_all_layers(graph: Graph) -> None:
     model = start_training(graph, quick(), 0).model
-    optimizer = make_optimizer(model, quick(decay="all", weight_decay=0.1, first_lr=0.2))
+    optimizer = make_optimizer(model, quick(decay="all", weight_decay=0.1, first_lr=0.2).training)
     assert [weight for _, weight in optimizer.groups] == [0.1, 0.1]
     assert optimizer.factors == [0.2, 1.0]
     before = [p.detach().clone() for p in model.parameters()]
@@ -94,12 +94,13 @@ def test_weight_decay_and_rates_can_be_set_for_all_layers(graph: Graph) -> None:
 
 
 def test_the_cosine_schedule_falls_to_zero() -> None:
-    rates = [learning_rate(quick(schedule="cosine", lr=0.02, epochs=10), epoch) for epoch in range(10)]
+    cosine = quick(schedule="cosine", lr=0.02, epochs=10)
+    rates = [learning_rate(cosine.training, epoch) for epoch in range(10)]
     assert rates[0] == 0.02
     assert rates[5] == pytest.approx(0.01)
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] < 0.001
-    assert learning_rate(quick(lr=0.02), 7) == 0.02
+    assert learning_rate(quick(lr=0.02).training, 7) == 0.02
 
 
 def test_averaged_weights_are_what_is_evaluated_and_kept(graph: Graph) -> None:
@@ -127,7 +128,7 @@ def test_a_ramp_needs_no_first_phase(graph: Graph) -> None:
 
     class Watch(Callback):
         def on_backward(self, state: TrainState) -> None:
-            seen.append((state.beta, state.agreement))
+            seen.append((state.method.beta, state.method.agreement))
 
     train(graph, quick("vat", epochs=4, ramp=4, beta=2.0, samples=2, agreement=1.0), 0, callbacks=[Watch()])
     assert seen == [(0.5, 0.25), (1.0, 0.5), (1.5, 0.75), (2.0, 1.0)]
@@ -240,10 +241,10 @@ def test_a_callback_can_change_gradients(graph: Graph) -> None:
 def test_a_callback_can_ramp_the_weights_of_the_loss(graph: Graph) -> None:
     class Ramp(Callback):
         def on_start(self, state: TrainState) -> None:
-            state.alpha = state.beta = 0.0
+            state.method.alpha = state.method.beta = 0.0
 
         def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-            state.alpha, state.beta = 0.5, 2.0
+            state.method.alpha, state.method.beta = 0.5, 2.0
 
     first, second = train(graph, quick(epochs=2), 0, callbacks=[Ramp()]).metrics
     assert first["loss"] == first["supervised"]
@@ -397,7 +398,7 @@ ODD_CHECKPOINTS: dict[str, dict[str, Any]] = {
     "no generator": {"generator": None},
     "another generator": {"generator": torch.zeros(3)},
     "no moments": {"optimizer.0.first.0": None},
-    "a search that kept something else": {"regulariser.count": None},
+    "a search that kept something else": {"method.count": None},
     "best weights of another model": {"callback.BestEpoch/weights.weights.0": torch.zeros(2)},
     "a best epoch to come": {"callback.BestEpoch/numbers": torch.tensor([999.0, 1, 1, 1, 1])},
     "no best epoch": {"callback.BestEpoch/numbers": torch.tensor([float("inf")])},

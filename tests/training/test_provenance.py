@@ -108,7 +108,7 @@ def test_results_of_stored_runs_name_the_sources_of_these_runs(tmp_path: Path) -
     for result in (comparison, table):
         assert (result["versions"]["source"], result["sources"]) == (now, ["0123456789abcdef"])
     for page in (compare_page(comparison), paper_page({"table2": table})):
-        assert "Runs that were finished before are among them, made with source 0123456789abcdef" in page
+        assert "Some of the runs were finished before, with source 0123456789abcdef" in page
 
 
 def test_seeds_of_different_sources_are_mentioned(tmp_path: Path) -> None:

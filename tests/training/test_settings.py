@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections import UserDict
-from dataclasses import fields
+import copy
+from dataclasses import Field, fields, replace
+from inspect import isfunction
 from typing import Any
 
 import pytest
+import torch
 
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.perturb.divergence import KL
+from bvat.models.table import MODELS
+from bvat.perturb import FLAG, OBVAT, SBVAT, VAT, Consistency, Random
 from bvat.perturb.methods import METHODS
 from bvat.training.loop import train
-from bvat.training.settings import Settings, has_preset, preset
+from bvat.training.settings import Settings, Training, all_fields, has_preset, owners, preset
 from bvat.tuning.variants import settings_of
 
 DATASETS = ("cora", "citeseer", "pubmed", "nell")
@@ -25,7 +28,7 @@ def test_every_pair_has_settings_within_their_ranges(dataset: str, method: str) 
     settings = preset(dataset, method)
     assert settings.method == method
     assert has_preset(dataset) == (dataset in DATASETS)
-    assert (settings.beta == 0) == (METHODS[method].build == "")
+    assert getattr(settings, "beta", 0) == 0 or METHODS[method].home
 
 
 def test_the_paper_settings_of_the_base_model() -> None:
@@ -74,21 +77,50 @@ def test_an_unknown_method_is_refused() -> None:
 
 
 def test_every_setting_is_described() -> None:
-    assert all(f.metadata["help"] for f in fields(Settings))
+    assert all(f.metadata["help"] for f in all_fields().values())
+
+
+def test_a_name_means_the_same_in_every_part() -> None:
+    """An option of the command line has one type, one set of choices and one line of help."""
+    for row in (*MODELS.values(), *METHODS.values()):
+        for f in fields(row.options):
+            first = all_fields()[f.name]
+            assert type(f.default) is type(first.default)
+            assert (f.metadata["choices"], f.metadata["help"]) == (
+                first.metadata["choices"],
+                first.metadata["help"],
+            )
+    assert not {f.name for f in fields(Training)} & set(owners())
+    assert len(fields(Training)) <= 20
 
 
 def test_other_models_do_not_take_what_was_tuned_for_a_gcn() -> None:
     gat = preset("cora", "obvat", model="gat")
     assert (gat.hidden, gat.dropout, gat.alpha, gat.beta) == (64, 0.6, 0.2, 0.5)
-    assert preset("cora", "none", model="gat").beta == 0
+    assert preset("cora", "none", model="gat").alpha == 0
 
 
-def test_the_identity_of_settings_does_not_change_when_a_field_is_added() -> None:
-    """Runs of earlier versions, which had no ``samples``, are found again; runs with samples are not."""
-    before = preset("cora", "vat").identity()
-    assert "samples" not in before
-    assert preset("cora", "vat", samples=4).identity() == {**before, "samples": 4}
-    assert preset("cora", "vat", epsilon=0.5).identity() == {**before, "epsilon": 0.5}
+def test_settings_are_three_parts_with_flat_names() -> None:
+    settings = Settings("vat", "gat", Training(epochs=9), heads=4, epsilon=0.1)
+    assert (settings.epochs, settings.heads, settings.epsilon) == (9, 4, 0.1)
+    assert settings.of_model == MODELS["gat"].options(heads=4)
+    assert settings.of_method == METHODS["vat"].options(epsilon=0.1)
+    assert Settings(**settings.as_dict()) == settings
+    assert copy.deepcopy(settings) == settings  # as a worker process gets it
+    assert hash(settings) == hash(Settings(**settings.as_dict()))
+    changed = settings.replace(method="obvat", epochs=5)
+    assert (changed.epochs, changed.heads, changed.epsilon) == (5, 4, METHODS["obvat"].options().epsilon)
+    with pytest.raises(AttributeError, match="clusters"):
+        _ = settings.clusters
+
+
+def test_a_setting_that_nothing_here_has_is_refused_by_the_constructor_too() -> None:
+    with pytest.raises(SettingsError, match="heads has no effect with gcn: leave it out, it belongs to gat"):
+        Settings("vat", heads=4)
+    with pytest.raises(
+        SettingsError, match="count has no effect with vat: leave it out, it belongs to sbvat"
+    ):
+        Settings("vat", count=4)
 
 
 def test_clip_and_epsilon_reach_the_optimiser(graph: Graph) -> None:
@@ -127,30 +159,53 @@ def test_a_setting_without_effect_is_refused() -> None:
 
 def test_of_several_methods_one_must_read_a_setting() -> None:
     found = settings_of(["gcn", "vat", "lp"], {"epsilon": 0.4, "epochs": 7})
-    assert [(s.epsilon, s.epochs) for s in found.values()] == [(Settings().epsilon, 7), (0.4, 7), (0.03, 1)]
+    assert [s.epochs for s in found.values()] == [7, 7, 1]
+    assert found["vat"].epsilon == 0.4
     with pytest.raises(SettingsError, match=r"count has no effect with none, vat: .* belongs to sbvat"):
         settings_of(["gcn", "vat"], {"count": 4})
     with pytest.raises(SettingsError, match="there is no setting 'nothing'"):
         settings_of(["gcn", "lp"], {"nothing": 4})
 
 
+def other_values(field: Field[Any], value: Any) -> list[Any]:
+    """Return values of a setting that differ from ``value``."""
+    if field.metadata["choices"]:
+        return [name for name in field.metadata["choices"] if name != value]
+    if isinstance(value, bool):
+        return [not value]
+    return [2 * value or 1] if isinstance(value, int) else [value / 2 or 0.25]
+
+
+def described(thing: Any) -> Any:
+    """Return the types and values in a regulariser, which has no equality."""
+    if not isinstance(thing, torch.Generator) and hasattr(thing, "__dict__") and not isfunction(thing):
+        return type(thing), {name: described(value) for name, value in vars(thing).items()}
+    return thing
+
+
+SHORTHANDS = {
+    "consistency": Consistency, "random": Random, "vat": VAT, "sbvat": SBVAT, "obvat": OBVAT, "flag": FLAG,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.home])
+def test_a_method_has_one_set_of_defaults(method: str) -> None:
+    """What ``bvat.VAT()`` does is what ``bvat train --method vat`` does to a graph of one's own."""
+    row, own = METHODS[method], SHORTHANDS[method](generator=0)
+    built = row.build(row.options(), own.generator)
+    assert described(built) == described(own)
+    given = preset("", method)
+    differs = {f.name for f in fields(row.options) if getattr(given, f.name) != f.default}
+    assert differs <= {"confidence"}  # which asks for a model that was trained without it first
+
+
 @pytest.mark.parametrize("search", ["adam", "fast"])
-@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.build])
-def test_the_table_names_what_a_method_reads(method: str, search: str) -> None:
-    """What its builder takes of the settings and of the options that all regularisers share."""
-    settings, taken = preset("", method, **({"search": search} if method == "obvat" else {})), set()
-
-    class Recorder:
-        def __getattr__(self, name: str) -> Any:
-            taken.add(name)
-            return getattr(settings, name)
-
-    class Options(UserDict[str, Any]):
-        def __getitem__(self, name: str) -> Any:
-            taken.add({"dropout": "masks"}.get(name, name))
-            return super().__getitem__(name)
-
-    options = {"space": "auto", "dropout": "fresh", "divergence": KL(), "confidence": 0.0, "generator": None}
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.home])
+def test_every_setting_of_a_method_reaches_its_callable(method: str, search: str) -> None:
     row = METHODS[method]
-    row.builder()(Recorder(), Options(options))
-    assert taken - {"generator"} == row.reads(settings) - {"beta"}  # beta is the weight of all of them
+    base = row.options(**({"search": search} if method == "obvat" else {}))
+    weights = {"alpha", "beta", "samples"}  # which the training step reads itself
+    for f in fields(row.options):
+        if f.name in base.read() - weights:
+            changed = replace(base, **{f.name: other_values(f, getattr(base, f.name))[0]})
+            assert described(row.build(changed)) != described(row.build(base)), f.name

@@ -25,10 +25,10 @@ Result = TypeVar("Result")
 
 
 class Once(Protocol):
-    """Computes what several baselines need only once for a graph and a seed."""
+    """Computes once, for a graph and a seed, what several baselines need."""
 
     def __call__(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
-        """Return what was computed under this name before, else compute it; the caller may change it."""
+        """Return what was computed under this name before, or compute it; the caller may change it."""
 
 
 def always(name: str, compute: Callable[[], Tensor]) -> Tensor:
@@ -42,9 +42,9 @@ class Fit:
 
     model: nn.Module
     chosen: dict[str, Any] = field(default_factory=dict)
-    """The hyper-parameters that were chosen on the validation nodes."""
+    """The hyper-parameters chosen on the validation nodes."""
     unscored: Tensor | None = None
-    """Nodes that got the most common training class because nothing is known of them, bool (N)."""
+    """Nodes that got the most common training class because nothing is known about them, bool (N)."""
 
 
 class Frozen(nn.Module):

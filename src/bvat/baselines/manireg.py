@@ -36,7 +36,7 @@ class Linear(Frozen):
 
 
 def fit(graph: Graph, variant: str, seed: int) -> Fit:
-    """Fit with the strengths that are best on the validation nodes, which are as hidden as the test nodes."""
+    """Fit with the strengths that are best on the validation nodes, which are hidden like the test nodes."""
     features = normalize_rows(graph.features)
     part = visible_part(graph, features)
     solver, grid = (laprls, (RIDGES, LAPLACIANS)) if variant == "laprls" else (gradient, (DECAYS, SMOOTHNESS))

@@ -53,7 +53,7 @@ LABEL_WALKS = (20, 0)
 DECAYS = (0.01, 0.0, 0.03, 0.1)
 """L2 penalties of the classifier; the first is used where there are no validation nodes."""
 RATES = (0.1, 1.0)
-"""Its learning rates: the paper's, and one for many classes, with which 0.1 does not arrive in STEPS."""
+"""Its learning rates: the paper's, and one for many classes, for which 0.1 does not converge in STEPS."""
 Weights = dict[str, Tensor]
 
 
@@ -138,7 +138,7 @@ def inductive_logits(weights: Weights, x: FeatureMatrix, rest: Tensor | float = 
 
 
 def fit_i(graph: Graph, variant: str, seed: int) -> Fit:
-    """Fit Planetoid-I without validation and test nodes: also walks do not cross them."""
+    """Fit Planetoid-I without validation and test nodes, which walks do not cross either."""
     features, dtype = largest_one(graph.features), graph.features.dtype
     part, held_out = visible_part(graph, features), features.select(graph.val)
     generator = torch.Generator().manual_seed(seed)

@@ -39,7 +39,7 @@ def network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor, Tensor]:
 
 
 def fit(graph: Graph, variant: str, seed: int) -> Fit:
-    """Fit with the strengths that are best on the validation nodes, which are as hidden as the test nodes."""
+    """Fit with the strengths that are best on the validation nodes, which are hidden like the test nodes."""
     features = normalize_rows(graph.features)
     part, held_out = visible_part(graph, features), features.select(graph.val)
     generator = torch.Generator().manual_seed(seed)

@@ -53,7 +53,7 @@ def embed(walks: Nodes, nodes: int, how: SkipGram, seed: int) -> NDArray[np.floa
 
 
 def noise_table(counts: NDArray[Any], size: int = 1 << 20) -> Nodes:
-    """Return a table in which nodes stand as often as negatives are drawn: in proportion to counts^0.75."""
+    """Return a table to draw negatives from: nodes occur in it in proportion to counts^0.75."""
     drawn = np.cumsum(counts**0.75)
     found: Nodes = np.searchsorted(drawn, (np.arange(size) + 0.5) / size * drawn[-1]).astype(np.int32)
     return found

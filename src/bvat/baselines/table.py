@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from bvat.models.options import Options, option
 from bvat.perturb.methods import METHODS
 
 
@@ -138,6 +139,14 @@ _ROWS = [
 
 BASELINES: dict[str, Baseline] = {baseline.name: baseline for baseline in _ROWS}
 """By name, in the order of the paper's Table 2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineOptions(Options):
+    variant: str = option("", "form of a baseline: " + "; ".join(
+        f"{' or '.join(row.variants)} ({row.name})" for row in _ROWS if row.variants
+    ))  # fmt: skip
+
 
 ALL_METHODS = (*METHODS, *BASELINES)
 """Every value of ``--method``."""

@@ -1,4 +1,4 @@
-"""Uniform random walks, compiled. A walk depends on its number and the seed only, not on who makes it."""
+"""Uniform random walks, compiled. A walk depends on its number and the seed only, not on threads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def random_walks(adjacency: Any, starts: Nodes, length: int, seed: int, *, worke
 
     def make(k: int) -> None:
         here = slice(parts[k], parts[k + 1])
-        with np.errstate(over="ignore"):  # without numba, where numpy notices the overflow that is meant
+        with np.errstate(over="ignore"):  # without numba, numpy warns of the intended overflow
             walk(crow, col, starts[here], int(parts[k]), seed, walks[here])
 
     if len(parts) == 2:

@@ -41,8 +41,7 @@ def bench(
     """
     from bvat.bench import plan
     from bvat.bench.run import run_bench
-    from bvat.report.bench_files import check_folder, write_bench_files
-    from bvat.report.bench_tables import print_tables
+    from bvat.report.bench_files import check_folder, print_tables, write_bench_files
 
     if out is not None:
         check_folder(out)

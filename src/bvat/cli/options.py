@@ -1,34 +1,108 @@
-"""Command-line options generated from the fields of Settings, so that each is described once."""
+"""Command-line options generated from the fields of the settings, so that each is described once."""
 
 from __future__ import annotations
 
+import functools
+import json
+import tomllib
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import Field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from bvat.cli.common import gathered
-from bvat.training.settings import Settings
+from bvat.errors import SettingsError
+from bvat.models.table import MODELS
+from bvat.training.settings import all_fields, no_effect
+
+SHOWN = ("hidden", "layers", "dropout", "lr", "weight_decay", "select", "patience", "pretrain", "alpha",
+         "beta", "epsilon", "steps", "samples", "scale", "variant")  # fmt: skip
+"""Settings that ``--help`` shows; all others are options too, and ``bvat settings`` lists them."""
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        help="file with settings: JSON or TOML of bvat tune, or settings.json of a run; options win",
+        metavar="FILE",
+    ),
+]
 
 
 def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add one option per setting to a command, which gets those that were given as the dict ``overrides``.
+    """Add ``--settings FILE``, ``--model`` and one option per setting to a command.
+
+    The command gets those that were given as the dict ``overrides``, and the method of the file as ``method``
+    unless it has one.
 
     Args:
         without: settings for which the command has its own options or arguments.
     """
-    return gathered("overrides", {f.name: _option(f) for f in fields(Settings) if f.name not in without})
+    chosen = {name: _option(name, f) for name, f in all_fields().items() if name not in without}
+    add = gathered("overrides", {"settings": SettingsFile, "model": _model_option(), **chosen})
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_file(**arguments: Any) -> None:
+            given = arguments["overrides"]
+            stored = read_settings_file(given.pop("settings")) if "settings" in given else {}
+            method = stored.pop("method", None)
+            arguments["method"] = arguments["method"] or method
+            arguments["overrides"] = stored | given
+            command(**arguments)
+
+        return add(with_file)
+
+    return decorate
 
 
-def _option(f: Any) -> Any:
-    flag = "--" + f.name.replace("_", "-")
-    kind = type(f.default)
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """Return the settings in a file: of ``bvat tune``, of a run folder, or names and values alone."""
+    from bvat.data.files import read_regular
+
+    try:
+        text = read_regular(path / "settings.json" if path.is_dir() else path).decode()
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} is neither JSON nor TOML with settings: {error}") from None
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path} does not hold settings by name")
+    named = {name: content[name] for name in ("method", "model") if name in content}
+    if isinstance(content.get("settings"), dict):
+        content = content["settings"]
+    elif isinstance(content.get("chosen"), dict):
+        fixed = content.get("overrides", {})
+        content = {**named, **(fixed if isinstance(fixed, dict) else {}), **content["chosen"]}
+    for name in content:
+        if name not in ("method", "model", *all_fields()):
+            raise SettingsError(f"{path}: {no_effect(str(name))}")
+    return dict(content)
+
+
+def _model_option() -> Any:
+    text = f"one of {', '.join(MODELS)}"
+    option = typer.Option(
+        "--model", help=text, show_default=False, rich_help_panel="Settings", metavar="NAME"
+    )
+    names: Any = Literal[tuple(MODELS)]
+    return Annotated[names | None, option]
+
+
+def _option(name: str, f: Field[Any]) -> Any:
+    flag = "--" + name.replace("_", "-")
+    kind: Any = type(f.default)
     names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
     choices = f.metadata["choices"]
-    help_text = f.metadata["help"] + (f"; one of {', '.join(choices)}" if choices else "")
-    metavar = "NAME" if choices else {int: "N", float: "X"}.get(kind)
-    panel = "Switches" if kind is bool else "Settings"  # apart, because two names take much room
-    option = typer.Option(*names, help=help_text, show_default=False, rich_help_panel=panel, metavar=metavar)
+    option = typer.Option(
+        *names,
+        help=f.metadata["help"] + (f"; one of {', '.join(choices)}" if choices else ""),
+        show_default=False,
+        rich_help_panel="Settings",
+        metavar="NAME" if choices else {int: "N", float: "X"}.get(kind),
+        hidden=name not in SHOWN,
+    )
     allowed: Any = Literal[choices] if choices else kind
     return Annotated[allowed | None, option]

@@ -54,7 +54,7 @@ def reproduce(
     from bvat.paper.request import Request, parse_seeds
     from bvat.paper.targets import TARGETS
     from bvat.paper.targets import reproduce as run_reproduction
-    from bvat.report.paper_files import PAGE, write_paper_files
+    from bvat.report.paper_page import PAGE, write_paper_files
     from bvat.runs.run import keep_results
 
     chosen_datasets, chosen_methods = common.comma_separated(datasets), common.comma_separated(methods)

@@ -74,7 +74,8 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     from bvat.training.settings import Settings
 
     found = read_run(run)
-    defaults = Settings().as_dict()
+    names = {name: found.settings[name] for name in ("method", "model") if name in found.settings}
+    defaults = Settings(**names).as_dict()
     changed = {name: value for name, value in found.settings.items() if value != defaults.get(name)}
     summary = found.summary()
     if as_json:
@@ -95,7 +96,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     title = f"{_name(summary)} on {summary['dataset']}, bvat {summary['version']}"
     print_lines(title, ("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows)
     described = ", ".join(f"{name} {value}" for name, value in changed.items())
-    typer.echo(printable(f"settings that differ from bvat.Settings(): {described or 'none'}"))
+    typer.echo(printable(f"settings that differ from the defaults: {described or 'none'}"))
     for text in _uncertain(summary):
         typer.echo(text)
 

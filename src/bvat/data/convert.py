@@ -15,7 +15,14 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from bvat.data.readers.assemble import UNEQUAL_WEIGHTS, Classes, assemble, number_classes, require_classes
+from bvat.data.readers.assemble import (
+    UNEQUAL_WEIGHTS,
+    Classes,
+    assemble,
+    number_classes,
+    require_classes,
+    whole_labels,
+)
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
 from bvat.data.splits import ReadOptions, Split
@@ -119,9 +126,26 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
         rest: as for :func:`from_scipy`.
     """
     refuse_several_kinds(data)
-    x, labels, edge_index, weight, split = (
-        getattr(data, key, None) for key in ("x", "y", "edge_index", "edge_weight", "train_mask")
-    )
+    x, labels, weight = (getattr(data, key, None) for key in ("x", "y", "edge_weight"))
+    if labels is not None and labels.dim() == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if "train" not in rest and getattr(data, "train_mask", None) is not None:
+        rest |= {part: _masked(getattr(data, f"{part}_mask", None), mask, part) for part in _SPLITS}
+    unused = [key for key, value in data.to_dict().items() if key not in _USED and value is not None]
+    lost = _unused("attributes", unused)
+    if "edge_attr" in unused and weight is None:
+        lost.append("to use edge_attr, put one positive number per edge into edge_weight")
+    if x is not None and x.dtype == torch.float64:
+        lost.append("x is float64 and was rounded to float32")
+    if x is not None and x.layout != torch.strided:
+        x = _scipy_of(x)
+    adjacency = _pyg_adjacency(data, weight)
+    return _told(from_scipy(adjacency, x, labels, **rest), lost, directed=True)
+
+
+def _pyg_adjacency(data: Any, weight: Tensor | None) -> Any:
+    """Return the edges (N, N) after checking that they are pairs of nodes with one weight each."""
+    edge_index = getattr(data, "edge_index", None)
     if edge_index is None or edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise GraphError("the data has no edge_index of shape (2, E): give edges as pairs of node numbers")
     size = int(data.num_nodes or 0)
@@ -132,21 +156,7 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     values = np.ones(ends.shape[1]) if weight is None else weight.detach().cpu().numpy().ravel()
     if values.size != ends.shape[1]:
         raise GraphError(f"there are {values.size} edge weights but {ends.shape[1]} edges: give one per edge")
-    if labels is not None and labels.dim() == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if "train" not in rest and split is not None:
-        rest |= {part: _masked(getattr(data, f"{part}_mask", None), mask, part) for part in _SPLITS}
-    rounded = x is not None and x.dtype == torch.float64
-    if x is not None and x.layout != torch.strided:
-        x = _scipy_of(x)
-    adjacency = sp.coo_array((values, (ends[0], ends[1])), shape=(size, size))
-    unused = [key for key, value in data.to_dict().items() if key not in _USED and value is not None]
-    lost = _unused("attributes", unused)
-    if "edge_attr" in unused and weight is None:
-        lost.append("to use edge_attr, put one positive number per edge into edge_weight")
-    if rounded:
-        lost.append("x is float64 and was rounded to float32")
-    return _told(from_scipy(adjacency, x, labels, **rest), lost, directed=True)
+    return sp.coo_array((values, (ends[0], ends[1])), shape=(size, size))
 
 
 def to_pyg(graph: Graph) -> Any:
@@ -278,20 +288,18 @@ def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Class
     given = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
     if given.shape != (size,):
         raise GraphError(f"labels have shape {given.shape}, but there are {size} nodes: give one per node")
-    if given.dtype.kind in "UO":
-        if class_names is None:
-            return number_classes([_label(value) for value in given])
-        number = {name: k for k, name in enumerate(class_names)} | {"": UNKNOWN}
-        unknown = sorted({_label(value) for value in given} - number.keys())
-        if unknown:
-            raise GraphError(f"label {unknown[0]!r} is not one of class_names: add it there")
-        return Classes(np.array([number[_label(v)] for v in given], np.int64), tuple(class_names))
-    if given.dtype.kind == "f" and ((np.abs(given) < np.float64(2**31)) & (given == np.trunc(given))).all():
-        given = given.astype(np.int64)
-    if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= max(size, 2**16):
-        raise GraphError("labels must be whole numbers from 0 up, -1 for unknown: number the classes")
-    names = class_names or [str(k) for k in range(int(given.max()) + 1)]
-    return Classes(given.astype(np.int64), tuple(str(name) for name in names))
+    if given.dtype.kind not in "UO":
+        numbers = whole_labels(given, max(size, 2**16))
+        names = class_names or range(int(numbers.max()) + 1)
+        return Classes(numbers, tuple(str(name) for name in names))
+    texts = [_label(value) for value in given]
+    if class_names is None:
+        return number_classes(texts)
+    number = {name: k for k, name in enumerate(class_names)} | {"": UNKNOWN}
+    unknown = sorted(set(texts) - number.keys())
+    if unknown:
+        raise GraphError(f"label {unknown[0]!r} is not one of class_names: add it there")
+    return Classes(np.array([number[text] for text in texts], np.int64), tuple(class_names))
 
 
 def _label(value: Any) -> str:

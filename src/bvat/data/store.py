@@ -23,6 +23,8 @@ from bvat.graph.inputs import FeatureMatrix
 FORMAT = 1
 """Version of the file format and of the readers of raw files; increasing it invalidates the cache."""
 _SPLITS = ("train", "val", "test")
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
+"""What the content of a damaged file can lead to."""
 
 
 def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
@@ -95,7 +97,7 @@ def graph_to_bytes(graph: Graph, purpose: str = "") -> bytes:
 def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> Graph:
     """Build a graph from the content of its ``.npz`` file; ``name`` is used in error messages.
 
-    A file without a checksum, such as older versions wrote, is accepted unless it has to have the checksum of
+    A file without a checksum, written by another program, is accepted unless it has to have the checksum of
     a ``purpose``.
     """
     correct = verify(content, purpose or "")
@@ -114,15 +116,7 @@ def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> G
         return _assemble(arrays, about)
     except GraphError as fault:
         raise DataError(f"{name} does not contain a valid graph ({fault})") from None
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        OverflowError,
-        RecursionError,
-    ) as fault:
+    except _DAMAGE as fault:
         raise DataError(
             f"{name} is damaged or not a graph of bvat ({type(fault).__name__}): "
             "write it with bvat.data.save_graph"
@@ -146,9 +140,6 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     if whole:
         raise GraphError(f"its {whole[0]} are not whole numbers: write it with bvat.data.save_graph")
     adjacency = _read_csr(arrays, "adjacency", (size, size))
-    square = adjacency.to_scipy()
-    if square.diagonal().any() or (square != square.T).nnz:
-        raise GraphError("its adjacency is not symmetric without self-loops: use Graph.build before saving")
     if "features" in arrays:
         features: FeatureMatrix = DenseMatrix(torch.from_numpy(arrays["features"]))
     else:
@@ -157,10 +148,7 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     return Graph(
         features=features,
         adjacency=SymmetricMatrix.of(adjacency),
-        labels=torch.from_numpy(arrays["labels"].astype(np.int64)),
-        train=torch.from_numpy(arrays["train"].astype(np.int64)),
-        val=torch.from_numpy(arrays["val"].astype(np.int64)),
-        test=torch.from_numpy(arrays["test"].astype(np.int64)),
+        **{name: torch.from_numpy(arrays[name].astype(np.int64)) for name in ("labels", *_SPLITS)},
         class_names=tuple(about["class_names"]),
         name=about["name"],
         node_names=None if node_names is None else tuple(node_names),

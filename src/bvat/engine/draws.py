@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.errors import SettingsError
@@ -57,6 +58,12 @@ class Draws(Protocol):
 
     def seed(self) -> int:
         """Draw a seed for another generator, below 2^62."""
+
+    def integers(self, below: int, count: int) -> NDArray[np.int64]:
+        """Draw whole numbers from 0 to ``below`` - 1, the same on every rank, (count)."""
+
+    def permutation(self, size: int) -> NDArray[np.int64]:
+        """Draw an order of the numbers from 0 to ``size`` - 1, the same on every rank, (size)."""
 
     def begin_epoch(self, epoch: int) -> None:
         """Note that an epoch begins."""
@@ -137,6 +144,12 @@ class TensorDraws:
 
     def seed(self) -> int:
         return int(torch.randint(2**62, (), generator=self.generator, device=self.device))
+
+    def integers(self, below: int, count: int) -> NDArray[np.int64]:
+        return torch.randint(below, (count,), generator=self.generator, device=self.device).cpu().numpy()
+
+    def permutation(self, size: int) -> NDArray[np.int64]:
+        return torch.randperm(size, generator=self.generator, device=self.device).cpu().numpy()
 
     def begin_epoch(self, epoch: int) -> None:
         pass
@@ -246,6 +259,13 @@ class RowDraws:
     def seed(self) -> int:
         high, low = self.words(2).tolist()
         return int((high << 30) + (low >> 2))
+
+    def integers(self, below: int, count: int) -> NDArray[np.int64]:
+        numbers: NDArray[np.int64] = (self.words(count) % np.uint64(below)).astype(np.int64)
+        return numbers
+
+    def permutation(self, size: int) -> NDArray[np.int64]:
+        return np.argsort(self.words(size), kind="stable").astype(np.int64)
 
     def words(self, count: int) -> Any:
         """Return 32-bit numbers that are the same on every rank; uint64 (count)."""

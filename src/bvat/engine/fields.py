@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.engine.compiled.compile import Compiled
+from bvat.engine.draws import Draws
 
 CHUNK = 64
 """Candidates whose balls grow at once."""
@@ -24,7 +24,7 @@ WINDOW = 4096
 
 
 def grown_fields(
-    matrix: Any, depth: int, count: int, generator: torch.Generator, among: Tensor | None
+    matrix: Any, depth: int, count: int, draws: Draws, among: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Choose at most ``count`` nodes whose K-hop balls do not meet, at random, one after another.
 
@@ -39,18 +39,13 @@ def grown_fields(
     owner = np.full(matrix.shape[0], -1, dtype=np.int64)
     rejected = np.zeros(matrix.shape[0], dtype=np.bool_)
     chosen = np.empty(min(count, size), dtype=np.int64)
-    few = torch.randint(size, (8 * chosen.size,), generator=generator, device=generator.device)
-    found = grow(crow, col, depth, _numbers(few, among), owner, rejected, chosen, 0)
+    place = np.arange(size) if among is None else among.cpu().numpy()
+    candidates = place[draws.integers(size, 8 * chosen.size)]
+    found = grow(crow, col, depth, candidates, owner, rejected, chosen, 0)
     if found < chosen.size:
-        rest = torch.randperm(size, generator=generator, device=generator.device)
-        found = grow(crow, col, depth, _numbers(rest, among), owner, rejected, chosen, found)
+        rest = place[draws.permutation(size)]
+        found = grow(crow, col, depth, rest, owner, rejected, chosen, found)
     return torch.from_numpy(chosen[:found]).to(matrix.device), torch.from_numpy(owner).to(matrix.device)
-
-
-def _numbers(drawn: Tensor, among: Tensor | None) -> NDArray[np.int64]:
-    """Return the nodes that stand at the drawn places, int64."""
-    drawn = drawn.cpu()
-    return (drawn if among is None else among.cpu()[drawn]).numpy()
 
 
 @Compiled
@@ -95,7 +90,7 @@ def grow(
     return found
 
 
-def disjoint_fields(matrix: Any, depth: int, count: int, draws: Any) -> tuple[Tensor, Tensor, Tensor]:
+def disjoint_fields(matrix: Any, depth: int, count: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
     """Do what :func:`grown_fields` does over all parts, with counted draws.
 
     Returns:
@@ -105,9 +100,9 @@ def disjoint_fields(matrix: Any, depth: int, count: int, draws: Any) -> tuple[Te
     """
     search = _Search(matrix, depth, min(count, matrix.halo.ranks.nodes))
     size = matrix.halo.ranks.nodes
-    search.go_through((draws.words(8 * search.count) % np.uint64(size)).astype(np.int64))
+    search.go_through(draws.integers(size, 8 * search.count))
     if search.found < search.count:  # candidates are rare: all nodes in random order
-        search.go_through(np.argsort(draws.words(size), kind="stable").astype(np.int64))
+        search.go_through(draws.permutation(size))
     chosen = torch.tensor(search.chosen, dtype=torch.int64)
     numbers = torch.nonzero(chosen >= 0).flatten()
     return chosen[numbers], torch.from_numpy(search.owner), numbers

@@ -304,7 +304,7 @@ class TensorEngine(AttentionMath, PropagationMath):
         Returns the chosen nodes int64 (b), for each node the number of the chosen node in whose ball it lies,
         int64 (n), -1 for none, and the numbers of the chosen nodes among those of all ranks.
         """
-        return *grown_fields(matrix, depth, count, draws.generator, among), None  # type: ignore[attr-defined]
+        return *grown_fields(matrix, depth, count, draws, among), None
 
     # what a run needs
 

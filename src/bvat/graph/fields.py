@@ -59,7 +59,7 @@ class ReceptiveFields:
         sizes = counts.tolist()
         ends = parts[0][counts[:-1]].tolist()
         layers = tuple(
-            Block(crow[: rows + 1], col[:size], values[:size], (rows, columns), whole.engine)
+            Block(crow[: rows + 1], col[:size], values[:size], (rows, columns), matrix.engine)
             for rows, columns, size in zip(sizes[-2::-1], sizes[:0:-1], ends[::-1], strict=True)
         )
         return cls(whole, torch.from_numpy(nodes).to(matrix.device), layers)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
 from bvat._version import __version__
 from bvat.data.checksums import CHECKSUM
+from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
-from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.loop import TrainedModel, train
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings, all_fields, preset
 from bvat.tuning.auto import choose, parse_budget
 from bvat.tuning.cross_validation import Choice, cross_validate, lacks_validation, scores_of
 from bvat.tuning.variants import AUTO
@@ -28,7 +26,7 @@ from bvat.tuning.variants import AUTO
 CLASSIFIER_FORMAT = 2
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
-_SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "method")
+_SETTINGS = ("model", *all_fields())
 
 
 class NodeClassifier:
@@ -85,7 +83,7 @@ class NodeClassifier:
             elif name in _SETTINGS:
                 self._settings[name] = value
             else:
-                raise SettingsError(f"there is no setting {name!r}: see the fields of bvat.Settings")
+                raise SettingsError(f"there is no setting {name!r}: bvat settings lists them")
         return self
 
     def fit(self, graph: Graph, y: None = None) -> NodeClassifier:
@@ -212,7 +210,7 @@ class NodeClassifier:
         """
         try:
             about, tensors = read_safetensors(Path(path))
-        except (OSError, ValueError, SafetensorError) as error:
+        except (OSError, ValueError) as error:
             raise DataError(
                 f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
             ) from None

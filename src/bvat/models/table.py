@@ -1,11 +1,76 @@
-"""The table of models: one row per model. Importing it imports nothing heavy."""
+"""The table of models: one row per model, with its settings. Importing it imports nothing heavy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any
+
+from bvat.models.options import Options, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGCOptions(Options):
+    layers: int = option(2, "number of layers K", at_least=1, at_most=1000)
+    dropout: float = option(0.5, "dropout rate", at_least=0, below=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(SGCOptions):
+    """Of every model with hidden layers."""
+
+    hidden: int = option(16, "width of the hidden layers", at_least=1, at_most=2**16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GATOptions(NetworkOptions):
+    heads: int = option(8, "attention heads of the hidden layers", at_least=1, at_most=1000)
+    output_heads: int = option(
+        1, "attention heads of the last layer, which are averaged", at_least=1, at_most=1000
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoNetOptions(NetworkOptions):
+    kernels: int = option(3, "Gaussian kernels per layer", at_least=1, at_most=1000)
+    coordinates: int = option(2, "pseudo-coordinates of an edge", at_least=1, at_most=1000)
+    aggregation: str = option("sum", "sum or mean over the neighbours of a node", choices=("sum", "mean"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPNNOptions(NetworkOptions):
+    clusters: int = option(5, "clusters that the nodes are divided into", at_least=1, at_most=100_000)
+    partition: str = option(
+        "flood",
+        "how: growing from random nodes, or by the eigenvectors of the graph",
+        choices=("flood", "spectral"),
+    )
+    readout_layers: int = option(
+        0, "hidden layers of the readout, twice as wide as the others", at_least=0, at_most=100
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class APPNPOptions(NetworkOptions):
+    power_steps: int = option(10, "steps of the propagation", at_least=0, at_most=10_000)
+    teleport: float = option(
+        0.1, "share of its own prediction or features that a node keeps per step", at_least=0, at_most=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomPropagationOptions(APPNPOptions):
+    spread: str = option(
+        "pagerank",
+        "weights of the steps: falling by 1 - teleport, or all equal",
+        choices=("pagerank", "mean"),
+    )
+    node_dropout: float = option(0.5, "share of the nodes whose features a pass drops", at_least=0, below=1)
+    input_dropout: float = option(0.5, "share of the feature columns that a pass drops", at_least=0, below=1)
+    batch_norm: bool = option(
+        False, "normalise hidden layers over the nodes, and learn a factor for every feature column"
+    )
 
 
 @dataclass(frozen=True)
@@ -15,8 +80,8 @@ class Model:
     Args:
         name: what ``--model`` and :class:`bvat.Settings` call it.
         title: its name in tables.
-        home: ``module:class``, called as ``Class(in_features, classes, generator=, **arguments)``.
-        arguments: the settings that it takes.
+        home: ``module:class``, called as ``Class(in_features, classes, generator=, **options)``.
+        options: its settings, which are the arguments of the class.
         distributed: whether it runs over several ranks: its sums over nodes go through the world, and all
             that it reads of neighbours comes through the matrix (:mod:`bvat.parts`).
     """
@@ -24,8 +89,13 @@ class Model:
     name: str
     title: str
     home: str
-    arguments: tuple[str, ...] = ("hidden", "layers", "dropout")
+    options: type[Options] = NetworkOptions
     distributed: bool = False
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of its settings."""
+        return tuple(f.name for f in fields(self.options))
 
     def load(self) -> Callable[..., Any]:
         """Return the class."""
@@ -33,53 +103,26 @@ class Model:
         found: Callable[..., Any] = getattr(import_module(module), name)
         return found
 
-    def build(self, settings: Any, in_features: int, classes: int, generator: Any = None) -> Any:
-        """Return the model with the arguments that it takes of ``settings``."""
-        arguments = {name: getattr(settings, name) for name in self.arguments}
-        return self.load()(in_features, classes, generator=generator, **arguments)
+    def build(self, options: Options, in_features: int, classes: int, generator: Any = None) -> Any:
+        """Return the model."""
+        return self.load()(in_features, classes, generator=generator, **options.as_dict())
 
 
 _ROWS = [
     Model("gcn", "GCN", "bvat.models.gcn:GCN", distributed=True),
-    Model("gat", "GAT", "bvat.models.gat:GAT", ("hidden", "layers", "dropout", "heads", "output_heads")),
-    Model(
-        "monet",
-        "MoNet",
-        "bvat.models.monet:MoNet",
-        ("hidden", "layers", "dropout", "kernels", "coordinates", "aggregation"),
-    ),
-    Model(
-        "gpnn",
-        "GPNN",
-        "bvat.models.gpnn:GPNN",
-        ("hidden", "layers", "dropout", "clusters", "partition", "readout_layers"),
-    ),
+    Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions),
+    Model("monet", "MoNet", "bvat.models.monet:MoNet", MoNetOptions),
+    Model("gpnn", "GPNN", "bvat.models.gpnn:GPNN", GPNNOptions),
     Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True),
-    Model(
-        "appnp",
-        "APPNP",
-        "bvat.models.appnp:APPNP",
-        ("hidden", "layers", "dropout", "power_steps", "teleport"),
-        distributed=True,
-    ),
+    Model("appnp", "APPNP", "bvat.models.appnp:APPNP", APPNPOptions, distributed=True),
     Model(
         "random-propagation",
         "random propagation",
         "bvat.models.random_propagation:RandomPropagation",
-        (
-            "hidden",
-            "layers",
-            "dropout",
-            "power_steps",
-            "teleport",
-            "spread",
-            "node_dropout",
-            "input_dropout",
-            "batch_norm",
-        ),
+        RandomPropagationOptions,
         distributed=True,
     ),
-    Model("sgc", "SGC", "bvat.models.sgc:SGC", ("layers", "dropout"), distributed=True),
+    Model("sgc", "SGC", "bvat.models.sgc:SGC", SGCOptions, distributed=True),
     Model("mlp", "MLP", "bvat.models.mlp:MLP", distributed=True),
 ]
 

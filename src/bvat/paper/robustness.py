@@ -8,8 +8,8 @@ import torch
 
 from bvat.graph import Graph
 from bvat.paper.published import paper
+from bvat.perturb.methods import METHODS
 from bvat.store.store import Measurement
-from bvat.training.build import build_regulariser
 from bvat.training.loop import TrainedModel
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
@@ -54,7 +54,7 @@ CURVES = Measurement("curves", measure_curves, probes, effort=100)
 
 
 def _mean_r_vadv(graph: Graph, model: Any, probe: Settings, generator: torch.Generator) -> float:
-    regulariser = build_regulariser(probe, generator)
+    regulariser = METHODS[probe.method].build(probe.of_method, generator)
     if regulariser is None:
         raise ValueError(f"{probe.method} searches for no perturbation")
     total = 0.0

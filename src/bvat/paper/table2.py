@@ -54,7 +54,7 @@ def collect(request: Request, store: RunStore) -> dict[str, Any]:
 def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """Return a table with the rows of an earlier one that the new one does not have.
 
-    Every row says which command and versions made it, if these are not the table's own.
+    Rows made by another command or version than the table record their own.
     """
     kept = {
         method: {name: before[name] for name in ("command", "versions", "sources") if name in before}

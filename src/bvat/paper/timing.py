@@ -1,4 +1,4 @@
-"""The time per epoch: methods take turns in one process, so that other load slows all alike."""
+"""The time per epoch: the methods take turns in one process, so that other load slows all of them equally."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ The folder is written under another name and renamed when it is complete.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -19,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from bvat.data.checksums import read_sealed_json, write_sealed_json
-from bvat.data.files import check_regular
+from bvat.data.tensors import file_digest, map_safetensors
 from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, SettingsError
@@ -142,13 +140,6 @@ def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> di
     }
 
 
-def file_digest(path: Path) -> str:
-    """Return the sha256 of a regular file, read in pieces."""
-    check_regular(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 _CONTENT: dict[str, Any] = {
     "name": str,
     "nodes": int,
@@ -213,11 +204,9 @@ def read_tensors(
     """
     path = folder / name
     try:
-        if verified and file_digest(path) != about["files"].get(name):
-            raise ValueError("its checksum is wrong")
-        with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        metadata, tensors = map_safetensors(path, str(about["files"].get(name)) if verified else None)
+        return tensors, metadata
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
 
 

@@ -12,22 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bvat.perturb.divergence import KL, Bernoulli, SquaredError, entropy
+    from bvat.perturb.flag import FLAG
     from bvat.perturb.nodes import AllNodes, DisjointFields, Selection
-    from bvat.perturb.regulariser import OBVAT, SBVAT, VAT, Consistency, Outcome, Random, Regulariser
+    from bvat.perturb.regulariser import Outcome, Regulariser
+    from bvat.perturb.samples import GRAND
     from bvat.perturb.searches import AdamAscent, FastAscent, NoSearch, PowerIteration, RandomDirection
+    from bvat.perturb.shorthands import OBVAT, SBVAT, VAT, Consistency, Random
+    from bvat.perturb.terms import Method, Term
 
 _HOME = {
     "divergence": ["KL", "Bernoulli", "SquaredError", "entropy"],
     "nodes": ["AllNodes", "DisjointFields", "Selection"],
-    "regulariser": ["OBVAT", "SBVAT", "VAT", "Consistency", "Outcome", "Random", "Regulariser"],
+    "flag": ["FLAG"],
+    "regulariser": ["Outcome", "Regulariser"],
+    "samples": ["GRAND"],
+    "shorthands": ["OBVAT", "SBVAT", "VAT", "Consistency", "Random"],
+    "terms": ["Method", "Term"],
     "searches": ["AdamAscent", "FastAscent", "NoSearch", "PowerIteration", "RandomDirection"],
 }
 _MODULE_OF = {name: f"bvat.perturb.{module}" for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "KL", "OBVAT", "SBVAT", "VAT", "AdamAscent", "AllNodes", "Bernoulli", "Consistency", "DisjointFields",
-    "FastAscent", "NoSearch", "Outcome", "PowerIteration", "Random", "RandomDirection", "Regulariser",
-    "Selection", "SquaredError", "entropy",
+    "FLAG", "GRAND", "KL", "OBVAT", "SBVAT", "VAT", "AdamAscent", "AllNodes", "Bernoulli", "Consistency",
+    "DisjointFields", "FastAscent", "Method", "NoSearch", "Outcome", "PowerIteration", "Random",
+    "RandomDirection", "Regulariser", "Selection", "SquaredError", "Term", "entropy",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from bvat.errors import SettingsError
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import cross_entropy
+from bvat.perturb.methods import FLAGOptions
 from bvat.perturb.passes import DropoutPolicy, make_passes
 from bvat.perturb.regulariser import Outcome, node_indices
 from bvat.perturb.spaces import SpaceName, make_space
@@ -54,10 +55,10 @@ class FLAG:
         class_weights: weight of each class in L0, (C); None: all alike.
     """
 
-    steps: int = 3
-    step_size: float = 1e-3
+    steps: int = FLAGOptions.steps
+    step_size: float = FLAGOptions.step_size
     space: SpaceName = "auto"
-    dropout: DropoutPolicy = "fresh"
+    dropout: DropoutPolicy = "reuse"
     generator: Source | int | None = None
     class_weights: Tensor | None = None
 
@@ -90,7 +91,7 @@ class FLAG:
         module: Any = getattr(model, "module", model)  # of a wrapped one
         if not isinstance(module, torch.nn.Module) or logits.shape[1] == 1:
             raise SettingsError("FLAG needs a module with parameters, and one logit per class")
-        train, labels = _labelled(graph)
+        train, labels = labelled(graph, "FLAG")
         if nodes is not None:
             train = train[torch.isin(train, node_indices(nodes, logits))]
             if not train.numel():
@@ -126,24 +127,17 @@ class FLAG:
         return Outcome(adversarial - clean, nodes, engine.mean(norms), engine.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return nothing: FLAG keeps nothing between calls."""
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore nothing."""
+        """Restore nothing: FLAG keeps nothing between calls."""
 
 
-def _labelled(graph: Any) -> tuple[Tensor, Tensor]:
+def labelled(graph: Any, who: str) -> tuple[Tensor, Tensor]:
     """Return the training nodes int64 and the labels int64 (N) of a graph or of torch_geometric's Data."""
     if hasattr(graph, "labels"):
         return graph.train, graph.labels
     mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
     if mask is None or labels is None:
-        raise SettingsError("FLAG needs labels and training nodes: set data.y and data.train_mask")
+        raise SettingsError(f"{who} needs labels and training nodes: set data.y and data.train_mask")
     return torch.nonzero(mask).flatten(), labels
-
-
-def build(settings: Any, options: dict[str, Any]) -> FLAG:
-    """Return FLAG with the steps and the step size of some settings."""
-    taken = {name: options[name] for name in ("space", "dropout", "generator")}
-    return FLAG(settings.steps, settings.step_size, **taken)

@@ -21,7 +21,7 @@ NextPass = Callable[[], tuple[Any, Tensor]]
 
 
 @dataclass(frozen=True)
-class Passes:
+class PerturbedPasses:
     """Where the perturbed passes get their masks from.
 
     ``search`` serves the passes of the search, without gradient; ``last`` the pass of the loss.
@@ -42,12 +42,14 @@ def make_passes(
     generator: Source | None,
     masks: Any,
     projected: Tensor | None,
-) -> Passes:
+) -> PerturbedPasses:
     """Return the passes on ``inputs`` (the graph, or a part of it that knows its ``nodes``).
 
     ``masks`` and ``projected`` (N, H) are those of the clean pass on the whole graph.
     """
     nodes: Tensor | None = getattr(inputs, "nodes", None)
+    if policy == "reuse" and projected is None:
+        policy = "pair"
     if policy == "shared":
         held = masks if nodes is None else model.restrict_masks(masks, inputs.whole, nodes)  # type: ignore[attr-defined]
         if held is None and model.training and model.draw_masks(inputs, generator) is not None:
@@ -55,11 +57,7 @@ def make_passes(
     else:
         held = model.draw_masks(inputs, generator, features=policy != "reuse")
     # held is None in training mode too when the rate is 0: then all passes agree at r = 0
-    if policy == "reuse":
-        if projected is None:
-            raise SettingsError(
-                "dropout 'reuse' needs the projected features of the clean pass: call with projected=..."
-            )
+    if policy == "reuse" and projected is not None:
         base = projected if nodes is None else projected.index_select(0, nodes)
     elif policy == "fresh" and held is not None:
         unused = [held]
@@ -68,8 +66,10 @@ def make_passes(
             drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
             return drawn, model.project(inputs, drawn)
 
-        return Passes(fresh, fresh, same_masks=False, same_passes=False)
+        return PerturbedPasses(fresh, fresh, same_masks=False, same_passes=False)
     else:
         base = model.project(inputs, held)
     same = policy == "shared" or held is None
-    return Passes(lambda: (held, base.detach()), lambda: (held, base), same, same or policy != "fresh")
+    return PerturbedPasses(
+        lambda: (held, base.detach()), lambda: (held, base), same, same or policy != "fresh"
+    )

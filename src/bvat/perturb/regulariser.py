@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,10 +24,10 @@ from bvat.perturb.divergence import (
     make_divergence,
     refuse_probabilities,
 )
-from bvat.perturb.nodes import AllNodes, DisjointFields, NodeSelection, Selection
+from bvat.perturb.nodes import AllNodes, NodeSelection, Selection
 from bvat.perturb.passes import POLICIES, DropoutPolicy, make_passes
-from bvat.perturb.problem import Norm, Problem
-from bvat.perturb.searches import AdamAscent, NoSearch, PowerIteration, RandomDirection, Search
+from bvat.perturb.problem import Problem
+from bvat.perturb.searches import PowerIteration, Search
 from bvat.perturb.spaces import SpaceName, make_space
 
 SUBGRAPH_SHARE = 0.7
@@ -56,6 +56,10 @@ class Outcome:
         """R_vadv as a number."""
         return float(self.loss.detach())
 
+    def measured(self) -> dict[str, Any]:
+        """Return what the metrics of an epoch have of it."""
+        return {"r_vadv": self.loss.detach(), "row_norm": self.row_norm, "nodes": self.nodes}
+
 
 @dataclass
 class Regulariser:
@@ -69,9 +73,10 @@ class Regulariser:
             labels; for one logit it is always the last.
         dropout: "fresh" draws masks for every pass, as the paper's code does; "pair" draws one set for all
             perturbed passes, apart from the clean pass; "reuse" takes the projected features of the clean
-            pass as they are (pass them as ``projected``) and draws one set of masks for the layers after
-            them, which saves all products with X; "shared" uses the masks of the clean pass everywhere
-            (pass them as ``masks``). Without dropout, or in eval mode, all four are the same.
+            pass as they are (pass them as ``projected``; without them it is "pair") and draws one set of
+            masks for the layers after them, which saves all products with X; "shared" uses the masks of the
+            clean pass everywhere (pass them as ``masks``). Without dropout, or in eval mode, all four are
+            the same.
         generator: source of all randomness, or a seed for one.
         confidence: nodes whose clean prediction has a smaller largest probability count as zero: a prediction
             that is a guess should not be enforced.
@@ -91,7 +96,7 @@ class Regulariser:
     search: Search = field(default_factory=PowerIteration)
     space: SpaceName = "auto"
     divergence: Divergence | str = "kl"
-    dropout: DropoutPolicy = "fresh"
+    dropout: DropoutPolicy = "reuse"
     generator: Source | int | None = None
     confidence: float = 0.0
 
@@ -272,51 +277,3 @@ def _check_logits(problem: Problem, logits: Tensor) -> None:
             "regulariser(model, data, logits, edge_weight=w), or with a function of the features, "
             "regulariser(lambda x: model(x, edge_index, w), x, logits)"
         )
-
-
-def Consistency(**options: Any) -> Regulariser:
-    """No perturbation: two dropout passes must agree. An ablation that the paper does not have."""
-    return Regulariser(nodes=AllNodes(), search=NoSearch(), **options)
-
-
-def Random(epsilon: float = 0.03, norm: Norm = "row", **options: Any) -> Regulariser:
-    """A Gaussian direction of length epsilon at every node."""
-    return Regulariser(nodes=AllNodes(), search=RandomDirection(epsilon, norm), **options)
-
-
-def VAT(epsilon: float = 0.03, steps: int = 1, xi: float = 1e-6, **options: Any) -> Regulariser:
-    """Virtual adversarial training at every node at once (Section 3.1)."""
-    return Regulariser(nodes=AllNodes(), search=PowerIteration(epsilon, steps, xi), **options)
-
-
-def SBVAT(
-    epsilon: float = 0.03,
-    count: int = 100,
-    steps: int = 1,
-    xi: float = 1e-6,
-    norm: Norm = "row",
-    **options: Any,
-) -> Regulariser:
-    """Sample-based BVAT: nodes whose receptive fields do not meet (Algorithm 1).
-
-    ``norm="field"`` takes epsilon over each receptive field, as the text says; ``"row"`` over each of its
-    rows, as the authors' code does.
-    """
-    return Regulariser(
-        nodes=DisjointFields(count), search=PowerIteration(epsilon, steps, xi, norm), **options
-    )
-
-
-def OBVAT(
-    steps: int = 10,
-    step_size: float = 0.001,
-    gamma: float = 1.0,
-    start: float = 0.01,
-    reduction: Literal["sum", "mean"] = "sum",
-    keep_moments: bool = False,
-    second_moment: Literal["entry", "row"] = "entry",
-    **options: Any,
-) -> Regulariser:
-    """Optimisation-based BVAT: one perturbation matrix for all nodes, found by Adam (Algorithm 2)."""
-    search = AdamAscent(steps, step_size, gamma, start, reduction, keep_moments, second_moment=second_moment)
-    return Regulariser(nodes=AllNodes(), search=search, **options)

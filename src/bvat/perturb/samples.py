@@ -8,17 +8,25 @@ that is; with :class:`bvat.models.RandomPropagation` it is random propagation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from bvat.engine.draws import Source
+from bvat.engine.draws import Source, as_draws
 from bvat.engine.tensor import CLASS_MAJOR_UP_TO, with_gradient
 from bvat.engine.world import current
+from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
-from bvat.perturb.divergence import KL, CleanPrediction, Divergence
+from bvat.models.wrapped import adapt
+from bvat.perturb.divergence import KL, CleanPrediction, Divergence, cross_entropy, make_divergence
+from bvat.perturb.flag import labelled
+from bvat.perturb.methods import GRANDOptions
+from bvat.perturb.passes import DropoutPolicy
+from bvat.perturb.regulariser import Outcome, node_indices
 
 
 class Pass(NamedTuple):
@@ -29,6 +37,15 @@ class Pass(NamedTuple):
     logits: Tensor
 
 
+class Passes(list[Pass]):
+    """Passes with masks of their own."""
+
+    @cached_property
+    def stacked(self) -> Tensor:
+        """Their logits one below the other, (S N, C)."""
+        return stacked([one.logits for one in self])
+
+
 def draw_passes(
     model: ProjectedModel,
     inputs: GraphInputs,
@@ -37,15 +54,15 @@ def draw_passes(
     *,
     reuse: bool = False,
     keep_projected: bool = True,
-) -> list[Pass]:
+) -> Passes:
     """Make ``count`` passes with masks of their own.
 
     Without ``keep_projected``, a model that has ``whole_pass`` need not compute what is dropped later.
 
     With ``reuse`` they share the projected features of the first, and with them its mask of the features:
-    the products with X, the dearest part on many graphs, are then needed once.
+    the products with X, on many graphs the most expensive ones, are then needed once.
     """
-    passes: list[Pass] = []
+    passes = Passes()
     reuse = reuse and count > 1
     whole_pass = None if keep_projected or reuse else getattr(model, "whole_pass", None)
     for _ in range(count):
@@ -123,3 +140,105 @@ def _mean(predicted: Tensor, count: int) -> Tensor:
 def _sharpened(mean: Tensor, temperature: float) -> Tensor:
     here = current()
     return here.softmax(KL(here).logits(mean).div_(temperature))
+
+
+@dataclass
+class GRAND:
+    """Several dropout passes that must agree with their sharpened mean (Feng et al., 2020).
+
+    The returned loss is ``mean_s L0(p_s) - L0(p_1) + agreement * mean_s D(q, p_s)`` over S passes, of which
+    the one that was passed is the first: added to its supervised loss L0 with weight 1 it gives GRAND's
+    objective.
+
+    Args:
+        samples: S, at least 2.
+        agreement: weight of the distance from the mean.
+        temperature: how sharp the mean q is made: 1 leaves it as it is.
+        divergence, generator, confidence: as for :class:`bvat.perturb.Regulariser`.
+        dropout: "reuse" shares the projected features of the first pass, if they are passed as ``projected``;
+            by any other policy each pass draws all its masks.
+        class_weights: weight of each class in L0, (C); None: all alike.
+    """
+
+    samples: int = GRANDOptions.samples
+    agreement: float = GRANDOptions.agreement
+    temperature: float = GRANDOptions.temperature
+    divergence: Divergence | str = GRANDOptions.divergence
+    dropout: DropoutPolicy = "reuse"
+    generator: Source | int | None = None
+    confidence: float = GRANDOptions.confidence
+    class_weights: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.samples < 2 or not 0 < self.temperature <= 1:
+            raise SettingsError(
+                "GRAND compares several passes: use samples 2 or more and a temperature above 0 and at most "
+                f"1, not {self.samples} and {self.temperature}"
+            )
+        self.divergence = make_divergence(self.divergence)
+        if isinstance(self.generator, int):
+            self.generator = torch.Generator().manual_seed(self.generator)
+
+    def draw(
+        self, model: ProjectedModel, inputs: GraphInputs, generator: Source, *, keep_projected: bool
+    ) -> Passes:
+        """Make all passes of a training step."""
+        reuse = self.dropout == "reuse"
+        return draw_passes(model, inputs, generator, self.samples, reuse=reuse, keep_projected=keep_projected)
+
+    def agree(self, logits: Tensor) -> Agreement:
+        """Return target and distance of stacked logits (S N, C)."""
+        divergence = cast("Divergence", self.divergence)
+        return agreement(logits, self.samples, self.temperature, divergence, self.confidence)
+
+    def __call__(
+        self,
+        model: ProjectedModel | torch.nn.Module,
+        graph: Any,
+        logits: Tensor,
+        masks: Any = None,
+        projected: Tensor | None = None,
+        target: Tensor | None = None,
+        nodes: Tensor | int | None = None,
+        **arguments: Any,
+    ) -> Outcome:
+        """Return the loss to add to the supervised one; see :class:`bvat.perturb.Regulariser`.
+
+        There is no use for ``target``: it is the mean of the passes. With ``nodes`` only these count.
+
+        Shapes: logits (N, C) of the clean pass, with their gradient; projected (N, H) of the clean pass.
+        """
+        train, labels = labelled(graph, "GRAND")
+        model, inputs = adapt(model, graph, arguments)
+        generator = as_draws(cast("Source | None", self.generator))
+        passes = Passes([Pass(masks, projected, logits)])
+        for _ in range(1, self.samples):
+            reused = projected if self.dropout == "reuse" else None
+            drawn = model.draw_masks(inputs, generator, features=reused is None)
+            point = model.project(inputs, drawn) if reused is None else reused
+            passes.append(Pass(drawn, point, model.propagate(inputs, point, drawn)))
+        every, clean, count = passes.stacked, logits, logits.shape[0]
+        if nodes is not None:
+            chosen = node_indices(nodes, logits)
+            train = train[torch.isin(train, chosen)]
+        known = nodes_of_passes(train, count, self.samples)
+        supervised = every.new_zeros(())
+        if train.numel():
+            all_passes = cross_entropy(
+                every.index_select(0, known), labels[train].repeat(self.samples), self.class_weights
+            )
+            supervised = all_passes - cross_entropy(
+                clean.index_select(0, train), labels[train], self.class_weights
+            )
+        if nodes is not None:
+            every = every.index_select(0, nodes_of_passes(chosen, count, self.samples))
+            count = chosen.numel()
+        loss = supervised + self.agreement * self.agree(every).loss
+        none = logits.new_zeros(())
+        return Outcome(loss, current().total(count), none, none, "none")
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore nothing: GRAND keeps nothing between calls."""

@@ -262,7 +262,7 @@ class FactoredSpace:
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Return G Uᵀ (N, H)."""
-        return self.engine.times(gradient, self.upper.t())
+        return self.engine.times(gradient, self.upper.t().contiguous())
 
     def row_squares(self, r: Tensor) -> Tensor:
         """Return |Z_v|² = |R_v|²."""

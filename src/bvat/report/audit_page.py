@@ -7,45 +7,26 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle
 from torch import Tensor
 
 from bvat.audit.audit import REACH, Audit, perturbed_rows
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
-from bvat.report.audit_curves import distribution_charts
-from bvat.report.audit_neighbourhood import neighbourhood, neighbourhood_legend, predicted_classes
-from bvat.report.html import Markup, claim_list, join, page, provenance, section, table, tag, tiles
+from bvat.inference.tables import node_id
+from bvat.report.charts import SERIES, Chart
+from bvat.report.pages import render
+from bvat.report.plots import audit_charts
+from bvat.report.svg import LIGHT, Hints
 from bvat.training.provenance import versions
 from bvat.training.statistics import accuracy_text
 
 SHOWN = 12
 """Number of the most fragile nodes that are drawn."""
-
-_RIGHT_AND_WRONG = (
-    "The median smallest change of correct and of incorrect predictions, over the nodes whose label is known "
-    "and was not used for training; a node for which none was found counts as larger than all others. If "
-    "incorrect predictions are more fragile, a small number in the table is a reason to check a prediction."
-)
-_FRAGILE = (
-    "The nodes that change class under the smallest changes, each in the middle of its picture, with its "
-    "neighbours one and two hops away. "
-    "Hover over a node for its name and class."
-)
-_SEARCHED = (
-    "Everything is measured without dropout and for each node u separately, over changes R of the feature "
-    "rows in its receptive field F(u): the nodes whose features the prediction of u depends on."
-)
-_LDS = (
-    " is the largest KL(p(X) ‖ p(X + R)) found with every row of R of norm at most ε = {epsilon}: how far "
-    "the prediction moves. The search follows the gradient from several starts; the true maximum may be "
-    "larger."
-)
-_SMALLEST = (
-    " is the Frobenius norm of the smallest R found that changes the class of u, in the units of the "
-    "features as the model sees them. The margin to every other class is linearised repeatedly, then "
-    "the norm is bisected; the true minimum may be smaller. The search goes up to {reach} times the typical "
-    "norm of the features around u. Relative values are divided by the norm of the features in F(u)."
-)
+SIZE = 260
+RINGS = ((62.0, 12), (110.0, 24))
+"""Radius and number of nodes on each ring around a node: those that the perturbation changes most."""
 
 
 class AuditedRun(NamedTuple):
@@ -61,85 +42,59 @@ def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
     first = runs[0]
     found = first.audit.summary()
     epsilon = f"{first.audit.epsilon:g}"
-    lead = tag(
-        "p",
-        f"How little must the features around a node of {graph.name} change before the model of "
-        f"{first.name} predicts another class? For each of {found['nodes']:,} nodes, the audit searches for "
-        "the worst change of the features in its receptive field.",
+    right_and_wrong = [[run.name, *map(median_text, _right_and_wrong(graph, run))] for run in runs]
+    larger = float((first.audit.smallest > runs[-1].audit.smallest).double().mean())
+    return render(
+        "audit.html",
+        title=f"Audit of {first.name}",
+        graph=graph,
+        runs=runs,
+        summary=found,
+        numbers={
+            "median smallest change of class": _plain(found["median_smallest"]),
+            "relative to the surrounding features": _percent(found["median_relative"]),
+            f"median LDS at ε = {epsilon}": _plain(found["median_lds"]),
+            "no change of class found": _not_found(found),
+        },
+        comparison=comparison(graph, runs) if len(runs) > 1 else [],
+        larger=f"{100 * larger:.0f} %",
+        charts=audit_charts([(run.name, run.audit) for run in runs]),
+        right_and_wrong=right_and_wrong if set(right_and_wrong[0][1:]) != {"-"} else [],
+        fragile=_fragile(graph, first),
+        epsilon=epsilon,
+        reach=f"{REACH:g}",
+        command=command,
+        versions=versions(),
     )
-    numbers = {
-        "median smallest change of class": _plain(found["median_smallest"]),
-        "relative to the surrounding features": _percent(found["median_relative"]),
-        f"median LDS at ε = {epsilon}": _plain(found["median_lds"]),
-        "no change of class found": _not_found(found),
-    }
-    parts = [lead, tiles(numbers)]
-    if len(runs) > 1:
-        parts.append(section("Comparison", *_comparison(graph, runs), name="comparison"))
-    parts.append(section("Distribution", _distributions(runs), name="distribution"))
-    if any(part.numel() for part in _right_and_wrong(graph, first)):
-        parts.append(_right_wrong_section(graph, runs))
-    parts.append(section("The most fragile nodes", *_fragile(graph, first), name="fragile"))
-    parts.append(section("How this was measured", *_method(epsilon, command), name="method"))
-    return page(f"Audit of {first.name}", *parts)
 
 
-def less_fragile(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
-    """Compare two summaries: a low LDS and a large smallest change of class are better."""
-    claims = []
-    for words, key, sign in (
-        ("lower median LDS", "median_lds", -1),
-        ("larger median smallest change", "median_smallest", 1),
-        ("larger smallest change of the most fragile tenth", "tenth_smallest", 1),
-    ):
-        a, b = first[key], second[key]
-        left, right = (math.inf if v is None else v for v in (a, b))
-        claims.append({"holds": sign * (left - right) > 0, "text": f"{words}: {_plain(a)} vs. {_plain(b)}"})
-    return claims
-
-
-def _comparison(graph: Graph, runs: Sequence[AuditedRun]) -> list[Markup]:
+def comparison(graph: Graph, runs: Sequence[AuditedRun]) -> list[list[str]]:
+    """Return the measures of two runs, one row each, with ▲ at the better one."""
     summaries = [run.audit.summary() for run in runs]
-    claims = less_fragile(*summaries)
-    names = [run.name for run in runs]
-    won = sum(claim["holds"] for claim in claims)
-    verdict = (
-        f"{names[0]} is less fragile than {names[1]} by every measure."
-        if won == len(claims)
-        else f"{names[0]} is more fragile than {names[1]} by every measure."
-        if won == 0
-        else f"Neither is less fragile by every measure: {names[0]} wins {won} of {len(claims)}."
-    )
     settings = [run.classifier.settings for run in runs]
-    rows = [
+    measures = [marked(words, key, summaries) for words, key in (
+        ("median LDS", "median_lds"),
+        ("mean LDS", "mean_lds"),
+        ("median smallest change", "median_smallest"),
+        ("relative to the surrounding features", "median_relative"),
+        ("smallest change of the most fragile tenth", "tenth_smallest"),
+    )]  # fmt: skip
+    return [
         ["method", *(s.method for s in settings)],
         ["model", *(s.model for s in settings)],
         ["test accuracy", *(_accuracy(graph, run) for run in runs)],
-        ["median LDS", *(_plain(s["median_lds"]) for s in summaries)],
-        ["mean LDS", *(_plain(s["mean_lds"]) for s in summaries)],
-        ["median smallest change", *(_plain(s["median_smallest"]) for s in summaries)],
-        ["relative to the surrounding features", *(_percent(s["median_relative"]) for s in summaries)],
-        ["smallest change of the most fragile tenth", *(_plain(s["tenth_smallest"]) for s in summaries)],
+        *measures,
         ["no change of class found", *map(_not_found, summaries)],
     ]
-    a, b = (run.audit.smallest for run in runs)
-    share = f"{100 * float((a > b).double().mean()):.0f} %"
-    return [
-        tag("p", tag("b", verdict)),
-        claim_list([{**claim, "text": f"{names[0]} has the {claim['text']}"} for claim in claims]),
-        table(["", *names], rows),
-        tag("p", f"Node by node, {names[0]} needs the larger change for {share} of the nodes.", cls="soft"),
-    ]
 
 
-def _distributions(runs: Sequence[AuditedRun]) -> Markup:
-    """Return the cumulative distribution of both measures over the nodes."""
-    flips, spread = distribution_charts([(run.name, run.audit) for run in runs])
-    charts = [
-        flips.figure("Lower is better: fewer nodes change class."),
-        spread.figure("Higher is better: more predictions barely move."),
-    ]
-    return tag("div", *charts, cls="charts")
+def marked(words: str, key: str, summaries: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a row in which ▲ marks the better value: a low LDS, a large change of class or none found."""
+    sign = -1 if key.endswith("lds") else 1
+    a, b = (sign * (math.inf if s[key] is None else s[key]) for s in summaries)
+    show = _percent if key == "median_relative" else _plain
+    marks = ("▲ " if a > b else "", "▲ " if b > a else "")
+    return [words, *(mark + show(s[key]) for mark, s in zip(marks, summaries, strict=True))]
 
 
 def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[Tensor]:
@@ -153,57 +108,113 @@ def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[Tensor]:
     return [run.audit.smallest[known & which] for which in (right, ~right)]
 
 
-def _right_wrong_section(graph: Graph, runs: Sequence[AuditedRun]) -> Markup:
-    rows = [[run.name, *map(_median, _right_and_wrong(graph, run))] for run in runs]
-    return section(
-        "Correct and incorrect predictions",
-        tag("p", _RIGHT_AND_WRONG),
-        table(["", "correct", "incorrect"], rows),
-        name="right",
-    )
-
-
-def _fragile(graph: Graph, run: AuditedRun) -> list[Markup]:
+def _fragile(graph: Graph, run: AuditedRun) -> list[tuple[Chart, str, str]]:
+    """Return pictures of the nodes that change class most easily, with two lines about each."""
     model: Any = run.classifier.models[0]
-    predicted, names = predicted_classes(model, graph), run.classifier.class_names
+    predicted, names = _predicted(run, graph), run.classifier.class_names
     order = [int(i) for i in run.audit.smallest.argsort() if math.isfinite(float(run.audit.smallest[i]))]
-    if not order:
-        return [tag("p", "No change of class was found for any node.")]
     labels = run.classifier.labels(graph).cpu()
-    figures = []
+    shown = []
     for i in order[:SHOWN]:
         node, becomes = int(run.audit.nodes[i]), int(run.audit.becomes[i])
-        drawing = neighbourhood(graph, names, predicted, node, becomes, perturbed_rows(model, graph, node))
         label = int(labels[node])
         known = "label unknown" if label == UNKNOWN else f"label {names[label]}"
         sure = f"{100 * float(run.audit.confidence[i]):.0f} %"
-        facts = [
-            f"{names[int(predicted[node])]} ({sure}) → {names[becomes]}; {known}",
-            f"smallest change {_plain(float(run.audit.smallest[i]))}, LDS {_plain(float(run.audit.lds[i]))}",
-        ]
-        figures.append(drawing.figure(join([tag("div", fact) for fact in facts])))
-    columns = "grid-template-columns: repeat(auto-fill, minmax(240px, 1fr))"
-    return [tag("p", _FRAGILE), neighbourhood_legend(), tag("div", *figures, cls="charts", style=columns)]
+        chart = neighbourhood(graph, names, predicted, node, becomes, perturbed_rows(model, graph, node))
+        change = f"smallest change {_plain(run.audit.smallest[i])}, LDS {_plain(run.audit.lds[i])}"
+        shown.append((chart, f"{names[int(predicted[node])]} ({sure}) → {names[becomes]}; {known}", change))
+    return shown
 
 
-def _method(epsilon: str, command: str) -> list[Markup]:
-    return [
-        tag("p", _SEARCHED),
-        tag("p", tag("b", "LDS"), _LDS.format(epsilon=epsilon)),
-        tag("p", tag("b", "Smallest change"), _SMALLEST.format(reach=f"{REACH:g}")),
-        provenance(command, versions()),
-    ]
+def neighbourhood(
+    graph: Graph,
+    class_names: Sequence[str],
+    predicted: Tensor,
+    node: int,
+    becomes: int,
+    rows: tuple[Tensor, Tensor],
+) -> Chart:
+    """Draw a node with its neighbours at one and two hops.
+
+    Args:
+        graph: the graph.
+        class_names: names of the classes (C).
+        predicted: class of every node, int64 (N).
+        node: the node in the middle.
+        becomes: the class that the perturbation changes it to.
+        rows: the nodes of its receptive field (m) and the norm of the perturbation at each (m).
+    """
+    total = float(rows[1].square().sum().sqrt()) or 1.0
+    share = {int(v): float(length) / total for v, length in zip(*rows, strict=True)}
+    at = _placed(graph, node, share)
+    left_out = len(share) - len(at)
+    edges = [(v, w) for v in at for w in _neighbours(graph, v) if w in at and v < w]
+    train = set(graph.train.tolist())
+    fills = {int(predicted[node]): SERIES[0]} | {becomes: SERIES[1]}
+
+    def draw(ax: Axes) -> Hints:
+        ax.set(xlim=(0, SIZE), ylim=(0, SIZE), aspect="equal")
+        ax.set_axis_off()
+        for v, w in edges:
+            ax.plot(*zip(at[v], at[w], strict=True), color=LIGHT["soft"], alpha=0.4, linewidth=1)
+        hints: Hints = []
+        for v, place in reversed(at.items()):
+            label = int(predicted[v])
+            outline = LIGHT["ink"] if v in train else LIGHT["page"]
+            circle = Circle(place, 3 + 9 * share.get(v, 0.0), facecolor=fills.get(label, SERIES[7]),
+                            edgecolor=outline, linewidth=1.3, zorder=3)  # fmt: skip
+            ax.add_patch(circle)
+            part = f"{100 * share.get(v, 0.0):.0f} % of the change"
+            hints.append((circle, [f"{node_id(graph, v)}: {class_names[label]}, {part}"]))
+        if left_out:
+            ax.text(SIZE - 4, 4, f"{left_out} more not drawn", ha="right")
+        return hints
+
+    name = node_id(graph, node)
+    return Chart(draw, f"{name} and its neighbours", name, SIZE, SIZE)
+
+
+def _placed(graph: Graph, node: int, share: dict[int, float]) -> dict[int, tuple[float, float]]:
+    """Return where nodes are drawn: on rings, near their own neighbours."""
+    angle, ring = {node: 0.0}, [node]
+    places, seen = {node: (SIZE / 2, SIZE / 2)}, {node}
+    for radius, most in RINGS:
+        parent: dict[int, int] = {}
+        for inner in ring:
+            for outer in _neighbours(graph, inner):
+                if outer not in seen and outer in share:
+                    seen.add(outer)
+                    parent[outer] = inner
+        ring = sorted(parent, key=lambda v: (-share[v], v))[:most]
+        ring.sort(key=lambda v: (angle[parent[v]], v))
+        for k, v in enumerate(ring):
+            angle[v] = 2 * math.pi * (k + 0.5) / len(ring)
+            places[v] = SIZE / 2 + radius * math.sin(angle[v]), SIZE / 2 + radius * math.cos(angle[v])
+    return places
+
+
+def _neighbours(graph: Graph, node: int) -> list[int]:
+    a = graph.adjacency
+    return [int(v) for v in a.col[int(a.crow[node]) : int(a.crow[node + 1])]]
+
+
+def _predicted(run: AuditedRun, graph: Graph) -> Tensor:
+    """Return the class of every node, int64 (N), on the CPU."""
+    model: Any = run.classifier.models[0]
+    with torch.no_grad():
+        classes: Tensor = model(graph).argmax(1).cpu()
+    return classes
 
 
 def _accuracy(graph: Graph, run: AuditedRun) -> str:
     if not graph.test.numel():
         return "-"
-    right = predicted_classes(run.classifier.models[0], graph) == run.classifier.labels(graph).cpu()
+    right = _predicted(run, graph) == run.classifier.labels(graph).cpu()
     accuracy = 100 * float(right[graph.test.cpu()].double().mean())
     return accuracy_text(accuracy, len(graph.test), digits=1)
 
 
-def _median(smallest: Tensor) -> str:
+def median_text(smallest: Tensor) -> str:
     """Return the median of some nodes, and for how many of them no change was found."""
     if not smallest.numel():
         return "-"
@@ -216,8 +227,8 @@ def _not_found(summary: dict[str, Any]) -> str:
     return f"{summary['not_found']:,} of {summary['nodes']:,} nodes"
 
 
-def _plain(value: float | None) -> str:
-    return "none found" if value is None or not math.isfinite(value) else f"{value:.3g}"
+def _plain(value: Any) -> str:
+    return "none found" if value is None or not math.isfinite(float(value)) else f"{float(value):.3g}"
 
 
 def _percent(value: float | None) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from bvat.data.checksums import read_sealed_json
 from bvat.data.files import write_atomic
 from bvat.errors import DataError
-from bvat.report.charts import Drawing, Line, bar_chart, line_chart, standalone
-from bvat.report.html import Markup, page, provenance, section, settings_table, table, tag
+from bvat.report.charts import Chart, Line, bar_chart, line_chart, standalone
+from bvat.report.pages import Cell, render, signed
 from bvat.training.statistics import clear_sign
 
 COMPARE_PAGE = "report.html"
@@ -29,8 +29,7 @@ def write_compare_files(folder: Path) -> Path:
         "gains.svg": standalone(title, gain_charts(result)),
     }
     if not _given(result):
-        drawings = accuracy_charts(result)
-        files["accuracy.svg"] = standalone("Test accuracy against labels per class", drawings)
+        files["accuracy.svg"] = standalone("Test accuracy against labels per class", accuracy_charts(result))
     for name, content in files.items():
         write_atomic(folder / name, content)
     return folder / COMPARE_PAGE
@@ -52,40 +51,37 @@ def heading(labels: int | str) -> str:
     return "given splits" if labels == "given" else f"{labels} labels per class"
 
 
+def _by_labels(result: dict[str, Any]) -> list[tuple[int | str, list[dict[str, Any]]]]:
+    """Return the rows by number of labels, without numbers that no graph has."""
+    groups = [(labels, [r for r in result["rows"] if r["labels"] == labels]) for labels in result["labels"]]
+    return [(labels, rows) for labels, rows in groups if rows]
+
+
 def compare_page(result: dict[str, Any]) -> str:
     """Return the whole page."""
-    graphs = len(result["graphs"])
+    given, graphs = _given(result), len(result["graphs"])
     intro = f"{graphs} graph{'s' if graphs > 1 else ''}, {split_counts(result)}"
-    if not _given(result):
+    if not given:
         intro += f" each, {result['val']} validation nodes per split"
     intro += (
-        f". All methods see the same {'seeds' if _given(result) else 'splits'}; differences to "
+        f". All methods see the same {'seeds' if given else 'splits'}; differences to "
         f"{_base(result)} are paired, with 95 % intervals (Student's t). Settings are the defaults for any "
         "graph; nothing was chosen by test labels."
     )
-    note = result.get("split_note")
-    parts: list[Any] = [tag("p", intro), *([tag("p", f"Note: {note}.")] if note else [])]
-    for labels in result["labels"]:
-        rows = [row for row in result["rows"] if row["labels"] == labels]
-        if rows:
-            parts.append(_tables(result, labels, rows))
-    if not _given(result):
-        charts = [drawing.figure() for drawing in accuracy_charts(result)]
-        parts.append(section("Accuracy against labels per class", tag("div", *charts, cls="charts")))
-    charts = [drawing.figure() for drawing in gain_charts(result)]
-    parts.append(section(f"Gain over {_base(result, 'a')}", tag("div", *charts, cls="charts")))
-    counts = ("nodes", "edges", "features", "classes", *(("train", "val", "test") if _given(result) else ()))
-    facts = [[name, *[f"{about[key]:,}" for key in counts]] for name, about in result["graphs"].items()]
-    parts.append(section("Graphs", table(["graph", *counts], facts)))
-    how = tag("details", tag("summary", "Settings"), settings_table(result["settings"]))
-    parts.append(
-        section(
-            "How to get these numbers",
-            provenance(result["command"], result["versions"], result.get("sources", ())),
-            how,
-        )
+    counts = ["nodes", "edges", "features", "classes", *(("train", "val", "test") if given else ())]
+    return render(
+        "compare.html",
+        title="Methods compared",
+        intro=intro,
+        result={"split_note": None} | result,
+        parts=[_tables(result, labels, rows) for labels, rows in _by_labels(result)],
+        unit="seed" if given else "split",
+        accuracy_charts=[] if given else accuracy_charts(result),
+        gain_charts=gain_charts(result),
+        base=_base(result, "a"),
+        counts=counts,
+        facts=[[name, *[f"{about[key]:,}" for key in counts]] for name, about in result["graphs"].items()],
     )
-    return page("Methods compared", *parts)
 
 
 def split_counts(result: dict[str, Any]) -> str:
@@ -95,17 +91,15 @@ def split_counts(result: dict[str, Any]) -> str:
     return f"{number} seeds on the split that each graph has" if _given(result) else f"{number} random splits"
 
 
-def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> Markup:
+def _tables(result: dict[str, Any], labels: int | str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return accuracies with paired differences, then wins, losses, the worst split and time."""
     base, overall = result["base"], result["overall"][str(labels)]
     accuracy, details = [], []
     for name, about in result["variants"].items():
-        cells: list[Any] = [_cell(row["variants"][name], plain=name == base) for row in rows]
-        whole = overall[name]
-        mean = tag("td", "" if name == base else f"{signed(whole['mean'])}", cls="n")
-        accuracy.append([about["title"], *cells, mean])
+        entries, whole = [row["variants"][name] for row in rows], overall[name]
+        cells = [_cell(entry, plain=name == base) for entry in entries]
+        accuracy.append([about["title"], *cells, "" if name == base else signed(whole["mean"])])
         if name != base:
-            entries = [row["variants"][name] for row in rows]
             seconds = [entry["seconds"] for entry in entries if entry["seconds"] is not None]
             details.append(
                 [
@@ -118,47 +112,25 @@ def _tables(result: dict[str, Any], labels: int, rows: list[dict[str, Any]]) -> 
                 ]
             )
     header = ["", *[row["graph"] for row in rows], "mean gain"]
-    unit = "seed" if _given(result) else "split"
-    heads = [
-        "",
-        f"{unit}s won",
-        f"{unit}s lost",
-        f"worst {unit}",
-        "graphs clearly better / worse",
-        "seconds per run",
-    ]
-    return section(
-        heading(labels),
-        table(header, accuracy, cls="results tight"),
-        tag("h3", f"{unit}s".capitalize()),
-        table(heads, details),
-        name=f"labels-{labels}",
+    return {"labels": labels, "heading": heading(labels), "header": header, "accuracy": accuracy,
+            "details": details}  # fmt: skip
+
+
+def _cell(entry: dict[str, Any], *, plain: bool) -> Cell:
+    """Return the mean and what is known of it, one below the other, so that eight graphs fit on a laptop."""
+    mean = f"{entry['mean']:.1f}"
+    if plain:
+        return Cell(mean, [f"± {entry['std']:.1f}"] if entry["n"] > 1 else [], "n")
+    gain = entry["gain"]
+    interval = [f"[{signed(gain['low'])}, {signed(gain['high'])}]"] if gain["n"] > 1 else []
+    return Cell(
+        mean, [signed(gain["mean"]), *interval], f"n {('within', 'above', 'below')[clear_sign(gain)]}"
     )
 
 
-def _cell(entry: dict[str, Any], *, plain: bool) -> Markup:
-    parts: list[Any] = [tag("b", f"{entry['mean']:.1f}")]
-    if plain:
-        spread = [tag("small", f"± {entry['std']:.1f}")] if entry["n"] > 1 else []
-        return tag("td", *parts, *spread, cls="n")
-    gain = entry["gain"]
-    word = ("within", "above", "below")[clear_sign(gain)]
-    # one below the other, so that eight graphs fit on a laptop
-    parts.append(tag("small", signed(gain["mean"])))
-    if gain["n"] > 1:
-        parts.append(tag("small", f"[{signed(gain['low'])}, {signed(gain['high'])}]"))
-    return tag("td", *parts, cls=f"n {word}")
-
-
-def signed(value: float) -> str:
-    """Return a difference with its sign, one decimal."""
-    shown = f"{value:+.1f}"
-    return shown.replace("-", "−") if float(shown) else "0.0"
-
-
-def accuracy_charts(result: dict[str, Any]) -> list[Drawing]:
+def accuracy_charts(result: dict[str, Any]) -> list[Chart]:
     """Draw accuracy against labels per class, one panel per graph; bands are 95 % intervals."""
-    drawings = []
+    charts = []
     for graph in result["graphs"]:
         rows = [row for row in result["rows"] if row["graph"] == graph]
         x = [row["labels"] for row in rows]
@@ -170,37 +142,30 @@ def accuracy_charts(result: dict[str, Any]) -> list[Drawing]:
             shown = half if name in (result["base"], "auto") else None
             dashed = "/" in name or name == "auto"
             lines.append(Line(about["title"], x, means, shown, about["colour"], dashed, True))
-        drawings.append(
-            line_chart(
-                lines, "labels per class", "test accuracy (%)", title=graph, log_x=len(x) > 1, x_ticks=x
-            )
+        log = "x" if len(x) > 1 else ""
+        charts.append(
+            line_chart(lines, "labels per class", "test accuracy (%)", title=graph, log=log, x_ticks=x)
         )
-    return drawings
+    return charts
 
 
-def gain_charts(result: dict[str, Any]) -> list[Drawing]:
+def gain_charts(result: dict[str, Any]) -> list[Chart]:
     """Draw the mean paired gain of every method by graph, one panel per number of labels."""
     names = [name for name in result["variants"] if name != result["base"]]
     looks = {name: (result["variants"][name]["title"], k) for k, name in enumerate(names)}
     axis = f"points against {'a GCN' if result['base'] == 'gcn' else _base(result)}"
-    drawings = []
-    for labels in result["labels"]:
-        rows = [row for row in result["rows"] if row["labels"] == labels]
+    charts = []
+    for labels, rows in _by_labels(result):
         groups = {row["graph"]: {n: row["variants"][n]["gain"]["mean"] for n in names} for row in rows}
-        if groups:
-            title = heading(labels)
-            width = max(440, 110 * len(groups))
-            drawings.append(bar_chart(groups, axis, title=title, looks=looks, reference=0.0, width=width))
-    return drawings
+        width = max(440, 110 * len(groups))
+        charts.append(bar_chart(groups, axis, title=heading(labels), looks=looks, reference=0.0, width=width))
+    return charts
 
 
 def compare_markdown(result: dict[str, Any]) -> str:
     """Return one table per number of labels: accuracy of the GCN, gains of the others with intervals."""
     lines = []
-    for labels in result["labels"]:
-        rows = [row for row in result["rows"] if row["labels"] == labels]
-        if not rows:
-            continue
+    for labels, rows in _by_labels(result):
         head = " | ".join(row["graph"] for row in rows)
         lines += [f"| {heading(labels)} | {head} | mean |", "|---|" + "---:|" * (len(rows) + 1)]
         for name, about in result["variants"].items():

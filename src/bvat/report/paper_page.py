@@ -1,134 +1,24 @@
-"""The page of ``bvat reproduce``, made from the JSON files in its folder."""
+"""What ``bvat reproduce`` makes from the JSON files in its folder: the page, figures, Table 2 in Markdown."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bvat.data.files import write_atomic
 from bvat.paper.published import table2
-from bvat.paper.targets import read_result
-from bvat.report.html import (
-    Markup,
-    join,
-    page,
-    provenance,
-    section,
-    settings_table,
-    table,
-    tag,
-    tiles,
-)
-from bvat.report.markdown import keeps_best, other_seeds
-from bvat.report.paper_charts import figure_panels
+from bvat.paper.targets import as_tables, read_result
+from bvat.perturb.methods import ON_GCN
+from bvat.report.charts import Chart, Line, line_chart, standalone
+from bvat.report.pages import Cell, render, signed
 
+PAGE = "report.html"
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
 SELECTION_TITLES = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
 SIGNS = {"above": "▲", "within": "●", "below": "▼"}
-
-
-def read_paper_results(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read the results in a folder, in the order of the paper."""
-    found = {}
-    for name in ORDER:
-        path = folder / f"{name}.json"
-        if not path.exists():
-            continue
-        found[name] = read_result(path)
-    return found
-
-
-def paper_page(results: dict[str, dict[str, Any]]) -> str:
-    """Return the page that shows all results, with a summary at the top."""
-    parts = [
-        tag(
-            "p",
-            "Tables and figures of “Batch Virtual Adversarial Training for Graph Convolutional Networks” "
-            "(Deng, Dong, Zhu, 2019), reproduced and compared with the published numbers.",
-            cls="soft",
-        ),
-        _summary(results),
-    ]
-    for name, result in results.items():
-        if name == "table2":
-            parts.append(_table2(result))
-        elif name == "time":
-            parts.append(_time(result))
-        else:
-            parts.append(_figure(result))
-    return page("Batch virtual adversarial training, reproduced", *parts, _how(results))
-
-
-def _summary(results: dict[str, dict[str, Any]]) -> Markup:
-    cells = [
-        cell
-        for row in results.get("table2", {}).get("cells", {}).values()
-        for cell in row.values()
-        if "verdict" in cell["last"]
-    ]
-    if not cells:
-        return Markup("")
-    reached = sum(cell["last"]["verdict"] != "below" for cell in cells)
-    above = sum(cell["last"]["difference"] >= -1e-9 for cell in cells)
-    numbers = {
-        "cells of Table 2 within or above one std of the paper’s mean": f"{reached} of {len(cells)}",
-        "at or above the paper’s mean": f"{above} of {len(cells)}",
-    }
-    return section("Summary", tiles(numbers), name="summary")
-
-
-def _table2(result: dict[str, Any]) -> Markup:
-    parts: list[Any] = [
-        tag(
-            "p",
-            "Each cell shows the mean ± standard deviation over the seeds, the 95 % confidence interval of "
-            "the mean, the paper’s value and the difference. ▲ above, ● within, ▼ below one standard "
-            "deviation of the paper’s mean (of a GCN, ours); where others gave a mean without spread, only "
-            "the difference is shown. Rows without its values "
-            "are not in the paper; in GCN + consistency two dropout passes must agree, without any "
-            "perturbation.",
-            cls="soft",
-        )
-    ]
-    datasets = result["datasets"]
-    titles = [about["title"] for about in datasets.values()]
-    known = [method for method, about in result.get("about", {}).items() if about]
-    for selection, words in SELECTION_TITLES.items():
-        rows = [
-            [
-                title,
-                *[
-                    _cell(cell, selection, method in known, both=keeps_best(result, method, d))
-                    for d in datasets
-                    for cell in [result["cells"][method].get(d)]
-                ],
-            ]
-            for method, title in result["methods"].items()
-        ]
-        comparable = result.get("comparable", {}).get(selection, ())
-        heads = [
-            f"{title} (as the paper)" if d in comparable else title
-            for d, title in zip(datasets, titles, strict=True)
-        ]
-        parts += [tag("h3", words), table(["", *heads], rows, cls="results")]
-    parts += [_notes(result), _sources(result)]
-    counts = ("nodes", "edges", "features", "classes", "train", "val", "test")
-    facts = [
-        [
-            about["title"],
-            *[f"{about[key]:,}" for key in counts],
-            result["seeds"].get(name, ""),
-            tag("td", about["validation"]),
-        ]
-        for name, about in datasets.items()
-    ]
-    header = ["data set", *counts, "seeds", "validation labels"]
-    parts += [tag("h3", "Data sets"), table(header, facts)]
-    others = other_seeds(result)
-    if others:
-        parts.append(tag("p", f"Rows with another number of seeds: {others}."))
-    return section(result["title"], *parts, name="table2")
-
+OTHER_COLOUR = 3
+"""Of a series that is not a method."""
 
 COMPARABLE = (
     "Columns marked “as the paper” choose the epoch as it does. A comment in its source says of Pubmed "
@@ -147,115 +37,252 @@ NELL = (
     "al.: the rows of training and test nodes are all zero, and the validation nodes are the test nodes."
 )
 
+Result = dict[str, Any]
 
-def _notes(result: dict[str, Any]) -> Markup:
+
+def write_paper_files(folder: Path) -> list[Path]:
+    """Write ``report.html``, ``table2.md`` and one SVG file per figure; return their paths.
+
+    Everything is made from the JSON files in the folder, including those of earlier calls.
+    """
+    found = {name: folder / f"{name}.json" for name in ORDER}
+    results = {name: read_result(path) for name, path in found.items() if path.exists()}
+    files = {PAGE: paper_page(results)}
+    if "table2" in results:
+        files["table2.md"] = table2_markdown(results["table2"])
+    files |= {
+        f"{name}.svg": standalone(result["title"], figure_charts(result))
+        for name, result in results.items()
+        if "panels" in result
+    }
+    for name, content in files.items():
+        write_atomic(folder / name, content)
+    return [folder / name for name in files]
+
+
+def paper_page(results: dict[str, Result]) -> str:
+    """Return the page that shows all results, with a summary at the top."""
+    table, time = results.get("table2"), results.get("time")
+    with_settings = {"table2": table} if table else results
+    return render(
+        "paper.html",
+        title="Batch virtual adversarial training, reproduced",
+        reached=_reached(table) if table else {},
+        table2=_table2(table) if table else None,
+        figures=[_figure(name, result) for name, result in results.items() if "panels" in result],
+        time=time and {"title": time["title"], "tables": list(as_tables(time))},
+        origins=_origins(results),
+        settings={
+            f"{name}: {dataset}": settings
+            for name, result in with_settings.items()
+            for dataset, settings in result["settings"].items()
+        },
+    )
+
+
+def _reached(result: Result) -> dict[str, str]:
+    """Return how many cells of Table 2 are as good as the paper's."""
+    judged = [cell["last"] for row in result["cells"].values() for cell in row.values()
+              if "verdict" in cell["last"]]  # fmt: skip
+    if not judged:
+        return {}
+    within = sum(cell["verdict"] != "below" for cell in judged)
+    above = sum(cell["difference"] >= -1e-9 for cell in judged)
+    return {
+        "cells of Table 2 within or above one std of the paper’s mean": f"{within} of {len(judged)}",
+        "at or above the paper’s mean": f"{above} of {len(judged)}",
+    }
+
+
+def _table2(result: Result) -> dict[str, Any]:
+    datasets = result["datasets"]
+    known = [method for method, about in result.get("about", {}).items() if about]
+    tables = []
+    for selection, words in SELECTION_TITLES.items():
+        comparable = result.get("comparable", {}).get(selection, ())
+        heads = [
+            about["title"] + (" (as the paper)" if name in comparable else "")
+            for name, about in datasets.items()
+        ]
+        rows = [
+            [
+                title,
+                *(
+                    _cell(result["cells"][method].get(d), selection, method in known,
+                          both=keeps_best(result, method, d))
+                    for d in datasets
+                ),
+            ]
+            for method, title in result["methods"].items()
+        ]  # fmt: skip
+        tables.append({"title": words, "header": ["", *heads], "rows": rows})
+    counts = ["nodes", "edges", "features", "classes", "train", "val", "test"]
+    return {
+        "title": result["title"],
+        "tables": tables,
+        "notes": _notes(result),
+        "names": [about["title"] for about in datasets.values()],
+        "gains": _gains(result),
+        "sources": [
+            [result["methods"][method], Cell(about["source"]), Cell(about["protocol"])]
+            for method, about in result.get("about", {}).items()
+            if about
+        ],
+        "counts": counts,
+        "facts": [
+            [about["title"], *(f"{about[key]:,}" for key in counts), result["seeds"].get(name, ""),
+             Cell(about["validation"])]
+            for name, about in datasets.items()
+        ],
+        "other_seeds": other_seeds(result),
+    }  # fmt: skip
+
+
+def _cell(cell: Result | None, selection: str, in_paper: bool, *, both: bool) -> Cell:
+    if cell is None:
+        return Cell("–", style="n")
+    ours, published = cell[selection], cell["paper"]
+    mean, lines = f"{ours['mean']:.1f}", []
+    if ours["n"] > 1:
+        mean += f" ± {ours['std']:.1f}"
+        lines.append(f"[{ours['low']:.1f}, {ours['high']:.1f}]")
+    if both:
+        other = "best" if selection == "last" else "last"
+        lines.append(f"‡ {other} epoch {cell[other]['mean']:.1f}")
+    if cell.get("unscored_test"):
+        lines.append(f"{cell['unscored_test']:.1f} % not linked to a label")
+    if published is None:
+        return Cell(mean, [*lines, *(["not in the paper"] if in_paper else [])], "n")
+    spread = "" if published["std"] is None else f" ± {published['std']:.1f}"
+    lines.append(f"paper {published['mean']:.1f}{spread}")
+    word = ours.get("verdict")
+    if word is None:
+        return Cell(mean, [*lines, signed(ours["difference"])], "n")
+    return Cell(mean, [*lines, f"{SIGNS[word]} {signed(ours['difference'])} {word}"], f"n {word}")
+
+
+def _notes(result: Result) -> list[str]:
     """Return what a reader must know to compare the columns."""
     notes = [COMPARABLE] if result.get("comparable") else []
     if any(keeps_best(result, method, d) for method, row in result["cells"].items() for d in row):
         notes.append(OWN_RULE)
     if "nell" in result["datasets"]:
         notes.append(NELL)
-    if (cell := result["cells"].get("lp", {}).get("nell")) is not None:
+    published = table2("gcn", "nell")
+    if published and (cell := result["cells"].get("lp", {}).get("nell")) is not None:
         notes.append(
             f"On NELL, label propagation reaches {cell['last']['mean']:.1f} without any features (published "
-            f"{cell['paper']['mean']:.1f}; the published GCN {table2('gcn', 'nell').mean:.1f})."  # type: ignore[union-attr]
+            f"{cell['paper']['mean']:.1f}; the published GCN {published.mean:.1f})."
         )
-    return join([tag("p", text, cls="soft") for text in notes])
+    return notes
 
 
-def _sources(result: dict[str, Any]) -> Markup:
-    """Return where the published numbers come from, and how they were measured."""
-    rows = [
-        [result["methods"][method], tag("td", about["source"]), tag("td", about["protocol"])]
-        for method, about in result.get("about", {}).items()
-        if about
-    ]
-    header = ["row", "published by", "protocol"]
-    return join([tag("h3", "Where the published numbers come from"), table(header, rows)] if rows else [])
-
-
-def _cell(cell: dict[str, Any] | None, selection: str, in_paper: bool, *, both: bool) -> Markup:
-    if cell is None:
-        return tag("td", "–", cls="n")
-    ours = cell[selection]
-    published = cell["paper"]
-    parts: list[Any] = [tag("b", f"{ours['mean']:.1f}" + (f" ± {ours['std']:.1f}" if ours["n"] > 1 else ""))]
-    if ours["n"] > 1:
-        parts.append(tag("small", f"[{ours['low']:.1f}, {ours['high']:.1f}]"))
-    if both:
-        other = "best" if selection == "last" else "last"
-        parts.append(tag("small", f"‡ {other} epoch {cell[other]['mean']:.1f}"))
-    if cell.get("unscored_test"):
-        parts.append(tag("small", f"{cell['unscored_test']:.1f} % not linked to a label"))
-    if published is None:
-        parts += [tag("small", "not in the paper")] if in_paper else []
-        return tag("td", *parts, cls="n")
-    spread = "" if published["std"] is None else f" ± {published['std']:.1f}"
-    parts.append(tag("small", f"paper {published['mean']:.1f}{spread}"))
-    if "verdict" not in ours:
-        parts.append(tag("small", signed(ours["difference"])))
-        return tag("td", *parts, cls="n")
-    sign, word = SIGNS[ours["verdict"]], ours["verdict"]
-    parts.append(tag("small", f"{sign} {signed(ours['difference'])} {word}"))
-    return tag("td", *parts, cls=f"n {word}")
-
-
-def signed(value: float, digits: int = 1) -> str:
-    """Format a difference with its sign."""
-    shown = f"{value:+.{digits}f}"
-    return shown.replace("-", "−") if float(shown) else f"{0:.{digits}f}"
-
-
-def _figure(result: dict[str, Any]) -> Markup:
-    seeds = sorted({series["n"] for panel in result["panels"] for series in panel["series"]})
-    said = f"Solid with band: mean ± standard deviation over {' or '.join(map(str, seeds))} seeds. "
-    said += "Dashed and hollow: the paper."
-    return section(
-        result["title"],
-        tag("p", said, cls="soft"),
-        tag("div", *[panel.figure() for panel in figure_panels(result)], cls="charts"),
-        name=result["target"],
-    )
-
-
-def _time(result: dict[str, Any]) -> Markup:
-    parts: list[Any] = []
-    for dataset, rows in result["times"].items():
-        cells = [
-            [
-                row["title"],
-                f"{row['ms']:.2f}",
-                "" if row["ratio"] is None else f"{row['ratio']:.2f} ×",
-                "" if row["paper_ms"] is None else f"{row['paper_ms']:.1f}",
-                "" if row["paper_ratio"] is None else f"{row['paper_ratio']:.2f} ×",
-            ]
-            for row in rows.values()
+def _gains(result: Result) -> list[list[str]]:
+    """Return the difference of every row to the GCN, which shares its data sets, splits and epoch."""
+    plain = result["cells"].get("gcn", {})
+    rows = []
+    for method, title in result["methods"].items():
+        cells = result["cells"][method]
+        gains = [
+            signed(cells[d]["last"]["mean"] - plain[d]["last"]["mean"]) if d in cells and d in plain else "–"
+            for d in result["datasets"]
         ]
-        parts.append(table([dataset, "ms", "vs. GCN", "paper: ms (GPU)", "paper: vs. GCN"], cells))
-    return section(result["title"], *parts, name="time")
+        if method != "gcn" and set(gains) != {"–"}:
+            rows.append([title, *gains])
+    return rows
 
 
-def _how(results: dict[str, dict[str, Any]]) -> Markup:
-    """Return the commands, versions and settings."""
-    parts: list[Any] = []
-    seen: set[str] = set()
+def keeps_best(result: Result, method: str, dataset: str) -> bool:
+    """Whether the settings of a row keep the best epoch on the validation nodes instead of the last."""
+    settings = result["settings"].get(dataset, {}).get(method, {})
+    return bool(settings.get("select", "last") != "last")
+
+
+def other_seeds(result: Result) -> str:
+    """Return which rows have a different number of seeds than their data sets."""
+    other: dict[str, list[str]] = {}
+    for method, row in result["cells"].items():
+        counts = {dataset: len(cell["seeds"]) for dataset, cell in row.items() if "seeds" in cell}
+        differ = {d: n for d, n in counts.items() if n != result["seeds"].get(d)}
+        if differ:
+            every = set(counts.values())
+            words = str(*every) if len(every) == 1 else ", ".join(f"{d} {n}" for d, n in differ.items())
+            other.setdefault(words, []).append(result["methods"][method])
+    return "; ".join(f"{', '.join(titles)}: {words}" for words, titles in other.items())
+
+
+def table2_markdown(result: Result, methods: Sequence[str] | None = None) -> str:
+    """Return Table 2, or some of its rows, with the paper's values in parentheses.
+
+    Accuracies are those of the last or of the best epoch, whichever the paper reports on a data set, or of
+    the epoch that the settings of a method keep.
+    """
+    datasets, best = list(result["datasets"]), result.get("comparable", {}).get("best", ())
+    heads = [f"{name} §" if name in best else name for name in datasets]
+    lines = ["| test accuracy (%) | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(datasets)]
+    for method in methods or result["methods"]:
+        cells = [_markdown_cell(result, method, dataset, dataset in best) for dataset in datasets]
+        lines.append(f"| {result['methods'][method]} | " + " | ".join(cells) + " |")
+    notes = "Mean ± standard deviation, the paper's mean in parentheses."
+    if methods is None:
+        seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
+        others = other_seeds(result)
+        notes += f" Number of seeds: {seeds}" + (f" ({others})." if others else ".")
+    last = [name for name in datasets if name not in best]
+    notes += f" Epoch: the last on {' and '.join(last)}" if last else ""
+    notes += "; § the epoch with the best validation accuracy." if best else "."
+    if any("†" in line for line in lines):
+        notes += " † Not in the paper."
+    if any("‡" in line for line in lines):
+        notes += " ‡ The epoch that the method's rule of stopping keeps, in brackets the last one."
+    return "\n".join(lines) + f"\n\n{notes}\n"
+
+
+def _markdown_cell(result: Result, method: str, dataset: str, best: bool) -> str:
+    cell = result["cells"][method].get(dataset)
+    if cell is None:
+        return "–"
+    own_rule = keeps_best(result, method, dataset) and not best
+    ours, published = cell["best" if own_rule or best else "last"], cell["paper"]
+    shown = f"{ours['mean']:.1f} ± {ours['std']:.1f}" if ours["n"] > 1 else f"{ours['mean']:.1f}"
+    shown += f"‡ [{cell['last']['mean']:.1f}]" if own_rule else ""
+    if published is None:
+        return shown + ("†" if result.get("about", {}).get(method) else "")
+    return f"{shown} ({published['mean']:.1f})"
+
+
+def figure_charts(result: Result) -> list[Chart]:
+    """Draw the panels of a figure of :mod:`bvat.paper.figures`; the paper's series are dashed and hollow."""
+    x, charts = result["x"]["values"], []
+    for panel in result["panels"]:
+        lines = []
+        several = sum(bool(series["paper"]) for series in panel["series"]) > 1
+        for series in panel["series"]:
+            label, published = series["label"], series["paper"]
+            colour = ON_GCN[series["name"]].colour if series["name"] in ON_GCN else OTHER_COLOUR
+            lines.append(Line(label, x, series["mean"], series["std"], colour, marks=True))
+            if published:
+                name = f"{label}, paper" if several else "the paper"
+                lines.append(Line(name, x[: len(published)], published, None, colour, True, True))
+        charts.append(line_chart(lines, result["x"]["label"], result["y"]["label"], title=panel["title"]))
+    return charts
+
+
+def _figure(name: str, result: Result) -> dict[str, Any]:
+    seeds = sorted({series["n"] for panel in result["panels"] for series in panel["series"]})
+    return {
+        "name": name,
+        "title": result["title"],
+        "seeds": " or ".join(map(str, seeds)),
+        "charts": figure_charts(result),
+        "tables": list(as_tables(result)),
+    }
+
+
+def _origins(results: dict[str, Result]) -> list[Result]:
+    """Return the commands and versions that made the results, and rows of them, each once."""
+    found: dict[str, Result] = {}
     for result in results.values():
-        key = json.dumps([result["command"], result["versions"]])
-        if key not in seen:
-            seen.add(key)
-            parts.append(provenance(result["command"], result["versions"], result.get("sources", ())))
-        for row in result.get("rows", {}).values():
-            if (key := json.dumps([row["command"], row["versions"]])) not in seen:
-                seen.add(key)
-                parts.append(provenance(row["command"], row["versions"], row.get("sources", ())))
-    for name, result in results.items():
-        for dataset, settings in result["settings"].items():
-            if name == "table2" or "table2" not in results:
-                parts.append(
-                    tag("details", tag("summary", f"Settings, {name}: {dataset}"), settings_table(settings))
-                )
-    seeds = (
-        "Seeds are 0, 1, 2, …; the same command gives the same numbers on the same kind of processor, except "
-        "for times. Another kind rounds differently, and a single seed may then change by a point or two."
-    )
-    return section("How to reproduce these numbers", tag("p", seeds), join(parts), name="how")
+        for each in (result, *result.get("rows", {}).values()):
+            found.setdefault(repr([each["command"], each["versions"]]), each)
+    return list(found.values())

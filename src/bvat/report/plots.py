@@ -1,66 +1,94 @@
-"""Plots from Python: the charts of the pages as figures of their own."""
+"""``bvat.plot``: the charts of the pages on matplotlib's Axes."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+from torch import Tensor
 
 from bvat.audit.audit import Audit
 from bvat.errors import SettingsError
 from bvat.inference.estimator import NodeClassifier
-from bvat.inference.tables import check_writable, write_text
-from bvat.report.audit_curves import distribution_charts
-from bvat.report.charts import standalone
-from bvat.report.run_curves import Curves, training_charts
+from bvat.report.charts import Chart, Line, line_chart, style
 from bvat.training.loop import TrainedModel
 
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure as SVG, which notebooks show by themselves."""
-
-    svg: str
-
-    def _repr_svg_(self) -> str:
-        return self.svg
-
-    def __repr__(self) -> str:
-        return f"Figure({len(self.svg):,} bytes of SVG; write it with .save('figure.svg'))"
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the figure to a ``.svg`` file."""
-        target = Path(path)
-        if target.suffix.lower() != ".svg":
-            raise SettingsError(f"{target} cannot be written as a figure: give it a name that ends in .svg")
-        check_writable(target)
-        write_text(target, self.svg)
+Curves = Mapping[str, Sequence[float]]
+"""The metrics of one seed, one list per column."""
 
 
-def plot(*things: TrainedModel | Audit | NodeClassifier) -> Figure:
+@overload
+def plot(*things: TrainedModel | Audit | NodeClassifier) -> NDArray[Any]: ...
+
+
+@overload
+def plot(*things: TrainedModel | Audit | NodeClassifier, what: str, ax: Axes | None = None) -> Axes: ...
+
+
+def plot(
+    *things: TrainedModel | Audit | NodeClassifier, what: str | None = None, ax: Axes | None = None
+) -> Axes | NDArray[Any]:
     """Draw how a model was trained, or what an audit found.
 
     Args:
         things: trained models (several are seeds of one run: their means and standard deviations are drawn),
             fitted classifiers, or audits (several are drawn together, to compare them).
+        what: one of the charts: ``"loss"``, ``"accuracy"``, ``"r_vadv"`` or ``"perturbation"`` of training,
+            ``"smallest"`` or ``"lds"`` of an audit. By default all of them, side by side in one figure.
+        ax: matplotlib's Axes to draw the chart on; by default those of a new figure.
+
+    Returns:
+        The Axes of the chart, or an array of them if ``what`` is not given.
 
     Example:
         >>> trained = bvat.train(graph, bvat.preset("", "none", epochs=5))
-        >>> figure = bvat.plot(trained)  # or trained.plot()
-        >>> figure.save("training.svg")
+        >>> axes = bvat.plot(trained)  # or trained.plot()
+        >>> axes[0].figure.savefig("training.pdf")
+        >>> bvat.plot(trained, what="accuracy").figure.savefig("accuracy.png")
     """
+    title, charts = _charts(things)
+    if what is not None and what not in charts:
+        raise SettingsError(f"there is no plot of {what!r} here: choose one of {', '.join(charts)}")
+    if what is None and ax is not None:
+        raise SettingsError(f"one Axes holds one plot: choose it with what=, one of {', '.join(charts)}")
+    from matplotlib import pyplot  # notebooks show the figures that it made
+
+    chosen = list(charts.values()) if what is None else [charts[what]]
+    with style():
+        if ax is None:
+            rows, columns = math.ceil(len(chosen) / 2), min(2, len(chosen))
+            size = (6.1 * columns, 4 * rows)
+            figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+            figure.suptitle(title)
+        axes = np.array([ax]) if ax is not None else grid.flatten()
+        for each in axes[len(chosen) :]:
+            each.remove()
+        for each, chart in zip(axes, chosen, strict=False):
+            chart.draw(each)
+            each.set_title(chart.title)
+            if len(each.get_legend_handles_labels()[1]) > 1:
+                each.legend()
+    return axes[: len(chosen)] if what is None else axes[0]
+
+
+def _charts(things: Sequence[Any]) -> tuple[str, dict[str, Chart]]:
+    """Return a title and the charts by name."""
     audits = [thing for thing in things if isinstance(thing, Audit)]
     if audits and len(audits) == len(things):
         names = [f"audit {k + 1}" if len(audits) > 1 else "nodes" for k in range(len(audits))]
-        charts = distribution_charts(list(zip(names, audits, strict=True)))
-        return Figure(standalone("How fragile the predictions are", charts))
+        return "How fragile the predictions are", audit_charts(list(zip(names, audits, strict=True)))
     models = [_trained(thing) for thing in things]
     if not models:
         raise SettingsError("nothing to plot: give a TrainedModel, a fitted NodeClassifier or an Audit")
     many = f"{len(models)} seeds" if len(models) > 1 else f"seed {models[0].seed}"
-    return Figure(standalone(f"Training, {many}", training_charts(_curves(models))))
+    curves = [{name: [row[name] for row in m.metrics] for name in m.metrics[0]} for m in models]
+    return f"Training, {many}", training_charts(curves)
 
 
 def _trained(thing: Any) -> TrainedModel:
@@ -73,5 +101,59 @@ def _trained(thing: Any) -> TrainedModel:
     )
 
 
-def _curves(models: Sequence[TrainedModel]) -> list[Curves]:
-    return [{name: [row[name] for row in m.metrics] for name in m.metrics[0]} for m in models]
+def training_charts(curves: Sequence[Curves]) -> dict[str, Chart]:
+    """Return the metrics of one or more seeds by epoch; of several, means and standard deviations."""
+    loss = {"loss": "loss", "supervised": "cross-entropy on labelled nodes", "entropy": "entropy"}
+    accuracy = {"train_accuracy": "train", "val_accuracy": "validation", "test_accuracy": "test"}
+    charts = {
+        "loss": _by_epoch(curves, "Loss", "loss", loss, 0.0),
+        "accuracy": _by_epoch(curves, "Accuracy", "accuracy (%)", accuracy, None),
+    }
+    if any(value for curve in curves for value in curve["r_vadv"]):
+        charts["r_vadv"] = _by_epoch(curves, "R_vadv", "R_vadv", {"r_vadv": "R_vadv"}, 0.0)
+    if any(value for curve in curves for value in curve["row_norm"]):
+        norm = {"row_norm": "perturbation"}
+        charts["perturbation"] = _by_epoch(curves, "Perturbation", "mean norm of a row", norm, 0.0)
+    return charts
+
+
+def _by_epoch(
+    curves: Sequence[Curves], title: str, label: str, columns: Mapping[str, str], floor: float | None
+) -> Chart:
+    lines = []
+    for number, (column, words) in enumerate(columns.items()):
+        length = min(len(curve[column]) for curve in curves)
+        stacked = torch.tensor([curve[column][:length] for curve in curves], dtype=torch.float64)
+        if any(math.isfinite(value) and value != 0 for curve in curves for value in curve[column]):
+            spread = stacked.std(0).tolist() if len(curves) > 1 else None
+            lines.append(Line(words, range(1, length + 1), stacked.mean(0).tolist(), spread, number))
+    return line_chart(lines, "epoch", label, title=title, floor=floor)
+
+
+def audit_charts(audits: Sequence[tuple[str, Audit]]) -> dict[str, Chart]:
+    """Return the share of nodes whose class changes within a norm, and with at most an LDS, by model."""
+    flips = [_cumulative(name, audit.smallest, k) for k, (name, audit) in enumerate(audits)]
+    spread = [_cumulative(name, audit.lds, k) for k, (name, audit) in enumerate(audits)]
+    return {
+        "smallest": line_chart(_cut(flips), "norm of the change, in units of the features", "% of nodes",
+                               floor=0, title="Nodes whose class changes within this norm"),
+        "lds": line_chart(_cut(spread), "LDS (KL divergence)", "% of nodes", floor=0,
+                          title=f"Nodes with at most this LDS, ε = {audits[0][1].epsilon:g}"),
+    }  # fmt: skip
+
+
+def _cumulative(label: str, values: Tensor, number: int) -> Line:
+    """Return the percentage of nodes up to each value, at 101 quantiles."""
+    ordered = np.sort(values.double().numpy())
+    places = np.unique(np.linspace(0, ordered.size - 1, 101).round().astype(int))
+    share = 100 * (places + 1) / ordered.size
+    keep = np.isfinite(ordered[places])
+    x, y = ordered[places][keep], share[keep]
+    return Line(label, [0.0, *x.tolist()], [0.0, *y.tolist()], colour=number, dashed=number > 0)
+
+
+def _cut(lines: Sequence[Line]) -> list[Line]:
+    """Leave out the last few nodes, whose values would compress the rest."""
+    end = max([x for line in lines for x, y in zip(line.x, line.y, strict=True) if y <= 98], default=0.0)
+    counts = [sum(x <= end for x in line.x) for line in lines]
+    return [replace(line, x=line.x[:n], y=line.y[:n]) for line, n in zip(lines, counts, strict=True)]

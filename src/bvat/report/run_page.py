@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import colorsys
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from matplotlib.axes import Axes
+from torch import Tensor
 
 from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
 from bvat.graph import UNKNOWN, Graph
-from bvat.report.html import Markup, page, provenance, section, settings_table, table, tag, tiles
-from bvat.report.measures import calibration, confusion, flat_map
-from bvat.report.run_charts import MOST_CLASSES, confusion_chart, node_map, reliability_diagram, sampled
-from bvat.report.run_curves import training_charts
+from bvat.report.charts import SERIES, Chart, legend_label
+from bvat.report.pages import Cell, render
+from bvat.report.plots import training_charts
+from bvat.report.svg import LIGHT, Hints
 from bvat.store.folder import RunFolder
 from bvat.store.results import cross_validation_text, score_texts
 from bvat.training.loop import predict
@@ -26,7 +29,9 @@ from bvat.tuning.variants import Variant
 
 PAGE = "report.html"
 ENOUGH = 100
-"""Held-out nodes from which on calibration is shown: of fewer, its bins hold a handful each."""
+"""Calibration is shown for at least so many held-out nodes: of fewer, its bins hold a handful each."""
+MOST_CLASSES = 20
+"""With more classes a matrix is unreadable: the most common confusions are listed instead."""
 
 
 def write_run_page(
@@ -47,26 +52,27 @@ def write_run_page(
         summary: what ``bvat train --json`` prints.
         command: the command line, shown at the end.
     """
-    curves = [_read_curves(folder, seed) for seed in seeds]
     model = restore_model(settings, graph.num_features, graph.num_classes, folder.weights(seeds[0]))
     logits = predict(model.to(graph.device), graph).cpu()
     fitted = settings.method in BASELINES
-    content = page(
-        f"{Variant(settings.model, settings.method).title} on {graph.name}",
-        tag("p", f"{graph!r}; {graph.validation}.", cls="soft"),
-        _numbers(summary),
-        _events(summary["events"]),
-        _cross_validation(summary["cross_validation"]),
-        _choice(summary.get("auto")),
-        Markup("") if fitted else _curves(curves, settings, summary),
-        _predictions(graph, logits, seeds),
-        _f1(summary),
-        section(
-            "How to reproduce these numbers",
-            provenance(command, summary["versions"]),
-            tag("p", f"Seeds: {', '.join(map(str, seeds))}.", cls="soft"),
-            settings_table({settings.method: settings.as_dict()}),
-        ),
+    curves = [] if fitted else [_read_curves(folder, seed) for seed in seeds]
+    found, auto = summary["cross_validation"], summary.get("auto")
+    content = render(
+        "run.html",
+        title=f"{Variant(settings.model, settings.method).title} on {graph.name}",
+        about=f"{graph!r}; {graph.validation}.",
+        summary=summary,
+        numbers=_numbers(summary),
+        cross_validation=cross_validation_text(found) if found else "",
+        auto=auto,
+        tried=_tried(auto["tried"]) if auto else [],
+        training_charts=list(training_charts(curves).values()) if curves else [],
+        training_note=_training_note(len(seeds), settings, summary),
+        seeds=seeds,
+        command=command,
+        settings={settings.method: settings.as_dict()},
+        **_predictions(graph, logits),
+        **_f1(summary),
     )
     write_atomic(folder.path / PAGE, content)
 
@@ -90,7 +96,7 @@ def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
     return {name: [float(row[k]) if row[k] else math.nan for row in rows] for k, name in enumerate(names)}
 
 
-def _numbers(summary: dict[str, Any]) -> Markup:
+def _numbers(summary: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for words, text in score_texts(summary, digits=1).items():
         value, _, interval = text.partition(" (")  # the interval in small type, below the number
@@ -100,98 +106,186 @@ def _numbers(summary: dict[str, Any]) -> Markup:
         shown["per fit"] = f"{summary['epoch_ms'] / 1000:.1f} s"
     else:
         shown["per training step"] = f"{summary['epoch_ms']:.1f} ms"
-    return tiles(shown)
+    return shown
 
 
-def _events(events: Sequence[str]) -> Markup:
-    """Return what happened during training that the reader should know."""
-    items = [tag("li", text) for text in events]
-    return tag("ul", *items, cls="soft") if items else Markup("")
-
-
-def _cross_validation(found: Mapping[str, Any] | None) -> Markup:
-    """Return how the accuracy was measured."""
-    return Markup("") if found is None else tag("p", cross_validation_text(found), cls="soft")
-
-
-def _choice(auto: Mapping[str, Any] | None) -> Markup:
-    """Return how the method was chosen, and what else was tried."""
-    if auto is None:
-        return Markup("")
+def _tried(entries: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """Return what was tried before a method was chosen."""
     rows = []
-    for entry in auto["tried"]:
+    for entry in entries:
         val = entry["val"]
         mean = f"{sum(val) / len(val):.1f}" if val else "-"
         on = f"{len(val)} of {entry['of']} {entry['unit']}, {entry['nodes']:,} nodes" if val else "-"
-        rows.append([entry["title"], mean, on, tag("td", entry["outcome"].rpartition(": ")[2])])
-    header = ["candidate", "validation accuracy (%)", "compared on", "outcome"]
-    about = tag(
-        "p", f"Validation: {auto['validation']}; budget {auto['budget_seconds']:g} seconds.", cls="soft"
-    )
-    return section("How the method was chosen", tag("p", auto["text"]), table(header, rows), about)
+        rows.append([entry["title"], mean, on, Cell(entry["outcome"].rpartition(": ")[2])])
+    return rows
 
 
-def _f1(summary: dict[str, Any]) -> Markup:
+def _training_note(seeds: int, settings: Settings, summary: dict[str, Any]) -> str:
+    note = f"Mean and standard deviation over {seeds} seeds. " if seeds > 1 else ""
+    kept = "last epoch" if settings.select == "last" else "best epoch on the validation nodes"
+    text = stopping_text(summary["stopped"], summary["seeds"])
+    return f"{note}The weights are those of the {kept}." + (f" {text[0].upper()}{text[1:]}." if text else "")
+
+
+def _f1(summary: dict[str, Any]) -> dict[str, Any]:
     """Return F1 class by class."""
-    if not summary["f1_classes"]:
-        return Markup("")
     several = summary["seeds"] > 1 and summary["f1_nodes"] != "cross-validated"
     keys = ("mean", "std") if several else ("mean",)
     rows = [
-        [entry["class"], entry["nodes"], *(_number(entry[key]) for key in keys)]
+        [entry["class"], entry["nodes"], *("-" if entry[k] is None else f"{entry[k]:.1f}" for k in keys)]
         for entry in summary["f1_classes"]
     ]
-    text = f"Mean and standard deviation over {summary['seeds']} seeds, on" if several else "On"
-    text += f" the {summary['f1_nodes']} nodes."
-    header = ["class", "nodes", "F1 (%)", "standard deviation"][: 2 + len(keys)]
-    return section("F1 per class", tag("p", text, cls="soft"), table(header, rows))
+    note = f"Mean and standard deviation over {summary['seeds']} seeds, on" if several else "On"
+    return {
+        "f1_rows": rows,
+        "f1_note": f"{note} the {summary['f1_nodes']} nodes.",
+        "f1_header": ["class", "nodes", "F1 (%)", "standard deviation"][: 2 + len(keys)],
+    }
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _curves(curves: list[dict[str, list[float]]], settings: Settings, summary: dict[str, Any]) -> Markup:
-    figures = [drawing.figure() for drawing in training_charts(curves)]
-    note = f"Mean and standard deviation over {len(curves)} seeds." if len(curves) > 1 else ""
-    kept = "last epoch" if settings.select == "last" else "best epoch on the validation nodes"
-    return section(
-        "Training",
-        tag("p", f"{note} The weights are those of the {kept}. {_stopping(summary)}", cls="soft"),
-        tag("div", *figures, cls="charts"),
-    )
-
-
-def _stopping(summary: dict[str, Any]) -> str:
-    text = stopping_text(summary["stopped"], summary["seeds"])
-    return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
-def _predictions(graph: Graph, logits: torch.Tensor, seeds: Sequence[int]) -> Markup:
-    labels = graph.labels.cpu()
+def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
+    """Return confusions, calibration and the map of the nodes."""
+    labels, names = graph.labels.cpu(), list(graph.class_names)
     word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
     nodes = nodes.cpu()
     held_out = f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out"
-    few = f"; calibration is not shown for fewer than {ENOUGH}" if 0 < nodes.numel() < ENOUGH else ""
-    parts: list[Any] = [tag("p", f"Seed {seeds[0]}, {held_out}{few}.", cls="soft")]
-    charts = []
-    if nodes.numel():
-        predicted = logits[nodes].argmax(1)
-        counts = confusion(predicted, labels[nodes], graph.num_classes)
-        parts += [tag("h3", "Confusion matrix"), confusion_chart(counts, graph.class_names)]
-    if nodes.numel() >= ENOUGH:
-        found = calibration(logits[nodes], labels[nodes])
-        caption = f"Bars: accuracy by confidence; dashed: perfect calibration. ECE {found.error:.3f}."
-        charts.append(reliability_diagram(found).figure(caption))
+    if 0 < nodes.numel() < ENOUGH:
+        held_out += f"; calibration is not shown for fewer than {ENOUGH}"
+    few = len(names) <= MOST_CLASSES
+    counts = confusion(logits[nodes].argmax(1), labels[nodes], graph.num_classes)
+    measured = calibration(logits[nodes], labels[nodes])
     known = sampled(torch.nonzero(labels != UNKNOWN).flatten())
     correct = logits[known].argmax(1) == labels[known]
-    chart = node_map(flat_map(logits)[known], labels[known], correct, graph.class_names)
     caption = (
         f"{known.numel():,} of {graph.num_nodes:,} nodes, placed by their predictions: the first two "
         "principal components of the logits, normalised per node. Colours show the true classes."
     )
-    if graph.num_classes > MOST_CLASSES:
-        caption += f" Hover over a dot for its class, one of {graph.num_classes}."
-    charts.append(chart.figure(caption))
-    parts.append(tag("div", *charts, cls="charts"))
-    return section("Predictions", *parts)
+    return {
+        "classes": names,
+        "held_out": held_out,
+        "matrix": counts.tolist() if few and nodes.numel() else [],
+        "confusions": [] if few else most_common(counts, names),
+        "reliability": reliability_diagram(measured) if nodes.numel() >= ENOUGH else None,
+        "calibration_error": measured.error,
+        "map": node_map(flat_map(logits)[known], labels[known], correct, names),
+        "map_caption": caption + ("" if few else f" Hover over a dot for its class, one of {len(names)}."),
+    }
+
+
+class Calibration(NamedTuple):
+    """Confidence and accuracy in bins of equal width.
+
+    Shapes: nodes, confidence, accuracy (bins); the latter two are NaN in empty bins.
+    """
+
+    nodes: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+    error: float
+    """Expected calibration error: the mean of |confidence - accuracy| over the nodes."""
+
+
+def confusion(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Return the number of nodes of each class (rows) predicted as each class (columns), (C, C)."""
+    return torch.bincount(labels * classes + predicted, minlength=classes * classes).view(classes, classes)
+
+
+def most_common(counts: Tensor, names: Sequence[str], most: int = 15) -> list[list[Any]]:
+    """Return the most common confusions: true class, predicted class, nodes. Shapes: counts (C, C)."""
+    wrong = counts.clone().fill_diagonal_(0)
+    values, places = wrong.flatten().sort(descending=True, stable=True)
+    return [
+        [names[int(place) // len(names)], Cell(names[int(place) % len(names)]), int(value)]
+        for value, place in zip(values[:most], places[:most], strict=True)
+        if value
+    ]
+
+
+def calibration(logits: Tensor, labels: Tensor, bins: int = 10) -> Calibration:
+    """Compare the confidence of a model with its accuracy. Shapes: logits (m, C), labels (m)."""
+    confidence, predicted = logits.double().softmax(1).max(1)
+    place = (confidence * bins).long().clamp_max_(bins - 1)
+    count = torch.bincount(place, minlength=bins).double()
+    sure = torch.bincount(place, confidence, minlength=bins)
+    right = torch.bincount(place, (predicted == labels).double(), minlength=bins)
+    error = float((sure - right).abs().sum() / max(1, labels.numel()))
+    return Calibration(count, sure / count, right / count, error)
+
+
+def flat_map(logits: Tensor) -> Tensor:
+    """Return two coordinates per node: the first two principal components of the predictions.
+
+    The logits of each node are centred and normalised first, so that its place shows which class it leans
+    towards and a few very confident nodes do not dominate the map. The sign of each direction is fixed, so
+    that the same predictions give the same map.
+
+    Shapes: logits (N, C); result (N, 2).
+    """
+    leaning = logits.double() - logits.double().mean(1, keepdim=True)
+    leaning = leaning / leaning.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    centred = leaning - leaning.mean(0)
+    vectors = torch.linalg.eigh(centred.t() @ centred)[1].flip(1)[:, :2]  # largest variance first
+    largest = vectors.abs().argmax(0)
+    flat = centred @ (vectors * vectors[largest, torch.arange(vectors.shape[1])].sign())
+    return flat if flat.shape[1] == 2 else torch.cat([flat, torch.zeros_like(flat)], 1)
+
+
+def sampled(nodes: Tensor, most: int = 3000) -> Tensor:
+    """Return the nodes, or ``most`` of them chosen at random, always the same ones."""
+    if nodes.numel() <= most:
+        return nodes
+    drawn = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(0))[:most]
+    return nodes[drawn.sort().values]
+
+
+def reliability_diagram(found: Calibration) -> Chart:
+    """Draw the accuracy in each bin of confidence; the model is calibrated on the diagonal."""
+
+    def draw(ax: Axes) -> Hints:
+        filled, bins = found.nodes > 0, len(found.nodes)
+        x, y = found.confidence[filled].tolist(), found.accuracy[filled].tolist()
+        left = (torch.arange(bins) / bins)[filled].tolist()
+        bars = ax.bar(left, y, width=0.95 / bins, align="edge", color=SERIES[0], alpha=0.35)
+        (dots,) = ax.plot(x, y, "o", color=SERIES[0])
+        ax.plot([0, 1], [0, 1], "--", color=LIGHT["soft"], linewidth=1)
+        ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+        count = found.nodes[filled].long().tolist()
+        texts = [
+            f"{n} nodes: confidence {a:.3f}, accuracy {b:.3f}" for n, a, b in zip(count, x, y, strict=True)
+        ]
+        return [(dots, texts), *((bar, [text]) for bar, text in zip(bars, texts, strict=True))]
+
+    return Chart(draw, f"reliability diagram, expected calibration error {found.error:.3f}", "Calibration")
+
+
+def node_map(places: Tensor, labels: Tensor, correct: Tensor, names: Sequence[str]) -> Chart:
+    """Draw nodes as dots in the colour of their class, and as crosses if the prediction is wrong.
+
+    Shapes: places (m, 2), labels (m), correct bool (m).
+    """
+
+    def draw(ax: Axes) -> Hints:
+        hints: Hints = []
+        ax.set_axis_off()
+        ax.margins(0.02)
+        for label, name in enumerate(names):
+            colour = class_colour(label, len(names))
+            for which, marker, size in ((correct, "o", 3.6), (~correct, "x", 4)):
+                chosen = places[(labels == label) & which]
+                (dots,) = ax.plot(*chosen.t().numpy(), marker, color=colour, markersize=size)
+                dots.set(markeredgewidth=0 if marker == "o" else 1.2, alpha=0.55 if marker == "o" else None)
+                hints.append((dots, [name if marker == "o" else f"{name}, predicted as another class"]))
+            if len(names) <= MOST_CLASSES:
+                ax.plot([], [], "o", color=colour, label=legend_label(name))
+        ax.plot([], [], "x", color=LIGHT["ink"], label="wrong prediction")
+        return hints
+
+    return Chart(draw, "map of the nodes", "Map of the nodes", height=330)
+
+
+def class_colour(label: int, classes: int) -> str:
+    """Return the colour of a class: one of the page's, or with many classes a hue from the colour wheel."""
+    if classes <= len(SERIES):
+        return SERIES[label]
+    red, green, blue = colorsys.hls_to_rgb(label / classes, 0.5, 0.65)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"

@@ -161,7 +161,7 @@ class RunStore:
                 "format": RUN_FORMAT,
                 "measurement": None if measured is None else [measured.name, measured.parameters()],
                 "graph": self.fingerprints[spec.dataset],
-                "settings": spec.settings.identity(),
+                "settings": spec.settings.as_dict(),
             }
         )
 
@@ -239,9 +239,9 @@ class RunStore:
         """Return roughly how long a run takes, in arbitrary units."""
         graph, settings = self.graphs[spec.dataset], spec.settings
         size = graph.features.nnz + 2 * graph.num_edges
-        size += graph.num_nodes * (settings.hidden + graph.num_classes)
+        size += graph.num_nodes * (int(getattr(settings, "hidden", 0)) + graph.num_classes)
         measured = 0.0 if spec.measurement is None else spec.measurement.effort
-        return (settings.epochs * _epoch_effort(settings.method) + measured) * (1e4 + size)
+        return (settings.training.epochs * _epoch_effort(settings.method) + measured) * (1e4 + size)
 
 
 def _epoch_effort(method: str) -> float:

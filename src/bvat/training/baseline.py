@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
 from torch import Tensor
 
 from bvat.baselines.base import Fit, Once
 from bvat.baselines.table import BASELINES
+from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import GraphError, TrainingError
 from bvat.graph import Graph
-from bvat.training.checkpoint import read_safetensors, write_safetensors
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
@@ -79,7 +78,7 @@ def kept_in(folder: Path, graph: Graph, seed: int) -> Once:
         path = folder / f"{SHARED}{name}-{identity}.safetensors"
         try:
             return read_safetensors(path)[1][name]
-        except (OSError, ValueError, KeyError, SafetensorError):
+        except (OSError, ValueError, KeyError):
             found = compute()
         with suppress(OSError):  # a full disk: only the time is lost
             write_safetensors(path, {name: found}, {})

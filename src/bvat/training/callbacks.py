@@ -1,8 +1,8 @@
 """Hooks of the training loop.
 
 A callback is told when training starts, when gradients are ready, when an epoch ends and when training ends.
-It may read and change the :class:`TrainState`: clip or average gradients in ``on_backward``, change ``alpha``
-and ``beta`` or set ``state.stop`` in ``on_epoch``.
+It may read and change the :class:`TrainState`: clip or average gradients in ``on_backward``, change
+``state.method.alpha`` and ``beta`` or set ``state.stop`` in ``on_epoch``.
 
 Example:
     >>> class StopAtPerfect(Callback):

@@ -8,12 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
-from bvat.data.checksums import CHECKSUM, DAMAGED, UNSEALED, seal, verify
-from bvat.data.files import read_regular, write_atomic
+from bvat.data.checksums import CHECKSUM
+from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.engine.world import current
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
@@ -22,7 +20,7 @@ from bvat.training.state import TrainState, check_fits
 from bvat.training.trained import METRICS
 
 CHECKPOINT_FORMAT = "bvat checkpoint 5"
-_PARTS, _SEARCH = ("model", "optimizer", "regulariser", "average"), "regulariser."
+_PARTS, _SEARCH = ("model", "optimizer", "method", "average"), "method."
 """What has a state: attributes of the state of training; and the prefix of what a search keeps."""
 _UNFIT = (
     KeyError,
@@ -64,7 +62,7 @@ class Checkpoint(Callback):
     def identity(self, state: TrainState) -> dict[str, str]:
         """Return what must agree for a checkpoint to be resumed from."""
         return {
-            "settings": json.dumps(state.settings.identity(), sort_keys=True),
+            "settings": json.dumps(state.settings.as_dict(), sort_keys=True),
             "seed": str(state.seed),
             "graph": graph_fingerprint(state.graph),
         }
@@ -105,7 +103,7 @@ class Checkpoint(Callback):
             **self.identity(state),
             "columns": json.dumps(columns),
             "epoch": str(state.epoch),
-            "space": state.space,
+            "space": state.method.space,
             "stop": json.dumps(state.stop),
             "events": json.dumps(state.events),
         }
@@ -115,7 +113,7 @@ class Checkpoint(Callback):
         """Restore ``state`` and the callbacks; a checkpoint of another run is refused and changes nothing."""
         try:
             about, tensors = read_safetensors(self.path)
-        except (SafetensorError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise TrainingError(
                 f"{self.path} cannot be read ({error}): delete it and start this seed again"
             ) from error
@@ -152,12 +150,13 @@ class Checkpoint(Callback):
         for name in _PARTS:
             if (part := getattr(state, name)) is not None:
                 found = _part(tensors, f"{name}.")
-                if name != "regulariser":  # what a search keeps has the shape that it had last
+                if name != "method":  # what a search keeps has the shape that it had last
                     check_fits(found, part.state_dict())
                 part.load_state_dict(found)
         columns = json.loads(about["columns"])
         state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
-        state.epoch, state.space, state.stop = int(about["epoch"]), about["space"], json.loads(about["stop"])
+        state.epoch, state.stop = int(about["epoch"]), json.loads(about["stop"])
+        state.method.space = about["space"]
         state.events = json.loads(about["events"])
         epochs = [row["epoch"] for row in state.metrics]
         if len(epochs) != state.epoch or epochs != list(range(1, len(epochs) + 1)):
@@ -181,7 +180,7 @@ def _read_own(path: Path) -> dict[str, Tensor]:
     """Return what a rank has written of a checkpoint."""
     try:
         return read_safetensors(path)[1]
-    except (SafetensorError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read ({error}): delete the folder and start again") from error
 
 
@@ -209,34 +208,3 @@ class PretrainedState(Checkpoint):
         if self.path.exists():
             with suppress(TrainingError):
                 self.load(state)
-
-
-def write_safetensors(
-    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str], *, new_folders: bool = True
-) -> None:
-    """Write tensors and metadata with a checksum, atomically."""
-    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(path, seal(save(content, {**about, CHECKSUM: UNSEALED})), new_folders=new_folders)
-
-
-def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Return the metadata and the tensors of a file.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError, SafetensorError: it is damaged. A file without a checksum is not known to be intact.
-        DataError: it is not a regular file.
-    """
-    content = read_regular(path)
-    correct = verify(content)
-    if correct is False:
-        raise ValueError(DAMAGED)
-    try:
-        tensors = load(content)
-    except (KeyError, RuntimeError) as error:  # an unknown precision, a shape that is too large
-        raise ValueError(f"it does not contain tensors: {error}") from None
-    length = int.from_bytes(content[:8], "little")
-    about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    if correct is None and CHECKSUM in about:
-        raise ValueError(DAMAGED)
-    return about, tensors

@@ -1,7 +1,4 @@
-"""The training loop: one seed of one method on one graph.
-
-L = L0 + alpha * mean_u E(p_u) + beta * R_vadv                                    (Eq. 6)
-"""
+"""The training loop: one seed of one method on one graph."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ from bvat.engine.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.parts.batches import PartsGraph
-from bvat.perturb.divergence import DIVERGENCES, cross_entropy, entropy
-from bvat.perturb.samples import agreement, draw_passes, nodes_of_passes, stacked
+from bvat.perturb.divergence import cross_entropy
+from bvat.perturb.terms import supervised_term
 from bvat.training.baseline import fit_baseline
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
@@ -31,7 +28,7 @@ from bvat.training.scores import split_scores
 from bvat.training.settings import LOSS_RULES, Settings
 from bvat.training.state import TrainState, start_training
 from bvat.training.stopping import why_stopped
-from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict
+from bvat.training.trained import MEASURED, METRICS, TrainedModel, accuracy, held_out, predict
 
 __all__ = ["METRICS", "TrainedModel", "accuracy", "predict", "run_epoch", "train", "training_step"]
 
@@ -137,53 +134,28 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
 
 
 def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
-    """Make one step of Adam on Eq. 6; return the loss and its parts."""
+    """Make one step of Adam on ``L0 + alpha * mean_u E(p_u) + beta * R_vadv`` (Eq. 6); return the metrics."""
     model, settings = state.model, state.settings
     graph = batch_of(state.graph, state.epoch)
     model.train()
     state.generator.begin_epoch(state.epoch)
-    count, reuse = settings.samples if state.agreement else 1, settings.masks == "reuse"
-    perturbs = state.regulariser is not None and bool(state.beta)
-    passes = draw_passes(model, graph, state.generator, count, reuse=reuse, keep_projected=perturbs)
-    masks, projected, logits = passes[0]
-    every = stacked([part.logits for part in passes])
-    known = nodes_of_passes(graph.train, logits.shape[0], count)
-    labels = graph.labels[graph.train].repeat(count)
-    terms = [cross_entropy(every.index_select(0, known), labels, state.class_weights)]
-    weights = [1.0]
-    supervised = float(terms[0].detach())
-    measured: dict[str, Any] = {"entropy": 0.0, "r_vadv": 0.0, "row_norm": 0.0, "nodes": 0.0}
-    target = None
-    if count > 1:
-        divergence = DIVERGENCES[settings.divergence]()
-        target, apart = agreement(every, count, settings.temperature, divergence, settings.confidence)
-        terms.append(apart)
-        weights.append(state.agreement)
-        measured.update(r_vadv=apart.detach(), nodes=graph.num_nodes)
-    if state.alpha:
-        uncertainty = entropy(logits)
-        terms.append(uncertainty)
-        weights.append(state.alpha)
-        measured["entropy"] = uncertainty.detach()
-    if perturbs:
-        outcome = state.regulariser(model, graph, logits, masks, projected, target)
-        terms.append(outcome.loss)
-        weights.append(state.beta)
-        state.space = outcome.space
-        measured.update(r_vadv=outcome.loss.detach(), row_norm=outcome.row_norm, nodes=outcome.nodes)
+    passes = state.method.passes(model, graph, state.generator)
+    terms = [supervised_term(graph, passes, state.class_weights), *state.method.terms(model, graph, passes)]
     state.optimizer.zero_grad()
-    backward(terms, weights)
+    backward([term.loss for term in terms], [term.weight for term in terms])
     if settings.clip:
         clip_gradients(model.parameters(), settings.clip)
     for callback in callbacks:
         callback.on_backward(state)
-    state.optimizer.lr = learning_rate(settings, state.epoch)
+    state.optimizer.lr = learning_rate(settings.training, state.epoch)
     state.optimizer.step()
     if state.average is not None:
         update_average(state.average, model, settings.average)
-    loss = sum(weight * float(term.detach()) for term, weight in zip(terms, weights, strict=True))
-    measured = {"loss": loss, "supervised": supervised, **measured}
-    return {name: float(value) for name, value in measured.items()}
+    loss = sum(term.weight * float(term.loss.detach()) for term in terms)
+    measured = {"loss": loss, **dict.fromkeys(MEASURED, 0.0)}
+    for term in terms:
+        measured |= {name: float(value) for name, value in term.measured.items()}
+    return measured
 
 
 @torch.no_grad()
@@ -227,7 +199,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         best=best_or_last,
         selected=selected,
         metrics=state.metrics,
-        space=state.space,
+        space=state.method.space,
         epoch_ms=times[len(times) // 2],
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},

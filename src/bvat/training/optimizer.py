@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bvat.engine.compiled.adam import adam_step_
-from bvat.training.settings import Settings
+from bvat.training.settings import Training
 
 try:  # torch.autograd.backward calls it too, but first imports sympy: a quarter of the time of a start
     from torch.autograd.graph import _engine_run_backward as _run_engine
@@ -112,7 +112,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], longest: float) -> None:
         torch._foreach_mul_(gradients, float(longest / length))
 
 
-def make_optimizer(model: Any, settings: Settings) -> Adam:
+def make_optimizer(model: Any, settings: Training) -> Adam:
     """Return Adam with L2 on the first layer only, as in the reference code of GCN, or on all parameters."""
     first = model.first_weight
     groups = [([first], settings.weight_decay)]
@@ -122,7 +122,7 @@ def make_optimizer(model: Any, settings: Settings) -> Adam:
     return Adam(groups, settings.lr, [settings.first_lr, 1.0][: len(groups)], settings.adam_epsilon)
 
 
-def learning_rate(settings: Settings, epoch: int) -> float:
+def learning_rate(settings: Training, epoch: int) -> float:
     """Return the learning rate of an epoch, which counts from 0."""
     if settings.schedule == "constant":
         return settings.lr

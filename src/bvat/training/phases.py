@@ -18,7 +18,7 @@ from bvat.training.callbacks import BestEpoch, Callback, check_epochs
 from bvat.training.state import TrainState
 
 COLLAPSED = 0.95
-"""Share of the nodes in one predicted class from which on predictions count as collapsed."""
+"""Share of the nodes in one predicted class at which predictions count as collapsed."""
 FALL = 10.0
 """Points of validation accuracy below the best epoch at which training counts as collapsed."""
 MOST_RESTARTS = 3
@@ -51,7 +51,7 @@ class TwoPhases(Callback):
         elif self.pretrained:
             self._begin(state)
         else:
-            state.set_strength(0.0)
+            state.method.set_strength(0.0)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Count patience, change phases, and let the regulariser grow."""
@@ -74,8 +74,8 @@ class TwoPhases(Callback):
     def _begin(self, state: TrainState) -> None:
         """Start the second phase from the best epoch; a method without a regulariser has none."""
         settings = state.settings
-        state.set_strength(1.0)
-        if not state.alpha and not state.agreement and (state.regulariser is None or not state.beta):
+        state.method.set_strength(1.0)
+        if not state.method.regularises:
             state.stop = True
             return
         self.origin = self.best.epoch or state.epoch
@@ -98,7 +98,7 @@ class TwoPhases(Callback):
 
     def _set_weights(self, state: TrainState) -> None:
         """Set alpha and beta of the next epoch."""
-        state.set_strength(self.strength * grown(state.settings.ramp, state.epoch - self.started))
+        state.method.set_strength(self.strength * grown(state.settings.ramp, state.epoch - self.started))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return where training is."""
@@ -122,7 +122,7 @@ class Ramp(Callback):
 
     def on_start(self, state: TrainState) -> None:
         """Set the weights of the next epoch."""
-        state.set_strength(grown(state.settings.ramp, state.epoch))
+        state.method.set_strength(grown(state.settings.ramp, state.epoch))
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Set the weights of the next epoch."""

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 class Plottable:
     """Adds ``plot()`` to the objects that can be drawn."""
 
-    draw: ClassVar[Callable[[Any], Any]]
+    draw: ClassVar[Callable[..., Any]]
 
-    def plot(self) -> Any:
-        """Return a figure: notebooks show it, ``.save("figure.svg")`` writes it, ``.svg`` is its text."""
-        return Plottable.draw(self)
+    def plot(self, what: str | None = None, ax: Any = None) -> Any:
+        """Return matplotlib's Axes, one per chart, or that of the chart ``what``: see :func:`bvat.plot`."""
+        return Plottable.draw(self, what=what, ax=ax)

@@ -1,263 +1,236 @@
-"""Everything that can be set about a training run, and the presets.
+"""The settings of a run: of the training, of its model and of its method; and the presets.
 
-This module imports nothing heavy: the command line reads its fields to build ``--help``.
+This module imports nothing heavy: the command line reads the fields to build ``--help``.
 """
 
 from __future__ import annotations
 
-import math
-import numbers
 import tomllib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
-from functools import cache, partial
+from dataclasses import Field, asdict, dataclass, fields
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bvat.baselines.table import ALL_METHODS, BASELINES
+from bvat.baselines.table import ALL_METHODS, BASELINES, BaselineOptions
 from bvat.errors import SettingsError
+from bvat.models.options import Options, option
 from bvat.models.table import MODELS
-from bvat.perturb.methods import METHODS, PLAIN
+from bvat.perturb.methods import METHODS, PLAIN, SEVERAL
 
-LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
-"""Larger numbers are beyond float32."""
 LOSS_RULES = ("accuracy", "loss", "both")
 """Values of ``select`` that need the validation loss of every epoch."""
 
 
-def _setting(default: Any, text: str, *, choices: tuple[str, ...] = (), at_least: float | None = None,
-             at_most: float | None = None, above: float | None = None,
-             below: float | None = None, later: bool = False,
-             phase: int = 1) -> Any:  # fmt: skip
-    """Declare a field with its line of help and its allowed range.
-
-    ``later`` marks a field that earlier versions lacked: its default is what they did. ``phase`` is 2 for a
-    field that nothing reads in the first of two phases.
-    """
-    return field(
-        default=default,
-        metadata={
-            "help": text,
-            "choices": choices,
-            "at_least": at_least,
-            "at_most": at_most,
-            "above": above,
-            "below": below,
-            "later": later,
-            "phase": phase,
-        },
-    )
-
-
-_phase_2 = partial(_setting, phase=2)
-"""Declare a field that only the regulariser and the second of two phases read."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The settings of a run. Each field is an option of ``bvat train`` and a key of the preset file."""
+class Training(Options):
+    """How the weights are found, whatever the model and the method."""
 
-    method: str = _phase_2("obvat", "training method", choices=ALL_METHODS)
-    model: str = _setting("gcn", "model", choices=tuple(MODELS))
-    hidden: int = _setting(16, "width of the hidden layers", at_least=1, at_most=2**16)
-    layers: int = _setting(2, "number of layers K", at_least=1, at_most=1000)
-    dropout: float = _setting(0.5, "dropout rate", at_least=0, below=1)
-    heads: int = _setting(8, "attention heads of the hidden layers (gat)", at_least=1, at_most=1000)
-    output_heads: int = _setting(1, "attention heads of the last layer, which are averaged (gat)", at_least=1,
-                                 at_most=1000, later=True)  # fmt: skip
-    kernels: int = _setting(3, "Gaussian kernels per layer (monet)", at_least=1, at_most=1000, later=True)
-    coordinates: int = _setting(2, "pseudo-coordinates of an edge (monet)", at_least=1, at_most=1000,
-                                later=True)  # fmt: skip
-    aggregation: str = _setting("sum", "sum or mean over the neighbours of a node (monet)",
-                                choices=("sum", "mean"), later=True)  # fmt: skip
-    clusters: int = _setting(5, "clusters that the nodes are divided into (gpnn)", at_least=1,
-                             at_most=100_000, later=True)  # fmt: skip
-    partition: str = _setting("flood", "how: growing from random nodes, or by the eigenvectors of the graph "
-                              "(gpnn)", choices=("flood", "spectral"), later=True)  # fmt: skip
-    readout_layers: int = _setting(0, "hidden layers of the readout, twice as wide as the others (gpnn)",
-                                   at_least=0, at_most=100, later=True)  # fmt: skip
-    power_steps: int = _setting(10, "steps of the propagation (appnp, random-propagation)", at_least=0,
-                                at_most=10_000)  # fmt: skip
-    teleport: float = _setting(0.1, "share of its own prediction or features that a node keeps per step "
-                               "(appnp, random-propagation)", at_least=0, at_most=1)  # fmt: skip
-    spread: str = _setting("pagerank", "weights of the steps: falling by 1 - teleport, or all equal "
-                           "(random-propagation)", choices=("pagerank", "mean"), later=True)  # fmt: skip
-    node_dropout: float = _setting(0.5, "share of the nodes whose features a pass drops (random-propagation)",
-                                   at_least=0, below=1, later=True)  # fmt: skip
-    input_dropout: float = _setting(0.5, "share of the feature columns that a pass drops "
-                                    "(random-propagation)", at_least=0, below=1, later=True)  # fmt: skip
-    batch_norm: bool = _setting(
-        False,
-        "normalise hidden layers over the nodes, and learn a factor for every feature column "
-        "(random-propagation)",
-        later=True,
-    )
-    epochs: int = _setting(200, "number of epochs", at_least=1)
-    lr: float = _setting(0.01, "Adam's learning rate", above=0)
-    schedule: str = _setting("constant", "learning rate: constant, or falling to 0 along a cosine",
-                             choices=("constant", "cosine"), later=True)  # fmt: skip
-    first_lr: float = _setting(1.0, "factor of the learning rate of the first layer", above=0, later=True)
-    weight_decay: float = _setting(5e-4, "L2 penalty", at_least=0)
-    decay: str = _setting("first", "what the L2 penalty is on: the first layer or all parameters",
-                          choices=("first", "all"), later=True)  # fmt: skip
-    clip: float = _setting(0.0, "largest length of the gradient of all weights; 0: no limit", at_least=0,
-                           later=True)  # fmt: skip
-    adam_epsilon: float = _setting(1e-8, "added to the root in Adam's divisor", above=0, later=True)
-    average: float = _setting(0.0, "use a moving average of the weights that keeps this share of itself per "
-                              "epoch; 0: none", at_least=0, below=1, later=True)  # fmt: skip
-    class_weights: str = _setting("none", "how much a labelled node counts in the supervised loss: the same "
-                                  "for all, or balanced, so that every class counts the same",
-                                  choices=("none", "balanced"), later=True)  # fmt: skip
-    scale: str = _setting("none", "features as they are, times one factor that makes the root mean square "
-                          "length of their rows 1 (epsilon is then a share of that length), or with columns "
-                          "of about the same variance", choices=("none", "unit", "columns"))  # fmt: skip
-    select: str = _setting("last", "epoch whose weights are kept: the last, the first with the best "
-                           "validation accuracy, the best by accuracy with ties decided by the validation "
-                           "loss, the one with the lowest validation loss, or the last at which neither "
-                           "was worse than ever before (both)",
-                           choices=("last", "best", *LOSS_RULES))  # fmt: skip
-    patience: int = _setting(0, "stop after this many epochs without better validation; 0: never", at_least=0)
-    pretrain: int = _setting(0, "epochs at most without regulariser; the best of them is where regularised "
-                             "training starts, and what is kept if that brings nothing; 0: no such phase",
-                             at_least=0)  # fmt: skip
-    margin: float = _phase_2(0.0, "points of validation accuracy that regularised training must gain over "
-                             "the phase before to be kept", at_least=0)  # fmt: skip
-    ramp: int = _phase_2(0, "epochs over which alpha and beta grow to their values", at_least=0)
-    guard: bool = _phase_2(False, "weaken the regulariser when predictions collapse")
-    alpha: float = _phase_2(0.7, "weight of the entropy of the predictions", at_least=0)
-    beta: float = _phase_2(1.2, "weight of the regulariser R_vadv", at_least=0)
-    samples: int = _phase_2(1, "passes per epoch, each with its own dropout, whose predictions must agree; "
-                            "more than 1 for grand", at_least=1, at_most=1000, later=True)  # fmt: skip
-    agreement: float = _phase_2(1.0, "weight of the distance of these predictions from their sharpened mean",
-                                at_least=0, later=True)  # fmt: skip
-    temperature: float = _phase_2(0.5, "how sharp that mean is made: 1 leaves it as it is", above=0,
-                                  at_most=1, later=True)  # fmt: skip
-    space: str = _phase_2("auto", "perturbation space", choices=("auto", "dense", "sparse", "factored"))
-    masks: str = _phase_2("fresh", "masks of perturbed passes: drawn for each, once for all, once but the "
-                          "features' as in the clean pass, or all as there",
-                          choices=("fresh", "pair", "reuse", "shared"))  # fmt: skip
-    confidence: float = _phase_2(0.0, "regularise only nodes whose clean prediction has at least this "
-                                 "probability", at_least=0, below=1)  # fmt: skip
-    divergence: str = _phase_2("kl", "how predictions are compared", choices=("kl", "squared"))
-    epsilon: float = _phase_2(
-        0.03, "length of a perturbation (random, vat, sbvat, obvat with fast search)", at_least=0
-    )
-    norm: str = _phase_2("row", "what epsilon measures: each row, or each receptive field (sbvat only)",
-                         choices=("row", "field"))  # fmt: skip
-    xi: float = _phase_2(1e-6, "length of the probe of a power iteration (vat, sbvat)", above=0)
-    search: str = _phase_2("adam", "how obvat searches: Adam, or few full steps of length epsilon",
-                           choices=("adam", "fast"))  # fmt: skip
-    steps: int = _phase_2(1, "steps T of the search (vat, sbvat, obvat)", at_least=0, at_most=10_000)
-    count: int = _phase_2(100, "number of sampled nodes B (sbvat)", at_least=1)
-    step_size: float = _phase_2(0.001, "Adam's step in the search (obvat)", above=0)
-    gamma: float = _phase_2(1.0, "weight of the penalty on the perturbation's length (obvat)", at_least=0)
-    start: float = _phase_2(0.01, "standard deviation of the search's start (obvat)", at_least=0)
-    reduction: str = _phase_2("sum", "Eq. 10 with KL summed over nodes, or averaged as printed (obvat)",
-                              choices=("sum", "mean"))  # fmt: skip
-    second_moment: str = _phase_2("entry", "second moment of the search's Adam: of an entry, or of a row, "
-                                  "which is the same in every space (obvat)",
-                                  choices=("entry", "row"))  # fmt: skip
-    keep_moments: bool = _phase_2(False, "keep the search's Adam moments from epoch to epoch (obvat)")
-    variant: str = _setting("", "form of a baseline: " + "; ".join(
-        f"{' or '.join(row.variants)} ({name})" for name, row in BASELINES.items() if row.variants
-    ), later=True)  # fmt: skip
+    epochs: int = option(200, "number of epochs", at_least=1)
+    lr: float = option(0.01, "Adam's learning rate", above=0)
+    weight_decay: float = option(5e-4, "L2 penalty", at_least=0)
+    decay: str = option("first", "what the L2 penalty is on: the first layer or all parameters",
+                        choices=("first", "all"))  # fmt: skip
+    select: str = option("last", "epoch whose weights are kept: the last, the first with the best "
+                         "validation accuracy, the best by accuracy with ties decided by the validation "
+                         "loss, the one with the lowest validation loss, or the last at which neither "
+                         "was worse than ever before (both)",
+                         choices=("last", "best", *LOSS_RULES))  # fmt: skip
+    patience: int = option(0, "stop after this many epochs without better validation; 0: never", at_least=0)
+    pretrain: int = option(0, "epochs at most without regulariser; the best of them is where regularised "
+                           "training starts, and what is kept if that brings nothing; 0: no such phase",
+                           at_least=0)  # fmt: skip
+    margin: float = option(0.0, "points of validation accuracy that regularised training must gain over "
+                           "the phase before to be kept", at_least=0)  # fmt: skip
+    ramp: int = option(0, "epochs over which alpha and beta grow to their values", at_least=0)
+    guard: bool = option(False, "weaken the regulariser when predictions collapse")
+    scale: str = option("none", "features as they are, times one factor that makes the root mean square "
+                        "length of their rows 1 (epsilon is then a share of that length), or with columns "
+                        "of about the same variance", choices=("none", "unit", "columns"))  # fmt: skip
+    class_weights: str = option("none", "how much a labelled node counts in the supervised loss: the same "
+                                "for all, or balanced, so that every class counts the same",
+                                choices=("none", "balanced"))  # fmt: skip
+    schedule: str = option("constant", "learning rate: constant, or falling to 0 along a cosine",
+                           choices=("constant", "cosine"))  # fmt: skip
+    first_lr: float = option(1.0, "factor of the learning rate of the first layer", above=0)
+    clip: float = option(0.0, "largest length of the gradient of all weights; 0: no limit", at_least=0)
+    adam_epsilon: float = option(1e-8, "added to the root in Adam's divisor", above=0)
+    average: float = option(0.0, "use a moving average of the weights that keeps this share of itself per "
+                            "epoch; 0: none", at_least=0, below=1)  # fmt: skip
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            value = _plain(getattr(self, f.name), type(f.default))
-            object.__setattr__(self, f.name, value)
-            _check(f.name, value, type(f.default), f.metadata)
-        _check_baseline(self)
-        if self.method == "grand" and self.samples < 2:
-            raise SettingsError(f"grand compares several passes: use samples 2 or more, not {self.samples}")
-        if self.norm == "field" and self.method != "sbvat":
-            raise SettingsError("norm 'field' needs the disjoint receptive fields of sbvat: use norm 'row'")
+        super().__post_init__()
         if self.pretrain >= self.epochs and self.pretrain:
             raise SettingsError(
                 f"pretrain must be below epochs, which counts both phases, not {self.pretrain} of "
                 f"{self.epochs}"
             )
 
+
+@dataclass(frozen=True, init=False)
+class Settings:
+    """The settings of a run: how it is trained, and the settings that its model and its method have.
+
+    All of them are attributes, keywords, options of ``bvat train`` and keys of the preset file, whichever
+    part they belong to; ``bvat settings`` lists them.
+
+    Args:
+        method: a name of :data:`bvat.perturb.methods.METHODS` or of a baseline.
+        model: a name of :data:`bvat.models.table.MODELS`.
+        training, of_model, of_method: the three parts; None for their defaults.
+        values: settings of any part, which replace those of the parts.
+
+    Raises:
+        SettingsError: a value is out of its range, or is none of this model and method.
+
+    Example:
+        >>> settings = bvat.Settings("vat", "gat", epochs=20, heads=4, epsilon=0.1)
+        >>> settings.heads, settings.of_method.epsilon, settings.training.epochs
+        (4, 0.1, 20)
+    """
+
+    method: str
+    model: str
+    training: Training
+    of_model: Options
+    of_method: Options
+
+    def __init__(
+        self,
+        method: str = "obvat",
+        model: str = "gcn",
+        training: Training | None = None,
+        of_model: Options | None = None,
+        of_method: Options | None = None,
+        **values: Any,
+    ) -> None:
+        parts = (
+            ("training", Training, training),
+            ("of_model", model_options(model), of_model),
+            ("of_method", method_options(method), of_method),
+        )
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "model", model)
+        left = dict(values)
+        for name, kind, given in parts:
+            own = {f.name: left.pop(f.name) for f in fields(kind) if f.name in left}
+            found = kind(**({} if given is None else given.as_dict()) | own)
+            object.__setattr__(self, name, found)
+        for name in left:
+            raise SettingsError(no_effect(name, self))
+        _check_baseline(self)
+
+    def __getattr__(self, name: str) -> Any:
+        for part in ("training", "of_model", "of_method"):
+            found = self.__dict__.get(part)
+            if name in getattr(found, "__dataclass_fields__", {}):
+                return getattr(found, name)
+        raise AttributeError(f"{type(self).__name__} has no {name!r} here: see bvat settings")
+
+    def replace(self, **changes: Any) -> Settings:
+        """Return the settings with some changed; another model or method starts from its own defaults."""
+        parts: dict[str, Any] = {"training": self.training}
+        if changes.get("model", self.model) == self.model:
+            parts["of_model"] = self.of_model
+        if changes.get("method", self.method) == self.method:
+            parts["of_method"] = self.of_method
+        return Settings(**{"method": self.method, "model": self.model, **parts, **changes})
+
     def read(self) -> set[str]:
         """Return the names of the settings that have an effect on this method and model."""
         if self.method in BASELINES:
             return {"method", "model", *(["variant"] if BASELINES[self.method].variants else [])}
-        common = {f.name for f in fields(self)} - set(_owners())
-        own = METHODS[self.method].reads(self) | set(MODELS[self.model].arguments)
-        # with several passes, any method does what grand does
-        return common | own | (METHODS["grand"].reads(self) if self.samples > 1 else set())
+        return {"method", "model"} | self.training.read() | self.of_model.read() | self.of_method.read()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return asdict(self)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the settings that identify a result.
-
-        Fields that earlier versions lacked are left out while they have their default, so that runs made
-        before such a field was added are found again.
-        """
-        kept = [f for f in fields(self) if not f.metadata["later"] or getattr(self, f.name) != f.default]
-        return {f.name: getattr(self, f.name) for f in kept}
+        """Return the settings as plain values; ``Settings(**them)`` are the same."""
+        parts = asdict(self.training), asdict(self.of_model), asdict(self.of_method)
+        return {"method": self.method, "model": self.model} | parts[0] | parts[1] | parts[2]
 
     def first_phase(self) -> dict[str, Any]:
-        """Return the settings that the first of two phases depends on: methods that agree in them share it.
+        """Return what the first of two phases depends on: methods that agree in it share that phase."""
+        return {"model": self.model, **asdict(self.training), **asdict(self.of_model)}
 
-        Every field counts but those that only the second phase reads. A new field counts unless it is
-        declared otherwise, so that forgetting it costs time and never a number.
-        """
-        later = {f.name for f in fields(self) if f.metadata["phase"] == 2}
-        return {name: value for name, value in self.identity().items() if name not in later}
+
+def model_options(model: str) -> type[Options]:
+    """Return the settings that a model has; SettingsError for an unknown one."""
+    if model not in MODELS:
+        raise SettingsError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
+    return MODELS[model].options
+
+
+def method_options(method: str) -> type[Options]:
+    """Return the settings that a method has; SettingsError for an unknown one."""
+    if method in BASELINES:
+        return BaselineOptions
+    if method in METHODS:
+        return METHODS[method].options
+    if method in MODELS:
+        raise SettingsError(f"{method} is a model, not a method: use --model {method} --method {PLAIN}")
+    raise SettingsError(f"there is no method {method!r}: use one of {', '.join(ALL_METHODS)}")
 
 
 def _check_baseline(settings: Settings) -> None:
     """Raise SettingsError if a baseline is to run on a model, or in a form that it does not have."""
     row = BASELINES.get(settings.method)
-    if row is not None and settings.model != "gcn":
+    if row is None:
+        return
+    if settings.model != "gcn":
         raise SettingsError(f"{row.name} is a classifier of its own: use it without --model {settings.model}")
-    variants = row.variants if row is not None else ()
-    if settings.variant and settings.variant not in variants:
-        known = f"use one of {', '.join(variants)}" if variants else "leave it out"
+    if settings.variant and settings.variant not in row.variants:
+        known = f"use one of {', '.join(row.variants)}" if row.variants else "leave it out"
         raise SettingsError(f"{settings.method} has no variant {settings.variant!r}: {known}")
 
 
-def _plain(value: Any, kind: type) -> Any:
-    """Return numpy's numbers as Python's, and whole numbers as floats where a float is expected."""
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
-        return bool(value)
-    if kind is float and isinstance(value, numbers.Real):
-        with suppress(OverflowError):  # a whole number with hundreds of digits
-            return float(value)
-    if kind is int and isinstance(value, numbers.Integral):
-        return int(value)
-    return value
-
-
-def _check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> None:
-    """Raise SettingsError unless ``value`` has the kind of the default and lies in its range."""
-    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise SettingsError(f"{name} must be of type {kind.__name__}, not {value!r}")
-    if limits["choices"] and value not in limits["choices"]:
-        raise SettingsError(f"{name} must be one of {', '.join(limits['choices'])}, not {value!r}")
-    if kind in (int, float):
-        if kind is float and not math.isfinite(value):
-            raise SettingsError(f"{name} must be a finite number, not {value}")
-        if limits["at_least"] is not None and value < limits["at_least"]:
-            raise SettingsError(f"{name} must be at least {limits['at_least']}, not {value}")
-        most = limits["at_most"] or (LARGEST_INT if kind is int else LARGEST_FLOAT)
-        if value > most:
-            raise SettingsError(f"{name} must be at most {most}, not {value}")
-        if limits["above"] is not None and value <= limits["above"]:
-            raise SettingsError(f"{name} must be above {limits['above']}, not {value}")
-        if limits["below"] is not None and value >= limits["below"]:
-            raise SettingsError(f"{name} must be below {limits['below']}, not {value}")
+@cache
+def all_fields() -> dict[str, Field[Any]]:
+    """Return every setting of every model and method by name; where they differ, the first one's field."""
+    kinds: list[type[Options]] = [Training]
+    kinds += [row.options for row in MODELS.values()]
+    kinds += [row.options for row in METHODS.values()]
+    found: dict[str, Field[Any]] = {}
+    for kind in (*kinds, BaselineOptions):
+        for f in fields(kind):
+            found.setdefault(f.name, f)
+    return found
 
 
 @cache
-def _presets() -> dict[str, Any]:
-    return tomllib.loads(resources.files("bvat.training").joinpath("presets.toml").read_text("utf-8"))
+def owners() -> dict[str, tuple[str, ...]]:
+    """Return who has each setting that not all training has."""
+    found: dict[str, list[str]] = {}
+    kinds = [(row.name, row.options) for row in MODELS.values()]
+    kinds += [(row.name, row.options) for row in METHODS.values()]
+    for name, kind in kinds:
+        for f in fields(kind):
+            only = f.metadata.get("only")
+            if only != SEVERAL:
+                whose = name if only is None else f"{name} with {only[0]} {only[1]}"
+                found.setdefault(f.name, []).append(whose)
+    found["variant"] = [row.name for row in BASELINES.values() if row.variants]
+    return {name: tuple(names) for name, names in found.items()}
+
+
+def no_effect(name: str, *among: Settings) -> str:
+    """Return that none of these has a setting, and who has."""
+    if name not in all_fields():
+        return f"there is no setting {name!r}: bvat settings lists them"
+    methods = ", ".join(dict.fromkeys(settings.method for settings in among))
+    models = ", ".join(dict.fromkeys(settings.model for settings in among))
+    known = owners().get(name)
+    if known is None or (all(settings.method in BASELINES for settings in among) and name != "variant"):
+        return f"{name} has no effect with {methods}, which trains no network: leave it out"
+    whose = models if known[0] in MODELS else methods
+    return f"{name} has no effect with {whose}: leave it out, it belongs to {', '.join(known)}"
+
+
+def check_read(overrides: Mapping[str, Any], methods: Iterable[Settings]) -> None:
+    """Raise SettingsError if one of the overrides is read by none of the methods."""
+    among = list(methods)
+    for name in overrides:
+        if among and not any(name in settings.read() for settings in among):
+            raise SettingsError(no_effect(name, *among))
 
 
 def preset(dataset: str, method: str, **overrides: Any) -> Settings:
@@ -268,96 +241,62 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
     features scaled to unit length, a plain phase that the regularised one has to beat, and early stopping.
 
     Raises:
-        SettingsError: an override is wrong, or is read by neither the method nor the model.
+        SettingsError: an override is wrong, or has no effect on the method and the model.
     """
     settings = _merged(dataset, method, overrides)
-    for name in overrides:
-        if name not in settings.read():
-            raise SettingsError(_no_effect(name, settings))
+    check_read(overrides, [settings])
     return settings
 
 
 def preset_among(dataset: str, method: str, **overrides: Any) -> Settings:
     """Return the same for one of several methods: overrides that only others read are left out."""
-    known = METHODS.get(method)
-    switches = {"model", "samples", *(known.when if known else ())}  # what is read depends on them
-    read = _merged(dataset, method, {k: v for k, v in overrides.items() if k in switches}).read()
-    every = {f.name for f in fields(Settings)}
-    return preset(dataset, method, **{k: v for k, v in overrides.items() if k in read or k not in every})
-
-
-def check_read(overrides: Mapping[str, Any], methods: Iterable[Settings]) -> None:
-    """Raise SettingsError if one of the overrides is read by none of the methods."""
-    among = list(methods)
+    known = {*all_fields(), "model"}
     for name in overrides:
-        if among and not any(name in settings.read() for settings in among):
-            raise SettingsError(_no_effect(name, *among))
+        if name not in known:
+            raise SettingsError(no_effect(name))
+    # what is read depends on these
+    switch_names = {
+        "model",
+        *(f.metadata["only"][0] for f in all_fields().values() if f.metadata.get("only")),
+    }
+    own = {"model"} | {f.name for f in fields(method_options(method))}
+    switches = {name: value for name, value in overrides.items() if name in own & switch_names}
+    read = _merged(dataset, method, switches).read()
+    return preset(dataset, method, **{name: value for name, value in overrides.items() if name in read})
 
 
 def _merged(dataset: str, method: str, overrides: Mapping[str, Any]) -> Settings:
-    if method not in ALL_METHODS:
-        if method in MODELS:
-            raise SettingsError(f"{method} is a model, not a method: use --model {method} --method {PLAIN}")
-        raise SettingsError(f"there is no method {method!r}: use one of {', '.join(ALL_METHODS)}")
     model = overrides.get("model", "gcn")
-    values: dict[str, Any] = {}
-    for layer in _layers(dataset, method, model):
-        values.update({key: value for key, value in layer.items() if not isinstance(value, dict)})
-    unknown = set(overrides) - {f.name for f in fields(Settings)}
-    if unknown:
-        raise SettingsError(f"there is no setting {sorted(unknown)[0]!r}: see the fields of bvat.Settings")
-    merged = {**values, **overrides, "method": method}
-    if "epochs" in overrides and "pretrain" not in overrides and merged.get("pretrain"):
-        plain = not merged.get("alpha") and not merged.get("beta")  # one phase, of all these epochs
-        merged["pretrain"] = 0 if plain else min(merged["pretrain"], max(0, overrides["epochs"] * 3 // 4))
-    return Settings(**merged)
+    kinds = Training, model_options(model), method_options(method)
+    defaults = {f.name: f.default for kind in kinds for f in fields(kind)}
+    values = {"method": method, "model": model}
+    for layer in _layers(dataset, method, model):  # they also name what other methods have
+        values |= {name: value for name, value in layer.items() if name in defaults}
+    values |= overrides
+    if "epochs" in overrides and "pretrain" not in overrides and values.get("pretrain"):
+        weights = {**defaults, **values}
+        plain = not weights.get("alpha") and not weights.get("beta")  # one phase, of all these epochs
+        values["pretrain"] = 0 if plain else min(values["pretrain"], max(0, overrides["epochs"] * 3 // 4))
+    return Settings(**values)
 
 
 @cache
-def _owners() -> dict[str, list[str]]:
-    """Return who reads each setting that not every network reads."""
-    owners: dict[str, list[str]] = {}
-    for model in MODELS.values():
-        for name in model.arguments:
-            owners.setdefault(name, []).append(model.name)
-    for method in METHODS.values():
-        for name in method.arguments:
-            owners.setdefault(name, []).append(method.name)
-        for switch, values in method.when.items():
-            for value, names in values.items():
-                for name in names:
-                    owners.setdefault(name, []).append(f"{method.name} with {switch} {value}")
-    for baseline in BASELINES.values():
-        if baseline.variants:
-            owners.setdefault("variant", []).append(baseline.name)
-    return owners
-
-
-def _no_effect(name: str, *among: Settings) -> str:
-    """Return that a setting is read by none of these, and by whom it is."""
-    methods = ", ".join(dict.fromkeys(settings.method for settings in among))
-    models = ", ".join(dict.fromkeys(settings.model for settings in among))
-    owners = _owners().get(name)
-    if owners is None or (all(settings.method in BASELINES for settings in among) and name != "variant"):
-        return f"{name} has no effect with {methods}, which trains no network: leave it out"
-    whose = models if owners[0] in MODELS and name in MODELS[owners[0]].arguments else methods
-    return f"{name} has no effect with {whose}: leave it out, it belongs to {', '.join(owners)}"
+def _presets() -> dict[str, Any]:
+    return tomllib.loads(resources.files("bvat.training").joinpath("presets.toml").read_text("utf-8"))
 
 
 def _layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:
-    """Return the tables of the preset file that apply; later ones win."""
-    if method in BASELINES:  # they choose what they need themselves
-        return [_presets()["baseline"]]
-    return _paper_layers(dataset, method, model) if has_preset(dataset) else _any_layers(method, model)
+    """Return the tables of the preset file that apply; later ones win.
 
-
-def _paper_layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:
-    """Return what applies to a data set of the paper; later tables win.
-
-    Shared by all methods, the method, the data set; then for a GCN the pair of data set and method, which was
-    searched with a GCN, and for any other model what suits that model, here and on this data set.
+    For a data set of the paper: those shared by all methods, the method's, the data set's; then for a GCN
+    that of data set and method, which was searched with a GCN, and for any other model what suits it.
     """
     presets = _presets()
+    if method in BASELINES:  # they choose what they need themselves
+        return [presets["baseline"]]
+    if not has_preset(dataset):
+        anyone = presets["any"]
+        return [anyone, anyone["model"].get(model, {})]
     of_dataset = presets["dataset"][dataset]
     layers = [presets["all"], presets["method"].get(method, {}), of_dataset]
     if model == "gcn":
@@ -366,12 +305,6 @@ def _paper_layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]
     regularised = of_model.get("regularised", {}) if method != PLAIN else {}
     own = of_model.get(method, {})
     return [*layers, of_model, regularised, own, of_dataset.get("model", {}).get(model, {})]
-
-
-def _any_layers(method: str, model: str) -> list[dict[str, Any]]:
-    """Return what applies to any graph; later tables win."""
-    anyone = _presets()["any"]
-    return [anyone, anyone["method"].get(method, {}), anyone["model"].get(model, {})]
 
 
 def has_preset(dataset: str) -> bool:
@@ -384,12 +317,12 @@ def has_model_preset(dataset: str, model: str) -> bool:
     return model in _presets()["dataset"].get(dataset, {}).get("model", {})
 
 
-def short_name(dataset: str) -> str:
-    """Return a name for folders and files: of a data set its name, of a path its last part."""
-    return preset_key(dataset) or Path(dataset).resolve().stem or "graph"
-
-
 def preset_key(dataset: str) -> str:
     """Return the name under which the presets know a data set; nothing for somebody's own graph."""
     name = dataset.strip().lower()
     return name if has_preset(name) else ""
+
+
+def short_name(dataset: str) -> str:
+    """Return a name for folders and files: of a data set its name, of a path its last part."""
+    return preset_key(dataset) or Path(dataset).resolve().stem or "graph"

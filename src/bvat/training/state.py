@@ -18,9 +18,10 @@ from bvat.engine.draws import Draws
 from bvat.engine.world import current
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
+from bvat.models.table import MODELS
 from bvat.parts.batches import PartsGraph
 from bvat.perturb.nodes import DisjointFields
-from bvat.training.build import build_model, build_regulariser
+from bvat.perturb.terms import Method, build_method
 from bvat.training.memory import keep_freed_arrays
 from bvat.training.optimizer import Adam, make_optimizer
 from bvat.training.scored import Scored, scored_part
@@ -32,9 +33,9 @@ from bvat.training.settings import LOSS_RULES, Settings
 class TrainState:
     """What training works on (graph, settings, seed) and everything that changes while it runs.
 
-    ``alpha`` and ``beta`` are the weights of Eq. 6 and ``agreement`` that of several passes (see
-    :mod:`bvat.perturb.samples`), 0 with a single one; they start as in the settings, and a callback may
-    change them between epochs. Setting ``stop`` ends training after the current epoch.
+    ``method.alpha`` and ``method.beta`` are the weights of Eq. 6 and ``method.agreement`` that of several
+    passes; they start as in the settings, and a callback may change them between epochs. Setting ``stop``
+    ends training after the current epoch.
     """
 
     graph: Graph
@@ -42,17 +43,13 @@ class TrainState:
     seed: int
     model: Any
     optimizer: Adam
-    regulariser: Any
+    method: Method
     generator: Draws
-    alpha: float = 0.0
-    beta: float = 0.0
-    agreement: float = 0.0
     average: Any = None
     """The model with averaged weights, if there is one; that is what is evaluated and kept."""
     scaling: float | Tensor = 1.0
     epoch: int = 0
     metrics: list[dict[str, float]] = field(default_factory=list)
-    space: str = "none"
     stop: bool = False
     events: list[str] = field(default_factory=list)
     """What happened during training that the user should know, one sentence each."""
@@ -81,12 +78,6 @@ class TrainState:
         if text not in self.events:
             self.events.append(text)
 
-    def set_strength(self, share: float) -> None:
-        """Set all weights that regularise to a share of what the settings say."""
-        settings = self.settings
-        self.alpha, self.beta = share * settings.alpha, share * settings.beta
-        self.agreement = share * settings.agreement if settings.samples > 1 else 0.0
-
 
 def feature_factor(graph: Graph, settings: Settings) -> float | Tensor:
     """Return what features are multiplied with: 1, what makes the root mean square row length 1, or (D).
@@ -113,12 +104,12 @@ def feature_factor(graph: Graph, settings: Settings) -> float | Tensor:
 
 def _check_memory(graph: Graph, settings: Settings) -> None:
     """Raise SettingsError if the weights, their gradient and Adam's moments certainly exceed the memory."""
-    width = settings.hidden * (settings.heads if settings.model == "gat" else 1)
+    width = getattr(settings, "hidden", 1) * getattr(settings, "heads", 1)
     needed = 16 * width * (graph.num_features + (settings.layers - 2) * width)
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
     if settings.layers > 1 and needed > there:
         raise SettingsError(
-            f"hidden {settings.hidden} with {graph.num_features} features needs {needed / 2**30:.0f} GiB, "
+            f"hidden {width} with {graph.num_features} features needs {needed / 2**30:.0f} GiB, "
             "more than this machine has: use a smaller one"
         )
 
@@ -129,6 +120,15 @@ def class_weights(graph: Graph, settings: Settings) -> Tensor | None:
         return None
     weights = balanced_weights(graph.labels[graph.train], graph.num_classes)
     return weights.to(graph.features.dtype)
+
+
+def build_model(
+    settings: Settings, num_features: int, num_classes: int, generator: torch.Generator | None = None
+) -> nn.Module:
+    """Return a model for D features and C classes, with weights drawn from ``generator``."""
+    row = MODELS[settings.model]
+    model: nn.Module = row.build(settings.of_model, num_features, num_classes, generator)
+    return model
 
 
 def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainState:
@@ -152,9 +152,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     generator = graph.engine.draws(seed + 2**32, graph)
     weights = torch.Generator().manual_seed(seed)
     weights_of_classes = class_weights(graph, settings)
-    regulariser = build_regulariser(settings, generator)
-    if hasattr(regulariser, "class_weights"):  # FLAG evaluates the supervised loss itself
-        regulariser.class_weights = weights_of_classes
+    method = build_method(settings.method, settings.of_method, generator, weights_of_classes)
     model = build_model(settings, graph.num_features, graph.num_classes, weights)
     model = model.to(graph.device, graph.features.dtype)
     state = TrainState(
@@ -162,16 +160,15 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         settings=settings,
         seed=seed,
         model=model,
-        optimizer=make_optimizer(model, settings),
-        regulariser=regulariser,
+        optimizer=make_optimizer(model, settings.training),
+        method=method,
         generator=generator,
         average=copy.deepcopy(model) if settings.average else None,
         scaling=scaling,
         class_weights=weights_of_classes,
     )
-    if isinstance(nodes := getattr(regulariser, "nodes", None), DisjointFields):
+    if isinstance(nodes := getattr(method.regulariser, "nodes", None), DisjointFields):
         nodes.tell = state.say_once
-    state.set_strength(1.0)
     return state
 
 

@@ -17,8 +17,10 @@ from bvat.training.plottable import Plottable
 from bvat.training.scored import Scored
 from bvat.training.statistics import accuracy_text
 
-METRICS = ("epoch", "loss", "supervised", "entropy", "r_vadv", "row_norm", "nodes", "train_accuracy",
-           "val_accuracy", "test_accuracy", "ms", "val_loss", "largest_class")  # fmt: skip
+MEASURED = ("supervised", "entropy", "r_vadv", "row_norm", "nodes")
+"""What the terms of the loss measure in a step."""
+METRICS = ("epoch", "loss", *MEASURED, "train_accuracy", "val_accuracy", "test_accuracy", "ms", "val_loss",
+           "largest_class")  # fmt: skip
 """The metrics of an epoch; accuracies in percent, ``ms`` the time of the training step, ``val_loss`` the
 cross-entropy on the validation nodes, ``largest_class`` the share of nodes predicted as the commonest class.
 The last two are NaN where no setting needs them."""

@@ -141,7 +141,7 @@ class _CellRunner:
         """Train what is missing, and write the file of the cell."""
         whole, fingerprint = _graph(cell.graph)
         settings = settings_of(self.plan.trained(), self.plan.overrides)
-        about = {name: chosen.identity() for name, chosen in settings.items()}
+        about = {name: chosen.as_dict() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
         if (found := read_cell(path)) is None or found["key"] != key:

@@ -176,7 +176,7 @@ def chooses_epoch(settings: Settings) -> bool:
 
 def fixed_epochs(settings: Settings, **more: Any) -> Settings:
     """Return the settings for training without validation nodes: all epochs, and the last one is kept."""
-    return dataclasses.replace(settings, select="last", patience=0, guard=False, margin=0.0, **more)
+    return settings.replace(select="last", patience=0, guard=False, margin=0.0, **more)
 
 
 def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Settings:
@@ -189,7 +189,7 @@ def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Setting
         return fixed_epochs(settings, epochs=max(1, second))
     first = max(1, first)
     if not second or settings.method == PLAIN:
-        plain: dict[str, Any] = {"method": PLAIN, "alpha": 0.0, "beta": 0.0, "pretrain": 0, "epochs": first}
+        plain: dict[str, Any] = {"method": PLAIN, "pretrain": 0, "epochs": first}
         return fixed_epochs(settings, **plain)
     return fixed_epochs(settings, pretrain=first, epochs=first + second)
 

@@ -99,7 +99,7 @@ class TuningPlan:
 
     def fixed(self) -> dict[str, Any]:
         """Return the settings that are not searched."""
-        return {k: v for k, v in self.base().identity().items() if k not in tuned_settings(self.space)}
+        return {k: v for k, v in self.base().as_dict().items() if k not in tuned_settings(self.space)}
 
     def searched(self) -> dict[str, Any]:
         """Return the settings of the current preset that its branch of the space searches."""
@@ -156,7 +156,7 @@ class _TrialRunner:
             raise AssertionError("a search must not see test nodes")
         reported = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values  # if put back
         values = suggest(trial, plan.space, plan.base().as_dict())
-        settings = dataclasses.replace(plan.base(), **values)
+        settings = plan.base().replace(**values)
         trial.set_user_attr("settings", values)
         accuracies: list[float] = []
         for seed in range(plan.seeds):
@@ -257,7 +257,7 @@ def _result(
     finalists = _finalists(plan, rows)
     seeds = range(CHECK_SEEDS_FROM, CHECK_SEEDS_FROM + plan.check_seeds)
     runs = [
-        [RunSpec(plan.dataset, dataclasses.replace(plan.base(), **entry["settings"]), seed) for seed in seeds]
+        [RunSpec(plan.dataset, plan.base().replace(**entry["settings"]), seed) for seed in seeds]
         for entry in finalists
     ]
     store.run_all([run for part in runs for run in part], jobs, console)

@@ -38,6 +38,15 @@ def number_classes(labels: Sequence[str]) -> Classes:
     return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(names))
 
 
+def whole_labels(given: NDArray[Any], below: int, where: str = "") -> IntArray:
+    """Return class numbers (N) as int64; GraphError unless they are whole, from -1 to ``below`` - 1."""
+    if given.dtype.kind == "f" and ((np.abs(given) < np.float64(2**31)) & (given == np.trunc(given))).all():
+        given = given.astype(np.int64)
+    if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= below:
+        raise GraphError(f"{where}labels must be whole numbers from 0 up, -1 for unknown: number the classes")
+    return given.astype(np.int64)
+
+
 def require_classes(classes: Classes, where: str) -> None:
     """Raise GraphError unless there are at least two classes."""
     if not classes.names:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
+from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes, whole_labels
 from bvat.data.readers.features import Features, matrix_features
 from bvat.data.readers.matrices import csr_of, finite, read_arrays
 from bvat.data.splits import ReadOptions
@@ -90,19 +90,11 @@ def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
         )
     if labels.dtype.kind == "U":
         return number_classes([str(label).strip() for label in labels])
-    if (
-        labels.dtype.kind == "f"
-        and ((np.abs(labels) < np.float64(2**31)) & (labels == np.trunc(labels))).all()
-    ):
-        labels = labels.astype(np.int64)
-    if labels.dtype.kind not in "iu" or int(labels.min()) < UNKNOWN or int(labels.max()) >= 2**31:
-        raise GraphError(
-            f"{path}: labels must be whole numbers from 0 up, -1 for unknown: number the classes"
-        )
-    names = _names(arrays, "class_names", int(labels.max()) + 1)
+    numbers = whole_labels(labels, 2**31, f"{path}: ")
+    names = _names(arrays, "class_names", int(numbers.max()) + 1)
     if names is not None and len(set(names)) == len(names):
-        return Classes(labels.astype(np.int64), names)
-    return number_classes(["" if label == UNKNOWN else str(label) for label in labels.tolist()])
+        return Classes(numbers, names)
+    return number_classes(["" if label == UNKNOWN else str(label) for label in numbers.tolist()])
 
 
 def _names(arrays: dict[str, Any], key: str, size: int) -> tuple[str, ...] | None:

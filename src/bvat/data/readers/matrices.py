@@ -168,6 +168,26 @@ def _read_market(path: Path, check: _Check) -> Any:
         lines = path.read_bytes().decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise GraphError(f"{path} cannot be read ({error}): write it again as plain text") from None
+    start, width, sizes = _market_header(path, lines)
+    check(sizes[:2])
+    expected = sizes[2] if width > 1 else sizes[0] * sizes[1]
+    body = {number: line for number, line in enumerate(lines[start:], start + 1) if line.strip()}
+    if len(body) != expected:
+        raise GraphError(
+            f"{path}: {len(body)} entries, but the header announces {expected}: write the file again"
+        )
+    numbers = _market_numbers(list(body.values()), width)
+    if numbers is None:
+        bad = (place for place, line in body.items() if _market_numbers([line], width) is None)
+        wrong = next(bad, min(body))
+        raise GraphError(
+            f"{path}, line {wrong}: {shown(body[wrong])} is not {width} finite numbers: correct it"
+        )
+    return _market_matrix(path, numbers, sizes)
+
+
+def _market_header(path: Path, lines: list[str]) -> tuple[int, int, list[int]]:
+    """Return how many lines the header has, the values per line below it, and the sizes of the matrix."""
     banner = lines[0].lower().split() if lines else []
     width = _KINDS.get(" ".join(banner[2:4]))
     if banner[:2] != ["%%matrixmarket", "matrix"] or width is None or banner[4:] != ["general"]:
@@ -176,27 +196,18 @@ def _read_market(path: Path, check: _Check) -> Any:
             "with scipy.io.mmwrite(path, matrix, symmetry='general')"
         )
     start = next((k for k, line in enumerate(lines) if k and line.strip() and line[0] != "%"), len(lines))
-    words, count = lines[start].split() if start < len(lines) else [], 2 if width == 1 else 3
+    return start + 1, width, _market_sizes(path, lines, start, 2 if width == 1 else 3)
+
+
+def _market_sizes(path: Path, lines: list[str], start: int, count: int) -> list[int]:
+    """Return rows, columns and, for coordinates, the number of entries."""
+    words = lines[start].split() if start < len(lines) else []
     if len(words) != count or not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words):
         raise GraphError(f"{path}, line {start + 1}: expected {count} sizes: write the file again")
     sizes = [int(word) for word in words]
     if max(sizes[:2]) >= 2**31:
         raise GraphError(f"{path}, line {start + 1}: the matrix is too large: write the file again")
-    check(sizes[:2])
-    expected = sizes[2] if width > 1 else sizes[0] * sizes[1]
-    body = {number: line for number, line in enumerate(lines[start + 1 :], start + 2) if line.strip()}
-    if len(body) != expected:
-        raise GraphError(
-            f"{path}: {len(body)} entries, but the header announces {expected}: write the file again"
-        )
-    numbers = _market_numbers(list(body.values()), width)
-    if numbers is None:
-        bad = (place for place, line in body.items() if _market_numbers([line], width) is None)
-        wrong = next(bad, start + 2)
-        raise GraphError(
-            f"{path}, line {wrong}: {shown(body[wrong])} is not {width} finite numbers: correct it"
-        )
-    return _market_matrix(path, numbers, sizes)
+    return sizes
 
 
 def _market_numbers(body: list[str], width: int) -> NDArray[np.float64] | None:

@@ -20,7 +20,6 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bvat.engine.compiled.compile import has_numba
@@ -134,7 +133,8 @@ def backward(
     from bvat.engine.compiled import loops
 
     weight_grads = []
-    grad = F.pad(grad.detach(), (0, -grad.shape[1] % 8))
+    by_columns, grad = grad.t(), grad.new_empty(grad.shape[0], loops.padded_width(grad.shape[1]))
+    loops.pack(*arrays_of(by_columns, grad))
     for matrix, weight, hidden in zip(
         reversed(step.matrices[1:]), reversed(step.weights), reversed(hidden_layers), strict=True
     ):
@@ -214,7 +214,7 @@ def power_step_on_fields(
 
 def arrays_of(*tensors: Tensor) -> list[Any]:
     """Return the tensors as numpy arrays whose rows lie one after the other."""
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+    return [(each.detach() if each.requires_grad else each).contiguous().numpy() for each in tensors]
 
 
 def _widths_fit(weights: Sequence[Tensor]) -> bool:

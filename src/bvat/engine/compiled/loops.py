@@ -215,6 +215,17 @@ def layer_backward(summed: Any, weight: Any, factor: Any, hidden: Any, out: Any)
             _put_eight(_with_eight(_where_positive, sums, zero, hidden, v, first), out, v, first)
 
 
+@compiled
+def pack(by_columns: Any, out: Any) -> None:
+    """Write ``out = by_columnsᵀ`` with zeros at its right; by_columns (c, n), out (n, C), C >= c."""
+    classes = by_columns.shape[0]
+    for v in range(out.shape[0]):
+        for c in range(classes):
+            out[v, c] = by_columns[c, v]
+        for c in range(classes, out.shape[1]):
+            out[v, c] = 0
+
+
 def padded_width(columns: int) -> int:
     """Return the least multiple of 8 that is not smaller."""
     return (columns + 7) // 8 * 8

@@ -1,0 +1,301 @@
+"""Charts: drawn on matplotlib's Axes, embedded in a page or written as a file of their own."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from bvat.report.svg import LIGHT, Hints, document, embedded, plain
+
+SERIES = [LIGHT[f"c{k}"] for k in range(8)]
+MARKERS = "os^DvPXh"
+"""One per colour, so that series differ without colour too."""
+
+WIDTH, HEIGHT = 440, 290
+POINTS = 72
+"""Sizes are in units of an SVG file; matplotlib counts 72 of them per inch."""
+LETTER, KEY, LINE_HEIGHT = 6.8, 46, 17
+"""Width of a letter in a legend, of what stands before the text, and height of a line, roughly."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What is drawn on one Axes.
+
+    Attributes:
+        draw: draws on an Axes and returns the texts to show on hover.
+        label: what the chart shows, for readers who cannot see it.
+        title: the heading above the chart.
+        width, height: the size without title and legend.
+    """
+
+    draw: Callable[[Axes], Hints]
+    label: str
+    title: str = ""
+    width: float = WIDTH
+    height: float = HEIGHT
+
+    def svg(self) -> Markup:
+        """Return the chart with its legend but without its title, to be embedded in a page."""
+        with style():
+            figure = Figure(figsize=(self.width / POINTS, self.height / POINTS), layout="constrained")
+            figure.set_facecolor("none")
+            hints = self.draw(figure.add_subplot())
+            _add_legend(figure, [figure.axes[0]], self.width)
+            return embedded(figure, hints, self.label)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series: its points, an optional band of ``spread`` around them, optionally dashed and hollow.
+
+    Lines of one ``colour`` (0 to 7) belong together; ``marks`` draws the points themselves.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+    colour: int = 0
+    dashed: bool = False
+    marks: bool = False
+
+
+def line_chart(
+    lines: Sequence[Line],
+    x_label: str,
+    y_label: str,
+    *,
+    title: str = "",
+    floor: float | None = None,
+    log: str = "",
+    x_ticks: Sequence[float] = (),
+) -> Chart:
+    """Return lines with their bands.
+
+    Args:
+        lines: points that are not finite, or not positive on a logarithmic axis, are left out.
+        x_label: what the horizontal axis shows.
+        y_label: what the vertical axis shows.
+        title: the heading above the chart.
+        floor: the low end of the vertical axis.
+        log: the logarithmic axes: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+        x_ticks: the ticks of the horizontal axis, instead of round numbers.
+    """
+    drawn = [line for line in (_drawable(line, log) for line in lines) if len(line.y)]
+    about = f"{y_label} against {x_label}"
+    if not drawn:
+        return Chart(_draw_nothing, f"{about}: no data", title)
+
+    def draw(ax: Axes) -> Hints:
+        hints = [hint for line in drawn for hint in _draw_line(ax, line, "y" in log)]
+        ax.set_xlabel(plain(x_label))
+        ax.set_ylabel(plain(y_label))
+        _scale(ax, log, [x for line in drawn for x in line.x], [y for line in drawn for y in line.y])
+        if floor is not None:
+            ax.set_ylim(bottom=floor)
+        if x_ticks:
+            ax.set_xticks(x_ticks)
+        return hints
+
+    return Chart(draw, f"{about}: {', '.join(line.label for line in drawn)}", title)
+
+
+def bar_chart(
+    groups: Mapping[str, Mapping[str, float | None]],
+    y_label: str,
+    *,
+    title: str = "",
+    looks: Mapping[str, tuple[str, int]] | None = None,
+    log: bool = False,
+    reference: float | None = None,
+    width: float = WIDTH,
+) -> Chart:
+    """Return one group of bars per row and one colour per column; a missing value leaves a gap.
+
+    Args:
+        groups: the values by row and column; a newline in the name of a row starts a second line.
+        y_label: what the bars show.
+        title: the heading above the chart.
+        looks: label and colour of a column; by default its name, and a colour by its position.
+        log: a logarithmic axis; zeros leave gaps too.
+        reference: a value at which a line is drawn across.
+        width: the width of the chart.
+    """
+    columns = list(dict.fromkeys(name for row in groups.values() for name in row))
+    look = {name: (name, k) for k, name in enumerate(columns)} | dict(looks or {})
+    # the memory of a tiny graph can be too small to measure: zeros have no logarithm
+    log = log and any(value for row in groups.values() for value in row.values())
+
+    def draw(ax: Axes) -> Hints:
+        hints: Hints = []
+        size = 0.8 / max(1, len(columns))
+        for j, name in enumerate(columns):
+            label, number = look[name]
+            found = [(k, group, row[name]) for k, (group, row) in enumerate(groups.items()) if row.get(name)]
+            bars = ax.bar(
+                [k - 0.4 + (j + 0.5) * size for k, _, _ in found], [value or 0.0 for _, _, value in found],
+                width=0.94 * size, color=SERIES[number % 8], label=legend_label(label), log=log,
+            )  # fmt: skip
+            texts = [f"{group}, {label}: {value:.4g}".replace("\n", ", ") for _, group, value in found]
+            hints += [(bar, [text]) for bar, text in zip(bars, texts, strict=True)]
+        ax.set_xticks(range(len(groups)), [plain(name) for name in groups])
+        ax.set_xlim(-0.5, len(groups) - 0.5)
+        ax.set_ylabel(plain(y_label))
+        _format_ticks(ax.yaxis)
+        if reference is not None:
+            ax.axhline(reference, color=LIGHT["ink"], linewidth=1)
+        return hints
+
+    return Chart(draw, f"{y_label} of {', '.join(look[name][0] for name in columns)}", title, width)
+
+
+def standalone(title: str, charts: Sequence[Chart], columns: int = 2) -> str:
+    """Return an SVG file with charts side by side, ``columns`` per row.
+
+    Its colours follow the viewer into dark mode, it has no scripts, and the same charts give the same bytes.
+    """
+    with style():
+        return document(*_sheet(title, charts, columns), title)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Apply the style file, without complaints about letters that its font lacks: viewers have others."""
+    with (
+        resources.as_file(resources.files("bvat.report") / "bvat.mplstyle") as path,
+        matplotlib.style.context(path),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        yield
+
+
+def tick_label(value: float) -> str:
+    """Return a number with few digits.
+
+    Example:
+        >>> [tick_label(value) for value in (0.25, 1000, 300_000, 10_000_000)]
+        ['0.25', '1000', '300k', '10M']
+    """
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if abs(value) >= 1e4 else f"{value:g}"
+
+
+def _sheet(title: str, charts: Sequence[Chart], columns: int) -> tuple[Figure, Hints]:
+    """Return charts side by side under their titles; a legend that serves all is shown once, below them."""
+    columns = min(columns, len(charts))
+    rows = math.ceil(len(charts) / columns)
+    cell = max(chart.width for chart in charts)
+    width, height = columns * cell, rows * (max(chart.height for chart in charts) + 30)
+    figure = Figure(figsize=(width / POINTS, height / POINTS), layout="constrained")
+    heading = textwrap.fill(plain(title), max(20, int(width / 10)))
+    _grow(figure, 26 * (1 + heading.count("\n")))
+    figure.suptitle(heading, x=0.01, ha="left", color=LIGHT["ink"])
+    panels = figure.subfigures(rows, columns, squeeze=False).flat
+    axes, hints = [], []
+    for panel, chart in zip(panels, charts, strict=False):
+        panel.set_facecolor("none")
+        ax = panel.add_subplot()
+        hints += chart.draw(ax)
+        ax.set_title(plain(chart.title))
+        axes.append(ax)
+    named = [set(ax.get_legend_handles_labels()[1]) for ax in axes]
+    if all(names <= max(named, key=len) for names in named):
+        _add_legend(figure, axes, width)
+    else:
+        for start in range(0, len(axes), columns):
+            row = axes[start : start + columns]
+            _grow(figure, max(_add_legend(ax.figure, [ax], cell) for ax in row))
+    return figure, hints
+
+
+def _drawable(line: Line, log: str) -> Line:
+    x, y, s = (np.asarray(v, float) for v in (line.x, line.y, line.spread or np.zeros(len(line.y))))
+    kept = np.isfinite(y + s) & ((x > 0) | ("x" not in log)) & ((y > 0) | ("y" not in log))
+    return replace(line, x=x[kept], y=y[kept], spread=s[kept] if s[kept].any() else None)
+
+
+def _draw_line(ax: Axes, line: Line, log_y: bool) -> Hints:
+    colour, marker = SERIES[line.colour % 8], MARKERS[line.colour % 8] if line.marks else ""
+    if line.spread is not None:
+        y, s = np.asarray(line.y), np.asarray(line.spread)
+        low = np.maximum(y - s, y / 10) if log_y else y - s
+        ax.fill_between(line.x, low, y + s, color=colour, alpha=0.16, linewidth=0)
+    (artist,) = ax.plot(
+        line.x, line.y, color=colour, linestyle="--" if line.dashed else "-", marker=marker,
+        markerfacecolor=LIGHT["page"] if line.dashed else colour, label=legend_label(line.label),
+    )  # fmt: skip
+    texts = [f"{line.label}: {y:.4g} at {x:g}" for x, y in zip(line.x, line.y, strict=True)]
+    return [(artist, texts)] if line.marks else []
+
+
+def _draw_nothing(ax: Axes) -> Hints:
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, "nothing to draw", ha="center", transform=ax.transAxes)
+    return []
+
+
+def _scale(ax: Axes, log: str, x: Sequence[float], y: Sequence[float]) -> None:
+    """Choose the scales of both axes; values that are equal but for rounding get an axis with a width."""
+    ax.set_xmargin(0.02)
+    for name, values in (("x", x), ("y", y)):
+        low, high = min(values), max(values)
+        if name in log:
+            getattr(ax, f"set_{name}scale")("log")
+            if high / low < 100:
+                getattr(ax, f"{name}axis").set_major_locator(LogLocator(subs=(1, 2, 5)))
+        elif high - low <= 1e-12 * max(abs(low), abs(high)):
+            around = 0.02 * (abs(low) or 1.0)
+            getattr(ax, f"set_{name}lim")(low - around, low + around)
+    _format_ticks(ax.xaxis, ax.yaxis)
+
+
+def _format_ticks(*axes: Any) -> None:
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
+        axis.set_minor_locator(NullLocator())
+
+
+def legend_label(text: str, most: int = 60) -> str:
+    """Return a text for a legend: shortened, and with a leading underscore that does not hide it."""
+    shown = plain(text) if len(text) <= most else plain(text)[: most - 1] + "…"
+    return "\N{ZERO WIDTH SPACE}" + shown if shown.startswith("_") else shown
+
+
+def _add_legend(figure: Figure | SubFigure, axes: Sequence[Axes], width: float) -> float:
+    """Add a legend below the charts, in as many columns as fit; make room for it and return its height."""
+    found = {
+        label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+    if not found:
+        return 0.0
+    lengths = [len(label) for label in found]
+
+    def needed(columns: int) -> float:
+        return float(sum(KEY + LETTER * max(part) for part in np.array_split(lengths, columns)))
+
+    columns = next(k for k in range(len(found), 0, -1) if k == 1 or needed(k) <= width)
+    height = 6 + LINE_HEIGHT * math.ceil(len(found) / columns)
+    figure.legend(list(found.values()), list(found), loc="outside lower left", ncols=columns)
+    if isinstance(figure, Figure):
+        _grow(figure, height)
+    return height
+
+
+def _grow(figure: Figure, by: float) -> None:
+    figure.set_size_inches(figure.get_figwidth(), figure.get_figheight() + by / POINTS)
