@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -54,6 +54,8 @@ class Problem:
     """Weight of each chosen node, (b); None for 1."""
     share: float = 1.0
     """Factor of the loss."""
+    num_chosen: int = field(init=False)
+    """b, the number of chosen nodes."""
 
     @property
     def engine(self) -> TensorEngine:
@@ -64,10 +66,8 @@ class Problem:
         """The clean prediction of the chosen nodes."""
         return self.divergence.predict(self.clean_logits)
 
-    @cached_property
-    def num_chosen(self) -> int:
-        """b, the number of chosen nodes."""
-        return self.engine.total(self.clean_logits.shape[0])
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_chosen", self.engine.total(self.clean_logits.shape[0]))
 
     def layered_pass(self, masks: Any) -> LayeredPass | None:
         """Describe a pass for compiled twins; None for models that are not a stack of GCN layers."""

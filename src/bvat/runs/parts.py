@@ -102,11 +102,8 @@ def whole(graph: Any) -> Iterator[Graph]:
     if not folder:
         yield graph
         return
-    from bvat.engine.compiled.engine import DEFAULT_ENGINE
-    from bvat.engine.world import within
     from bvat.parts.folder import whole_graph
 
     if graph.num_nodes > MOST_NODES:
         raise SettingsError(f"the graph has more than {MOST_NODES:,} nodes")
-    with within(DEFAULT_ENGINE):
-        yield whole_graph(Path(folder))
+    yield whole_graph(Path(folder))
