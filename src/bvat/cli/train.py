@@ -103,7 +103,7 @@ def train(
     ours: dict[str, Any] = {
         "folder": out,
         "seeds": numbers,
-        "jobs": jobs,
+        "jobs": common.processes(jobs),
         "resume": resume,
         "options": options,
     }
