@@ -68,9 +68,8 @@ def weighted(graph: Graph) -> Graph:
     upper = sp.triu(adjacency).tocsr()
     upper.data = np.random.default_rng(0).uniform(0.2, 3, upper.nnz)
     features = graph.features.to_scipy().toarray()
-    return Graph.build(
-        features, upper, graph.labels, train=graph.train, val=graph.val, test=graph.test, normalize=True
-    )
+    split = {"train": graph.train, "val": graph.val, "test": graph.test}
+    return Graph.build(features, upper, graph.labels, **split, normalize=True).with_engine("tensor")
 
 
 def test_all_models_of_bvat_but_gpnn_can_be_exported() -> None:
