@@ -12,6 +12,7 @@ import typer
 
 from bvat._version import __version__
 from bvat.cli import audit, bench, compare, data, export, partition, predict, reproduce, runs, train, tune
+from bvat.cli import settings as settings_command
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
 
@@ -31,6 +32,7 @@ app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
+app.command("settings")(settings_command.settings)
 app.command("partition")(partition.partition)
 app.command("bench")(bench.bench)
 app.add_typer(runs.app, name="runs")
