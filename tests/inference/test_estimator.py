@@ -111,7 +111,7 @@ BAD_FILES = [
     ({"recipe": "{"}, "is damaged"),
     ({"params": "[1]"}, "is damaged"),
     ({"classes": "3"}, "is damaged"),
-    ({"settings": "[]"}, "with settings that this version does not know"),
+    ({"settings": "[]"}, "with settings that are not valid here"),
     ({"settings": json.dumps({**SETTINGS, "hidden": "x"})}, "has settings that are not valid"),
     ({"features": "61"}, "do not fit the model 'gcn'"),
     (

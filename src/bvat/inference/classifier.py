@@ -111,12 +111,10 @@ def read_settings(stored: Any, where: str, version: str) -> Settings:
     """Return stored settings; missing ones get their defaults, unknown or invalid ones raise DataError."""
     try:
         return Settings(**stored)
-    except SettingsError as error:
-        raise DataError(f"{where} has settings that are not valid ({error}): train again") from None
-    except TypeError:
+    except (SettingsError, TypeError) as error:
         raise DataError(
-            f"{where} was written by bvat {version} with settings that this version does not know: "
-            "use that version, or train again"
+            f"{where} was written by bvat {version} with settings that are not valid here ({error}): use that "
+            "version, or train again"
         ) from None
 
 
