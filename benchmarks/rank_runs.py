@@ -18,7 +18,6 @@ from typing import Any, cast
 import numpy as np
 
 from bvat.engine.ranks import RankEngine
-from bvat.engine.world import current
 from bvat.graph import Graph
 from bvat.parts.folder import write_parts
 from bvat.parts.join import join
@@ -100,18 +99,18 @@ def compare_bits(
 
 def measure(graph: Any, settings: Any, epochs: int) -> dict[str, Any]:
     """Train some epochs; return logits of own nodes (n, C), a digest of the weights, times and bytes."""
-    world = cast(RankEngine, current())
+    ranks = cast(RankEngine, graph.engine)
     state = start_training(graph, settings)
     first = time.perf_counter()
     run_epoch(state)  # compiles
-    started, sent = time.perf_counter(), world.sent
+    started, sent = time.perf_counter(), ranks.sent
     times, busy = [], time.process_time()
     for _ in range(epochs - 1):
         before = time.perf_counter()
         run_epoch(state)
-        world.barrier()
+        ranks.barrier()
         times.append(time.perf_counter() - before)
-    sent, busy = world.sent - sent, time.process_time() - busy
+    sent, busy = ranks.sent - sent, time.process_time() - busy
     weights = hashlib.sha256()
     for _, tensor in sorted(state.model.state_dict().items()):
         weights.update(tensor.contiguous().numpy().tobytes())
@@ -139,11 +138,11 @@ def main(parts: str, plan: str) -> None:
     empty = current_mb()  # of a process that has imported everything
     reset_peak()
     graph = join(Path(parts), 300)
-    world = cast(RankEngine, current())
+    ranks = cast(RankEngine, graph.engine)
     for name, (key, method, epochs, options) in wanted["runs"].items():
         found = measure(graph, preset_among(key, method, **options), epochs)
         found |= {"nodes": graph.own_nodes.numpy(), "memory": peak_mb() - empty}
-        np.savez(Path(wanted["out"]) / f"{name}-rank-{world.rank}.npz", **found)
+        np.savez(Path(wanted["out"]) / f"{name}-rank-{ranks.rank}.npz", **found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Small graphs made by hand, shared by all tests."""
+"""Small graphs made by hand, shared by all tests.
+
+They compute with tensor operations: compiled loops, which take seconds to compile, have tests of their own.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,8 @@ def large_graph() -> Graph:
 @pytest.fixture(scope="session")
 def small() -> Graph:
     """120 nodes with few classes, on which a whole run takes almost no time."""
-    return synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30, test=40)
+    drawn = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5, val=30, test=40)
+    return drawn.with_engine("tensor")
 
 
 @pytest.fixture(scope="session")

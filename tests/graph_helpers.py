@@ -32,7 +32,7 @@ def random_graph(
     if signed:
         x *= rng.choice([-1.0, 1.0], x.shape)
     order = rng.permutation(nodes)
-    return Graph.build(
+    built = Graph.build(
         x if dense else sp.csr_array(x),
         adjacency,
         np.arange(nodes) % classes,
@@ -40,3 +40,4 @@ def random_graph(
         val=order[6:12],
         test=order[12:],
     )
+    return built.with_engine("tensor")

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from pyarrow import csv as arrow
 
 from bvat.data import files
 from bvat.data.files import csv_text, remove_leftovers, write_atomic, write_csv
@@ -31,7 +32,6 @@ def test_no_line_separator_breaks_a_row(mark: str, tmp_path: Path) -> None:
     write_csv(tmp_path / "table.csv", ("id", "class"), rows)
     with (tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
         assert list(csv.reader(file)) == [["id", "class"], *rows]
-    arrow = pytest.importorskip("pyarrow.csv")
     options = arrow.ParseOptions(newlines_in_values=True)
     found = arrow.read_csv(tmp_path / "table.csv", parse_options=options).to_pydict()
     assert found == {"id": [row[0] for row in rows], "class": [row[1] for row in rows]}

@@ -92,8 +92,6 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("files", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
 def test_bad_folders(files: dict[str, Any], message: str, tmp_path: Path) -> None:
-    if "nodes__parquet" in files:
-        pytest.importorskip("pyarrow")
     folder = write(tmp_path / "mine", **files)
     with pytest.raises(GraphError) as caught:
         load(folder)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+import pyarrow as pa
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from reader_files import EDGES, NODES, write
 
 from bvat import Graph
@@ -130,7 +131,6 @@ def test_market_files(tmp_path: Path, kind: str, junk: bytes, rows: str) -> None
 @fuzz
 @given(st.binary(max_size=40), st.integers(0, 2500), st.booleans())
 def test_damaged_parquet(tmp_path: Path, junk: bytes, place: int, cut: bool) -> None:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     buffer = io.BytesIO()
     columns = {
         "id": ["n1", "n2", "n3", "n4", "n5"],

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.io
 import scipy.sparse as sp
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from reader_files import EDGES, NODES, write
 
 from bvat import Graph
@@ -104,8 +106,6 @@ def test_gzip(tmp_path: Path) -> None:
 
 
 def test_parquet(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     folder = write(tmp_path / "two", None, None)
     nodes = {"id": [10, 20, 30], "label": ["x", None, "y"], "a": [1, 2, 5], "b": [True, False, True]}
     parquet.write_table(pa.table(nodes), folder / "nodes.parquet")

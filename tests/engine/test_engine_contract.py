@@ -27,7 +27,7 @@ from bvat.parts.part_graph import own_share, part_graph
 from bvat.parts.parts import assign, cut
 from bvat.perturb.divergence import cross_entropy, entropy
 from bvat.perturb.flag import FLAG
-from bvat.perturb.searches import FastAscent
+from bvat.perturb.searches import AdamAscent, FastAscent
 from core_helpers import seeded
 from graph_helpers import random_graph
 
@@ -39,9 +39,11 @@ REGULARISERS: dict[str, Callable[[Any], Any]] = {
     "vat from a start": lambda draws: bvat.VAT(0.1, steps=2, xi=0.01, generator=draws),
     "sbvat": lambda draws: bvat.SBVAT(0.1, count=2, norm="field", generator=draws),
     "sure nodes": lambda draws: bvat.SBVAT(0.1, count=2, confidence=0.34, generator=draws),
-    "obvat": lambda draws: bvat.OBVAT(3, 0.01, dropout="pair", generator=draws),
-    "obvat by rows": lambda draws: bvat.OBVAT(
-        3, 0.01, reduction="mean", second_moment="row", divergence="squared", generator=draws
+    "obvat": lambda draws: bvat.Regulariser(search=AdamAscent(3, 0.01), dropout="pair", generator=draws),
+    "obvat by rows": lambda draws: bvat.Regulariser(
+        search=AdamAscent(3, 0.01, reduction="mean", second_moment="row"),
+        divergence="squared",
+        generator=draws,
     ),
     "fast": lambda draws: bvat.Regulariser(search=FastAscent(0.1), dropout="reuse", generator=draws),
     "flag": lambda draws: FLAG(generator=draws),
@@ -106,8 +108,8 @@ class Outcome(NamedTuple):
 
 def measure(graph: Graph, nodes: Tensor, model_name: str, method: str) -> tuple[Tensor, Outcome]:
     """Make a pass with dropout, all losses and their gradient; nodes int64 (n), the own ones."""
-    draws, settings = Counted(7, nodes), bvat.preset("", "none", model=model_name)
-    model = MODELS[model_name].build(settings, graph.num_features, graph.num_classes, seeded(1))
+    draws, row = Counted(7, nodes), MODELS[model_name]
+    model = row.build(row.options(), graph.num_features, graph.num_classes, seeded(1))
     masks = model.train().draw_masks(graph, draws)
     projected = model.project(graph, masks)
     logits = model.propagate(graph, projected, masks)

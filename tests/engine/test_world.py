@@ -7,7 +7,6 @@ import torch
 from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.draws import RowDraws
 from bvat.engine.fields import disjoint_fields, grow
-from bvat.engine.world import current, within
 from bvat.graph.fields import ReceptiveFields
 from bvat.models.table import MODELS
 from bvat.training.loop import train
@@ -20,7 +19,7 @@ PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0, "dropout": 0.
 
 def test_alone_is_the_default_and_costs_nothing() -> None:
     values = torch.randn(5)
-    here = current()
+    here = random_graph().engine
     assert here is DEFAULT_ENGINE
     assert torch.equal(here.mean(values), values.mean())
     assert here.total(3) == 3
@@ -34,9 +33,8 @@ def test_one_rank_trains_as_alone_up_to_rounding(model) -> None:
     if model == "random-propagation":
         settings = settings.replace(node_dropout=0.0, input_dropout=0.0)
     alone = train(graph, settings)
-    world, part = one_part(graph)
-    with within(world):
-        ranked = train(part, settings)
+    _, part = one_part(graph)
+    ranked = train(part, settings)
     for name, weights in alone.weights.items():
         assert torch.allclose(ranked.weights[name], weights, atol=1e-4), name
     assert ranked.f1 == alone.f1
@@ -55,9 +53,8 @@ def test_one_rank_regularises_as_alone_up_to_rounding(method, more) -> None:
     graph = random_graph()
     settings = Variant("gcn", method).settings(epochs=4, **{**PLAIN, **more})
     alone = train(graph, settings)
-    world, part = one_part(graph)
-    with within(world):
-        ranked = train(part, settings)
+    _, part = one_part(graph)
+    ranked = train(part, settings)
     assert ranked.metrics[-1]["loss"] == pytest.approx(alone.metrics[-1]["loss"], abs=1e-4)
 
 
@@ -70,9 +67,8 @@ def test_every_method_trains_in_every_space(method, space) -> None:
     )
     if method == "sbvat":
         settings = settings.replace(confidence=0.2, norm="field")
-    world, part = one_part(graph)
-    with within(world):
-        results = [train(part, settings) for _ in range(2)]
+    _, part = one_part(graph)
+    results = [train(part, settings) for _ in range(2)]
     assert all(torch.equal(results[0].weights[name], results[1].weights[name]) for name in results[0].weights)
     assert (
         results[0].metrics[-1]["loss"] != train(graph, settings).metrics[-1]["loss"]

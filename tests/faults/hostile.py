@@ -29,7 +29,6 @@ from bvat.data import synthetic_graph
 from bvat.data.checksums import CHECKSUM, UNSEALED, read_sealed_json, seal, sha256, write_sealed_json
 from bvat.data.planetoid import read_planetoid
 from bvat.data.unpickle import unpickle
-from bvat.engine.world import World, enter
 from bvat.errors import BvatError
 from bvat.inference.runs import open_run
 from bvat.models.table import MODELS
@@ -192,12 +191,9 @@ class OnePart(Parts):
     def use(self) -> None:
         with suppress(BvatError):
             check_parts(self.folder)
-        try:
-            graph = join(self.folder)
-            for method in ("none", "sbvat", "obvat"):
-                train(graph, Settings(method=method, epochs=2, hidden=4, count=5, scale="unit"), 0)
-        finally:
-            enter(World())
+        graph = join(self.folder)
+        for method in ("none", "sbvat", "obvat"):
+            train(graph, Settings(method=method, epochs=2, hidden=4, count=5, scale="unit"), 0)
 
 
 class Checkpoints:

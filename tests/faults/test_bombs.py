@@ -20,7 +20,6 @@ LIMIT = 512
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak of the memory is read from /proc")
 def test_bombs_stay_within_the_memory(tally: list[Tally], tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     entry = Tally(
         "Hostile files",
         "bombs: claims of 10^12 entries, endless lines",

@@ -186,7 +186,6 @@ def test_folders(tally: list[Tally], ram: Path) -> None:
 
 
 def test_parquet(tally: list[Tally], ram: Path) -> None:
-    pytest.importorskip("pyarrow")
     rng, attempt = Random(7), Attempts(tally, "Parquet tables")
     (ram / "edges.csv").write_text(corpus.EDGES)
     for _ in range(times(3_000)):

@@ -23,6 +23,7 @@ from bvat.graph import Graph
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     made = bvat.synthetic_graph(nodes=160, edges=400, features=60, classes=3, train_per_class=8, seed=2)
+    made = made.with_engine("tensor")
     return replace(made, class_names=("cats", "dogs", "fish"), recipe={"matrix": 60})
 
 

@@ -33,7 +33,9 @@ EXPORTED = [name for name in MODELS if hasattr(ExportedModel, network_name(name)
 
 def classifier_of(graph: Graph, model: str, models: int = 2, **settings: Any) -> Classifier:
     """Return models with random weights and biases, which differ from node to node."""
-    chosen = Settings(model=model, hidden=16, power_steps=3, **settings)
+    sizes = {"hidden": 16, "power_steps": 3}
+    own = {name: size for name, size in sizes.items() if name in MODELS[model].arguments}
+    chosen = Settings(model=model, **own, **settings)
     built = []
     for seed in range(models):
         generator = torch.Generator().manual_seed(seed)
@@ -66,9 +68,8 @@ def weighted(graph: Graph) -> Graph:
     upper = sp.triu(adjacency).tocsr()
     upper.data = np.random.default_rng(0).uniform(0.2, 3, upper.nnz)
     features = graph.features.to_scipy().toarray()
-    return Graph.build(
-        features, upper, graph.labels, train=graph.train, val=graph.val, test=graph.test, normalize=True
-    )
+    split = {"train": graph.train, "val": graph.val, "test": graph.test}
+    return Graph.build(features, upper, graph.labels, **split, normalize=True).with_engine("tensor")
 
 
 def test_all_models_of_bvat_but_gpnn_can_be_exported() -> None:

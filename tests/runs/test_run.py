@@ -22,7 +22,7 @@ def test_a_run_is_the_one_of_the_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     save_graph(small, tmp_path / "small.npz")
-    done = bvat.run(small, "vat", seeds=2, jobs=1, epochs=4, hidden=8)
+    done = bvat.run(small, "vat", seeds=2, epochs=4, hidden=8)
     assert done.path == Path("runs/synthetic-vat")
     arguments = ["train", "small.npz", "--method", "vat", "--seeds", "2", "--jobs", "1", "--epochs", "4"]
     code, out, _ = command([*arguments, "--hidden", "8", "--json", "--out", "other"], capsys)
@@ -41,13 +41,11 @@ def test_a_run_is_the_one_of_the_command(
 def test_finished_seeds_are_not_trained_again(small: Graph, tmp_path: Path) -> None:
     settings = bvat.preset("", "none", epochs=4, hidden=8)
     options = bvat.RunOptions(page=False)
-    first = bvat.run(small, settings, folder=tmp_path / "run", seeds=[3, 1], jobs=1, options=options)
+    first = bvat.run(small, settings, folder=tmp_path / "run", seeds=[3, 1], options=options)
     files = {path: path.read_bytes() for path in first.path.rglob("seed-*/*")}
     with pytest.raises(SettingsError, match="already holds a run"):
         bvat.run(small, settings, folder=tmp_path / "run", seeds=[3, 1], options=options)
-    more = bvat.run(
-        small, settings, folder=tmp_path / "run", seeds=[3, 1, 2], jobs=1, resume=True, options=options
-    )
+    more = bvat.run(small, settings, folder=tmp_path / "run", seeds=[3, 1, 2], resume=True, options=options)
     assert [result["seed"] for result in more.results] == [3, 1, 2]
     assert [result["selected"] for result in more.results[:2]] == [r["selected"] for r in first.results]
     assert {path: path.read_bytes() for path in files} == files
@@ -60,12 +58,12 @@ def test_auto_chooses_and_the_choice_is_kept(small: Graph, tmp_path: Path) -> No
     """Without validation nodes, the method is chosen by cross-validation, and no second time."""
     few = replace(small, val=small.val[:0], test=small.test)
     options = bvat.RunOptions(budget=0.01, page=False)
-    done = bvat.run(few, "auto", folder=tmp_path / "run", jobs=1, options=options, epochs=4, hidden=8)
+    done = bvat.run(few, "auto", folder=tmp_path / "run", options=options, epochs=4, hidden=8)
     stored = (done.path / "auto.json").read_bytes()
     assert done.summary["auto"]["chosen"]
     assert done.summary["cross_validation"]["nodes"] == len(few.train)
     assert done.settings.method == done.summary["method"]
-    again = bvat.run(few, folder=tmp_path / "run", jobs=1, resume=True, options=options, epochs=4, hidden=8)
+    again = bvat.run(few, folder=tmp_path / "run", resume=True, options=options, epochs=4, hidden=8)
     assert again.settings == done.settings
     assert (done.path / "auto.json").read_bytes() == stored
     with pytest.raises(SettingsError, match="budget has no effect with vat"):
@@ -83,5 +81,5 @@ def test_without_a_console_notes_are_warnings(
 
     monkeypatch.setattr("bvat.report.run_page.write_run_page", fail)
     with pytest.warns(UserWarning, match=r"the page was not written \(ZeroDivisionError: no page\)"):
-        done = bvat.run(small, "none", folder=tmp_path / "run", jobs=1, epochs=3, hidden=8)
+        done = bvat.run(small, "none", folder=tmp_path / "run", epochs=3, hidden=8)
     assert (done.path / "result.json").is_file()

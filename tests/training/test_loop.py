@@ -25,6 +25,7 @@ from bvat.training.loop import train
 from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, restore_model, start_training
+from bvat.training.trained import accuracy
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_averaged_weights_are_what_is_evaluated_and_kept(graph: Graph) -> None:
         expected = 0.8 * expected + 0.2 * value
     torch.testing.assert_close(trained.weights["weights.1"], expected)
     model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
-    assert trained.last["val"] == loop.accuracy(model(graph), graph, graph.val)
+    assert trained.last["val"] == accuracy(model(graph), graph, graph.val)
 
 
 def test_a_ramp_needs_no_first_phase(graph: Graph) -> None:
@@ -144,8 +145,8 @@ def test_last_and_best_epoch(graph: Graph) -> None:
     assert last.selected["epoch"] == 40
     model = restore_model(quick("none"), graph.num_features, graph.num_classes, best.weights)
     logits = loop.predict(model, graph)
-    assert loop.accuracy(logits, graph, graph.val) == best.selected["val"]
-    assert loop.accuracy(logits, graph, graph.test) == best.selected["test"]
+    assert accuracy(logits, graph, graph.val) == best.selected["val"]
+    assert accuracy(logits, graph, graph.test) == best.selected["test"]
 
 
 def test_early_stopping(graph: Graph) -> None:

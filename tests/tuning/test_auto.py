@@ -28,7 +28,8 @@ QUICK = {"epochs": 16, "hidden": 16, "patience": 0}
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return synthetic_graph(400, 1200, features=60, classes=3, train_per_class=8, val=120, test=100, seed=3)
+    drawn = synthetic_graph(400, 1200, features=60, classes=3, train_per_class=8, val=120, test=100, seed=3)
+    return drawn.with_engine("tensor")
 
 
 def test_variants() -> None:

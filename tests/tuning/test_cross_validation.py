@@ -25,7 +25,7 @@ QUICK = {"epochs": 16, "hidden": 16}
 def graph() -> Graph:
     """30 labelled nodes, all for training."""
     drawn = synthetic_graph(200, 500, features=60, classes=3, train_per_class=10, val=6, test=50, seed=3)
-    return replace(drawn, val=drawn.val[:0], test=drawn.test[:0])
+    return replace(drawn, val=drawn.val[:0], test=drawn.test[:0]).with_engine("tensor")
 
 
 def test_all_labels_train_and_the_folds_say_how_accurate_that_is(graph: Graph) -> None:

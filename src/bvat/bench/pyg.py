@@ -22,8 +22,8 @@ from bvat.bench.plan import Budget, settings_of
 from bvat.bench.timing import Action, interleave
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.training.loop import accuracy
 from bvat.training.settings import Settings
+from bvat.training.trained import accuracy
 
 MISSING = "torch_geometric is not installed: pip install 'bvat[pyg]'"
 DENSE_AT_MOST_GB = 2.0

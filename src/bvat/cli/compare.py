@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat.cli import common
+from bvat.cli.options import SettingsFile, read_settings_file
 from bvat.errors import SettingsError
 
 
@@ -52,6 +53,7 @@ def compare(
         bool,
         typer.Option("--report-only", help="train nothing: make the page from the splits that are finished"),
     ] = False,
+    settings: SettingsFile = None,
     as_json: common.Json = False,
 ) -> None:
     """Compare methods on splits of your graphs, with paired differences to a plain GCN or another one.
@@ -72,30 +74,23 @@ def compare(
     """
     from bvat.report.compare_page import write_compare_files
     from bvat.runs.run import keep_results
-    from bvat.tuning.compare import DEFAULT_VARIANTS, GIVEN, ComparisonPlan, collect
+    from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan, collect
     from bvat.tuning.compare import compare as run_comparison
     from bvat.tuning.variants import AUTO, Variant
 
+    given_settings = read_settings_file(settings) if settings is not None else {}
+    for name in ("method", "model"):  # each variant has its own
+        given_settings.pop(name, None)
     chosen = (common.comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
     against = against if against == AUTO else Variant.parse(against).name
     if against not in chosen:
         chosen = [against, *chosen]
-    given = splits == GIVEN
-    no_use = {"--labels": labels, "--val": val, "--first-split": first_split} if given else {"--seeds": seeds}
-    for option, value in no_use.items():
-        if value is not None:
-            kind = "given" if given else "random"
-            raise SettingsError(f"{option} has no effect on {kind} splits: leave it out, or change --splits")
-    labels, val, first_split, seeds = labels or "5,20", val or 500, first_split or 0, seeds or 10
-    of_splits = {"labels": labels, "val": val, "first_split": str(first_split)}
+    how, options = _split_options(splits, seeds, labels=labels, val=val, first_split=first_split)
     plan = ComparisonPlan(
         graphs=tuple(graphs),
         variants=tuple(chosen),
-        labels=(GIVEN,) if given else tuple(numbers(labels)),
-        splits=seeds if given else split_count(splits),
-        val=val,
-        first_split=first_split,
-        overrides={} if epochs is None else {"epochs": epochs},
+        **how,
+        overrides=given_settings | ({} if epochs is None else {"epochs": epochs}),
         against=against,
         command=common.command_line(
             "bvat",
@@ -103,8 +98,9 @@ def compare(
             *(graph if "/" not in graph else Path(graph).name for graph in graphs),
             methods=",".join(chosen),
             splits=splits,
-            **({"seeds": seeds} if given else of_splits),
+            **options,
             epochs=epochs,
+            settings=settings,
             against=against if against != "gcn" else None,
         ),
     )
@@ -119,6 +115,23 @@ def compare(
         show(result, page)
     if result["split_note"]:
         common.print_notes([result["split_note"]])
+
+
+def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of the plan about splits, and the options to repeat."""
+    from bvat.tuning.compare import GIVEN
+
+    given = splits == GIVEN
+    for name, value in (random if given else {"seeds": seeds}).items():
+        if value is not None:
+            kind, option = "given" if given else "random", "--" + name.replace("_", "-")
+            raise SettingsError(f"{option} has no effect on {kind} splits: leave it out, or change --splits")
+    plan: dict[str, Any] = {"labels": "5,20", "val": 500, "first_split": 0}
+    plan |= {name: value for name, value in random.items() if value is not None}
+    if given:
+        return {**plan, "labels": (GIVEN,), "splits": seeds or 10}, {"seeds": seeds or 10}
+    repeated = {**plan, "first_split": str(plan["first_split"])}
+    return {**plan, "labels": tuple(numbers(plan["labels"])), "splits": split_count(splits)}, repeated
 
 
 def numbers(text: str) -> list[int]:

@@ -6,12 +6,13 @@ import contextlib
 import os
 import signal
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from bvat._version import __version__
 from bvat.cli import audit, bench, compare, data, export, partition, predict, reproduce, runs, train, tune
+from bvat.cli import settings as settings_command
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
 
@@ -31,6 +32,7 @@ app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
+app.command("settings")(settings_command.settings)
 app.command("partition")(partition.partition)
 app.command("bench")(bench.bench)
 app.add_typer(runs.app, name="runs")
@@ -56,7 +58,7 @@ def _options(
 STOPPED = 130
 """The exit code after Ctrl-C; after another signal it is 128 plus its number."""
 UNREAD = 141
-"""The exit code when nobody reads the output any more, as after SIGPIPE."""
+"""The exit code when the reader of the output has closed it, as after SIGPIPE."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -65,31 +67,35 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             code = app(arguments, standalone_mode=False, prog_name="bvat")
             sys.stdout.flush()
-        except _UsageError as error:
-            if not error.format_message():  # no arguments: the help has been shown
-                sys.exit(2)
-            where = error.ctx.command_path if error.ctx is not None else "bvat"
-            _fail(f"{error.format_message().rstrip('.')}. See '{where} --help'.")
-        except BvatError as error:
-            _fail(str(error))
         except (KeyboardInterrupt, typer.Abort):
             code = STOPPED
-        except ImportError as error:  # compiled modules turn a Ctrl-C during their import into this
-            if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+        except (Exception, SystemExit) as error:
+            code = _code_of(error)
+            if code is None:
                 raise
-            code = STOPPED
-        except (BrokenPipeError, SystemExit) as error:  # typer and rich turn a broken pipe into exit code 1
-            if not isinstance(error.__context__ if isinstance(error, SystemExit) else error, BrokenPipeError):
-                raise
-            _give_up_output()
-            sys.exit(UNREAD)
-        except OSError as error:
-            _fail(explain(error))
     if code == STOPPED:  # typer also turns Ctrl-C into this code
         reason = f"stopped by {signal.Signals(received[0]).name}" if received else "interrupted"
         _complain(reason + _how_to_continue(arguments if arguments is not None else sys.argv[1:]))
         code = 128 + received[0] if received else STOPPED
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _code_of(error: BaseException) -> int | None:
+    """Print a sentence about an error that the user can fix, and return the exit code; None for a bug."""
+    if isinstance(error, _UsageError):
+        if not error.format_message():  # no arguments: the help has been shown
+            return 2
+        where = error.ctx.command_path if error.ctx is not None else "bvat"
+        return _fail(f"{error.format_message().rstrip('.')}. See '{where} --help'.")
+    if isinstance(error, BvatError):
+        return _fail(str(error))
+    cause = error.__cause__ or error.__context__
+    if isinstance(error, ImportError) and isinstance(cause, KeyboardInterrupt):
+        return STOPPED  # compiled modules turn a Ctrl-C during their import into this
+    if isinstance(cause if isinstance(error, SystemExit) else error, BrokenPipeError):
+        _give_up_output()  # typer and rich turn a broken pipe into exit code 1
+        return UNREAD
+    return _fail(explain(error)) if isinstance(error, OSError) else None
 
 
 def _how_to_continue(arguments: list[str]) -> str:
@@ -110,7 +116,7 @@ def _complain(message: str) -> None:
         typer.echo(f"bvat: {rank}{message}", err=True)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str) -> int:
     _complain(message)
     try:
         sys.stdout.flush()
@@ -118,7 +124,7 @@ def _fail(message: str) -> NoReturn:
         _give_up_output()
     if "TORCHELASTIC_RUN_ID" in os.environ:
         os._exit(2)  # a thread that waits for another rank must not keep this one
-    sys.exit(2)
+    return 2
 
 
 def _give_up_output() -> None:

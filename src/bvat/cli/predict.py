@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,7 +43,6 @@ def predict(
     from bvat.graph import UNKNOWN
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
-    from bvat.training.statistics import accuracy_text
 
     check_writable(out)
     trained = open_run(run)
@@ -67,16 +66,21 @@ def predict(
         count = len(classifier.models)
         models = "one model" if count == 1 else f"the mean of {count} models"
         typer.echo(printable(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"))
-        if scores is not None:
-            accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
-            counted = f"{scores['nodes']:,} {scores['of']}" + (
-                _left_out(left_out) if graph is not None else ""
-            )
-            typer.echo(f"accuracy {accuracy}, macro F1 {scores['macro_f1']:.2f} % on {counted}")
-        elif graph is None:
-            typer.echo("no accuracy: no test nodes were held out")
-        elif labelled:
-            typer.echo(f"no accuracy: the model was trained on all {labelled:,} nodes with a label")
+        if said := _accuracy(scores, left_out, labelled, new_graph=graph is not None):
+            typer.echo(said)
+
+
+def _accuracy(scores: dict[str, Any] | None, left_out: int | None, labelled: int, *, new_graph: bool) -> str:
+    """Say how accurate the predictions are, or why that is unknown; nothing where there are no labels."""
+    from bvat.training.statistics import accuracy_text
+
+    if scores is not None:
+        counted = f"{scores['nodes']:,} {scores['of']}" + (_left_out(left_out) if new_graph else "")
+        accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
+        return f"accuracy {accuracy}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
+    if not new_graph:
+        return "no accuracy: no test nodes were held out"
+    return f"no accuracy: the model was trained on all {labelled:,} nodes with a label" if labelled else ""
 
 
 def _left_out(count: int | None) -> str:

@@ -92,3 +92,4 @@ def show(result: dict[str, Any], path: Path) -> None:
     states = [trial["state"] for trial in result["trials"]]
     typer.echo(f"{len(states)} trials, {states.count('pruned')} of them pruned")
     typer.echo(f"result: {path}")
+    typer.echo(f"settings: {path.with_suffix('.toml')}")

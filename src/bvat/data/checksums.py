@@ -2,7 +2,7 @@
 
 A file contains ``sha256:`` and 64 digits somewhere: the sha256 of the file with zeros in their place. JSON
 files have them in their last entry, safetensors files in their metadata, ``.npz`` files in the comment of the
-archive. ``bvat data check PATH`` verifies the files of a folder. Files of older versions have no checksum.
+archive. ``bvat data check PATH`` verifies the files of a folder.
 """
 
 from __future__ import annotations

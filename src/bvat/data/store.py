@@ -97,7 +97,7 @@ def graph_to_bytes(graph: Graph, purpose: str = "") -> bytes:
 def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> Graph:
     """Build a graph from the content of its ``.npz`` file; ``name`` is used in error messages.
 
-    A file without a checksum, such as older versions wrote, is accepted unless it has to have the checksum of
+    A file without a checksum, written by another program, is accepted unless it has to have the checksum of
     a ``purpose``.
     """
     correct = verify(content, purpose or "")

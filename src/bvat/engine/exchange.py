@@ -103,9 +103,8 @@ class ExchangedMatrix(SparseMatrix):
         nodes = torch.cat([self.halo.nodes, self.halo.halo])
         return nodes[self.rows], nodes[self.col.long()]
 
-    @cached_property
     def neighbour_mean(self) -> ExchangedMatrix:
-        """M with ``(M H)_v`` the mean over the neighbours of v without v itself."""
+        """Return M with ``(M H)_v`` the mean over the neighbours of v without v itself."""
         other = self.rows != self.col
         rows, size = self.rows[other], self.halo.nodes.numel()
         counts = torch.bincount(rows, minlength=size)

@@ -193,12 +193,10 @@ class SparseMatrix:
 
     @property
     def device(self) -> torch.device:
-        """Device of the entries."""
         return self.values.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the entries."""
         return self.values.dtype
 
     @cached_property
@@ -278,11 +276,10 @@ class SparseMatrix:
             return product
         return self.product(dense)
 
-    @cached_property
     def neighbour_mean(self) -> SparseMatrix:
-        """M with ``(M H)_v`` the mean over v's neighbours without v itself, 0 where there are none; square.
+        """Return M with ``(M H)_v`` the mean over v's neighbours without v itself, 0 where there are none.
 
-        Only where entries stand matters, not how large they are.
+        Only where entries stand matters, not how large they are; the matrix is square.
         """
         other = self.rows != self.col
         rows, col = self.rows[other], self.col[other]

@@ -51,12 +51,12 @@ class GraphSAGE(LayeredModel):
 
     @property
     def depth(self) -> int:
-        """K, the number of layers."""
         return len(self.weights)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         """Turn projected features (N, 2 H) into logits (N, C)."""
-        mean, state, engine = inputs.propagation.neighbour_mean, projected, inputs.engine
+        matrix, state, engine = inputs.propagation, projected, inputs.engine
+        mean = matrix.kept("neighbour mean", matrix.neighbour_mean)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
                 state = engine.times(dropped(torch.relu(state), masks, layer - 1), weight)

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from bvat._version import __version__
 from bvat.data.checksums import sha256
 from bvat.engine.ranks import RankEngine, connect, connected
-from bvat.engine.world import enter
 from bvat.errors import BvatError, DataError, SettingsError
 from bvat.parts.folder import read_about, read_part
 from bvat.parts.part_graph import PartGraph, part_graph
@@ -40,7 +39,7 @@ def restarted() -> bool:
 
 
 def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None = None) -> PartGraph:
-    """Connect to the other ranks, make them the world of this process, and return the part of this rank.
+    """Connect to the other ranks and return the part of this rank, whose engine they are.
 
     Ranks that see different graphs, cuts or settings would train on as if nothing were wrong, or break in the
     middle of an exchange: they compare what they see first, and all of them raise if something differs.
@@ -78,7 +77,6 @@ def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None
         mine.fault = error
     _compare(rank, _gathered(mine, size))
     ranks = RankEngine(rank, size, about["nodes"])
-    enter(ranks)
     own: dict[str, Any] = {name: rest[name] for name in ("labels", "train", "val", "test")}
     named = {"class_names": tuple(about["classes"]), "notes": tuple(about["notes"])}
     sizes = {"whole_nodes": about["nodes"], "whole_edges": about["edges"]}

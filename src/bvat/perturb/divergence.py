@@ -10,11 +10,10 @@ from torch import Tensor
 
 from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.tensor import TensorEngine
-from bvat.engine.world import current
 from bvat.errors import SettingsError
 
 
-def entropy(logits: Tensor, *, independent: bool = False, engine: TensorEngine | None = None) -> Tensor:
+def entropy(logits: Tensor, *, independent: bool = False, engine: TensorEngine = DEFAULT_ENGINE) -> Tensor:
     """Mean conditional entropy ``1/n sum_u E(p_u)``, ``E(p) = -sum_k p_k log p_k`` (second term of Eq. 6).
 
     With ``independent`` labels, and for a single logit, each logit has an entropy of its own, that of
@@ -26,20 +25,19 @@ def entropy(logits: Tensor, *, independent: bool = False, engine: TensorEngine |
         >>> float(entropy(torch.zeros(3, 2)))  # the logarithm of 2
         0.693...
     """
-    here = engine or current()
     if independent or logits.shape[1] == 1:
-        return here.mean((F.softplus(logits) - torch.sigmoid(logits) * logits).sum(1))
-    return here.entropy(logits)
+        return engine.mean((F.softplus(logits) - torch.sigmoid(logits) * logits).sum(1))
+    return engine.entropy(logits)
 
 
 def cross_entropy(
-    logits: Tensor, labels: Tensor, weight: Tensor | None = None, engine: TensorEngine | None = None
+    logits: Tensor, labels: Tensor, weight: Tensor | None = None, engine: TensorEngine = DEFAULT_ENGINE
 ) -> Tensor:
     """Mean cross-entropy of labelled nodes, ``sum_u w_u (-log p_u) / sum_u w_u`` with a weight per class.
 
     Shapes: logits (n, C), labels int64 (n), weight (C).
     """
-    return (engine or current()).cross_entropy(logits, labels, weight)
+    return engine.cross_entropy(logits, labels, weight)
 
 
 class CleanPrediction(NamedTuple):
@@ -93,11 +91,9 @@ class _OneOfC(_OnEngine):
         return CleanPrediction(*self.engine.softmax_and_log(logits))
 
     def confidence(self, logits: Tensor) -> Tensor:
-        """Return the largest probability."""
         return self.engine.softmax(logits).amax(1)
 
     def logits(self, probabilities: Tensor) -> Tensor:
-        """Return their logarithms."""
         return self.engine.log(probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny))
 
 
@@ -107,13 +103,11 @@ class KL(_OneOfC):
     name = "kl"
 
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
-        """Return ``q - p`` (n, C)."""
         return self.engine.softmax(logits).sub_(clean.p)
 
     def value_and_gradient(
         self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return KL of each node (n) and ``q - p`` (n, C)."""
         q, log_q = self.engine.softmax_and_log(logits)
         # rounding can push a vanishing KL below zero by 1e-8
         value = self.engine.row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
@@ -139,11 +133,9 @@ class Bernoulli(_OnEngine):
         return torch.sigmoid(logits.abs()).amin(1)
 
     def logits(self, probabilities: Tensor) -> Tensor:
-        """Return the log odds."""
         return torch.logit(probabilities, torch.finfo(probabilities.dtype).eps)
 
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
-        """Return ``q - p`` (n, C)."""
         return torch.sigmoid(logits.detach()).sub_(clean.p[:, : logits.shape[1]])
 
     def value_and_gradient(

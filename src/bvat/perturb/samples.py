@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.draws import Source, as_draws
-from bvat.engine.tensor import CLASS_MAJOR_UP_TO, with_gradient
-from bvat.engine.world import current
+from bvat.engine.tensor import CLASS_MAJOR_UP_TO, TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
@@ -94,12 +94,14 @@ def nodes_of_passes(nodes: Tensor, total: int, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def sharpened_mean(logits: Sequence[Tensor], temperature: float) -> Tensor:
+def sharpened_mean(
+    logits: Sequence[Tensor], temperature: float, engine: TensorEngine = DEFAULT_ENGINE
+) -> Tensor:
     """Return the target ``q_k ∝ (1/S sum_s p_sk)^(1/T)`` without gradient; shapes (N, C).
 
     T = 1 is the mean; the smaller T, the closer q is to one class.
     """
-    return _sharpened(_mean(current().softmax(stacked(logits)), len(logits)), temperature)
+    return _sharpened(_mean(engine.softmax(stacked(logits)), len(logits)), temperature, engine)
 
 
 class Agreement(NamedTuple):
@@ -110,23 +112,27 @@ class Agreement(NamedTuple):
 
 
 def agreement(
-    logits: Tensor, count: int, temperature: float, divergence: Divergence, confidence: float = 0.0
+    logits: Tensor,
+    count: int,
+    temperature: float,
+    divergence: Divergence,
+    confidence: float = 0.0,
+    engine: TensorEngine = DEFAULT_ENGINE,
 ) -> Agreement:
     """Return the sharpened mean q, and ``1/S sum_s mean_u D(q_u, p_su)``; q gets no gradient.
 
     Nodes whose mean prediction has no probability of ``confidence`` count as zero.
     Shapes: logits (S N, C) of ``count`` passes, see :func:`stacked`.
     """
-    here = current()
-    predicted = here.softmax(logits)
+    predicted = engine.softmax(logits)
     mean = _mean(predicted, count)
-    target = _sharpened(mean, temperature)
-    clean = CleanPrediction(*(stacked([part] * count) for part in (target, KL(here).logits(target))))
-    value, gradient = divergence.on(here).value_and_gradient(clean, logits, predicted)
+    target = _sharpened(mean, temperature, engine)
+    clean = CleanPrediction(*(stacked([part] * count) for part in (target, KL(engine).logits(target))))
+    value, gradient = divergence.on(engine).value_and_gradient(clean, logits, predicted)
     if confidence:
         unsure = (mean.amax(1) < confidence).repeat(count)
         value, gradient = value.masked_fill(unsure, 0), gradient.masked_fill(unsure[:, None], 0)
-    loss = with_gradient(logits, here.mean(value), gradient, 1 / here.total(value.numel()))
+    loss = with_gradient(logits, engine.mean(value), gradient, 1 / engine.total(value.numel()))
     return Agreement(target, loss)
 
 
@@ -137,9 +143,8 @@ def _mean(predicted: Tensor, count: int) -> Tensor:
     return sum(parts[1:], parts[0]) / count
 
 
-def _sharpened(mean: Tensor, temperature: float) -> Tensor:
-    here = current()
-    return here.softmax(KL(here).logits(mean).div_(temperature))
+def _sharpened(mean: Tensor, temperature: float, engine: TensorEngine) -> Tensor:
+    return engine.softmax(KL(engine).logits(mean).div_(temperature))
 
 
 @dataclass
@@ -186,10 +191,10 @@ class GRAND:
         reuse = self.dropout == "reuse"
         return draw_passes(model, inputs, generator, self.samples, reuse=reuse, keep_projected=keep_projected)
 
-    def agree(self, logits: Tensor) -> Agreement:
+    def agree(self, logits: Tensor, engine: TensorEngine = DEFAULT_ENGINE) -> Agreement:
         """Return target and distance of stacked logits (S N, C)."""
         divergence = cast("Divergence", self.divergence)
-        return agreement(logits, self.samples, self.temperature, divergence, self.confidence)
+        return agreement(logits, self.samples, self.temperature, divergence, self.confidence, engine)
 
     def __call__(
         self,
@@ -210,7 +215,7 @@ class GRAND:
         """
         train, labels = labelled(graph, "GRAND")
         model, inputs = adapt(model, graph, arguments)
-        generator = as_draws(cast("Source | None", self.generator))
+        engine, generator = inputs.engine, as_draws(cast("Source | None", self.generator))
         passes = Passes([Pass(masks, projected, logits)])
         for _ in range(1, self.samples):
             reused = projected if self.dropout == "reuse" else None
@@ -225,17 +230,17 @@ class GRAND:
         supervised = every.new_zeros(())
         if train.numel():
             all_passes = cross_entropy(
-                every.index_select(0, known), labels[train].repeat(self.samples), self.class_weights
+                every.index_select(0, known), labels[train].repeat(self.samples), self.class_weights, engine
             )
             supervised = all_passes - cross_entropy(
-                clean.index_select(0, train), labels[train], self.class_weights
+                clean.index_select(0, train), labels[train], self.class_weights, engine
             )
         if nodes is not None:
             every = every.index_select(0, nodes_of_passes(chosen, count, self.samples))
             count = chosen.numel()
-        loss = supervised + self.agreement * self.agree(every).loss
+        loss = supervised + self.agreement * self.agree(every, engine).loss
         none = logits.new_zeros(())
-        return Outcome(loss, current().total(count), none, none, "none")
+        return Outcome(loss, engine.total(count), none, none, "none")
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}

@@ -71,7 +71,7 @@ class Method:
         found, target = [], None
         masks, projected, logits = passes[0]
         if self.several is not None and len(passes) > 1:
-            target, apart = self.several.agree(passes.stacked)
+            target, apart = self.several.agree(passes.stacked, graph.engine)
             measured = {"r_vadv": apart.detach(), "nodes": graph.num_nodes}
             found.append(Term(self.agreement, apart, measured))
         if self.alpha:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TIMEOUT = 600.0
 """Seconds."""
 MOST_NODES = 200_000
-"""Nodes up to which the parts are put together again for the page of a run."""
+"""Nodes up to which the parts are joined for the page of a run."""
 
 
 def name_of_parts(dataset: str, method: str | None) -> str:
@@ -46,7 +46,7 @@ def join_parts(
             process on so many parts at a time.
         same: what all ranks must agree on, besides the settings.
     """
-    timeout, batch = options.get("rank_timeout", TIMEOUT), options.get("batch_parts")
+    batch = options.get("batch_parts")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if settings is None or not (Path(dataset) / "partition.json").is_file():
         if batch is not None:
@@ -57,12 +57,16 @@ def join_parts(
                 f"with bvat partition --parts {processes}, or start bvat train without torchrun"
             )
         return None
-    if batch is not None:
-        from bvat.parts.batches import open_batches
+    if batch is None:
+        return _join(Path(dataset), settings, options.get("rank_timeout", TIMEOUT), same)
+    if processes > 1:
+        raise SettingsError("--batch-parts runs in one process: start it without torchrun")
+    from bvat.parts.batches import open_batches
 
-        if processes > 1:
-            raise SettingsError("--batch-parts runs in one process: start it without torchrun")
-        return open_batches(Path(dataset), batch)
+    return open_batches(Path(dataset), batch)
+
+
+def _join(folder: Path, settings: Settings, timeout: float, same: Mapping[str, Any]) -> Graph:
     from bvat.parts.join import join
     from bvat.training.provenance import code
 
@@ -71,7 +75,7 @@ def join_parts(
         raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
     if settings.model == "random-propagation" and settings.batch_norm:
         raise SettingsError("batch_norm does not run over several ranks: leave it out")
-    return join(Path(dataset), timeout, {**settings.as_dict(), **same, "source of bvat": code()["source"]})
+    return join(folder, timeout, {**settings.as_dict(), **same, "source of bvat": code()["source"]})
 
 
 def resumes(asked: bool, out: Path | None) -> bool:
@@ -102,11 +106,8 @@ def whole(graph: Any) -> Iterator[Graph]:
     if not folder:
         yield graph
         return
-    from bvat.engine.compiled.engine import DEFAULT_ENGINE
-    from bvat.engine.world import within
     from bvat.parts.folder import whole_graph
 
     if graph.num_nodes > MOST_NODES:
         raise SettingsError(f"the graph has more than {MOST_NODES:,} nodes")
-    with within(DEFAULT_ENGINE):
-        yield whole_graph(Path(folder))
+    yield whole_graph(Path(folder))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -80,7 +79,7 @@ def run(
     *,
     folder: Path | str | None = None,
     seeds: int | Sequence[int] = 1,
-    jobs: int | None = None,
+    jobs: int = 1,
     resume: bool = False,
     options: RunOptions | None = None,
     **overrides: Any,
@@ -94,7 +93,7 @@ def run(
     >>> import bvat, tempfile
     >>> graph = bvat.synthetic_graph(nodes=120, edges=300, features=40)
     >>> folder = tempfile.mkdtemp()
-    >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, jobs=1, epochs=5)
+    >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, epochs=5)
     >>> done.summary["test_accuracy"]["values"] == [each["selected"]["test"] for each in done.results]
     True
     >>> sorted(path.name for path in done.path.iterdir() if path.suffix in (".json", ".html"))
@@ -107,7 +106,8 @@ def run(
             By default "obvat" for the paper's data sets, else "auto".
         folder: the run folder; by default a new one, ``runs/NAME-METHOD``.
         seeds: how many, from 0 on, or which.
-        jobs: number of parallel processes; by default one per core.
+        jobs: number of parallel processes. With several, a script needs ``if __name__ == "__main__":``, as
+            for every use of multiprocessing.
         resume: continue an unfinished run.
         options: how to carry it out.
         overrides: settings that replace those of the method.
@@ -115,40 +115,34 @@ def run(
     Raises:
         SettingsError: the folder holds another run, another process is working in it, or a setting is wrong.
     """
-    how = options or RunOptions()
     settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
-    if how.budget is not None and settings is not None:
-        raise SettingsError(f"budget has no effect with {name}: leave it out, it belongs to auto")
-    if how.log == "tensorboard":
-        tensorboard_writer()  # a missing package is noticed before anything is trained
-    device = choose_device(how.device)
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    ranks, label = graph.engine, f"{how.name or short_name(graph.name)}-{name}"
-    place = ranks.agree(
+    how = options or RunOptions()
+    how = how if graph.engine.leads else replace(how, console=None)
+    device = _checked_device(how, name)
+    label = f"{how.name or short_name(graph.name)}-{name}"
+    place = graph.engine.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
     )
-    how = replace(how, console=how.console if ranks.leads else None)
-    processes = jobs or os.cpu_count() or 1
-    with claim(place.path) if ranks.leads else nullcontext():
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    with claim(place.path) if graph.engine.leads else nullcontext():
         choice = None
         if settings is None or lacks_validation(graph):
             place.check_new(resume=resume)
-            choice = _choose(place, graph, settings or overrides, name, how, processes)
+            choice = _choose(place, graph, settings or overrides, name, how, jobs)
             settings, graph = choice.settings, choice.graph
-        elif not ranks.total(graph.val.numel()) and ranks.leads:  # all ranks ask for the sum
-            note("there are no validation nodes: training runs to its last epoch", how.console)
-        if ranks.leads:
+        elif not graph.engine.total(graph.val.numel()):
+            _note_no_validation(graph, how)
+        if graph.engine.leads:
             place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         trainer = SeedTrainer(
             place, in_order(graph, how.order), settings, resume=resume, device=device, log=_logs(how)
         )
-        results = _train(trainer, numbers, 1 if ranks.processes else processes, name, how)
-        summary = _summary(graph, settings, results, choice)
-        if ranks.leads:
-            place.summarize(numbers, summary)
-            if how.page:
-                _write_page(place, graph, settings, numbers, summary, how)
-    return FinishedRun(place.path, graph, settings, results, summary)
+        results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)
+        done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
+        if graph.engine.leads:
+            place.summarize(numbers, done.summary)
+            _write_page(done, numbers, how)
+    return done
 
 
 def resolve(
@@ -163,6 +157,15 @@ def resolve(
         settings_of(candidates_for(overrides), overrides)
         return None, AUTO
     return preset(known, method, **overrides), method
+
+
+def _checked_device(how: RunOptions, method: str) -> str:
+    """Return the device; what cannot work is refused before anything is trained."""
+    if how.budget is not None and method != AUTO:
+        raise SettingsError(f"budget has no effect with {method}: leave it out, it belongs to auto")
+    if how.log == "tensorboard":
+        tensorboard_writer()
+    return choose_device(how.device)
 
 
 def choose_device(name: str) -> str:
@@ -189,6 +192,11 @@ def keep_results(console: Any) -> Iterator[None]:
         yield
     except Exception as error:
         note(f"the page was not written ({type(error).__name__}: {error})", console)
+
+
+def _note_no_validation(graph: Graph, how: RunOptions) -> None:
+    if graph.engine.leads:
+        note("there are no validation nodes: training runs to its last epoch", how.console)
 
 
 def _logs(how: RunOptions) -> tuple[str, ...]:
@@ -249,16 +257,11 @@ def _summary(
     return summary if choice.report is None else {**summary, "auto": choice.report}
 
 
-def _write_page(
-    folder: RunFolder,
-    graph: Graph,
-    settings: Settings,
-    seeds: list[int],
-    summary: dict[str, Any],
-    how: RunOptions,
-) -> None:
+def _write_page(done: FinishedRun, seeds: list[int], how: RunOptions) -> None:
+    if not how.page:
+        return
     with keep_results(how.console):
         from bvat.report.run_page import write_run_page
 
-        with whole(graph) as complete:
-            write_run_page(folder, complete, settings, seeds, summary, how.command)
+        with whole(done.graph) as complete:
+            write_run_page(RunFolder(done.path), complete, done.settings, seeds, done.summary, how.command)

@@ -131,16 +131,24 @@ def is_result(stored: dict[str, Any], seed: int) -> bool:
     def number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
 
-    chosen: list[Any] = [stored.get(name) for name in ("selected", "last", "best")]
-    nodes = stored.get("nodes", {})
-    return (
-        stored.get("seed") == seed
-        and isinstance(stored.get("space"), str)
-        and all(number(stored.get(name)) for name in ("epochs", "epoch_ms", "peak_rss_mb"))
-        and isinstance(stored.get("events", []), list)
-        and isinstance(stored.get("files", {}), dict)
-        and isinstance(nodes, dict)
-        and all(type(count) is int for count in nodes.values())
-        and all(isinstance(each, dict) and {"epoch", "val", "test"} <= each.keys() for each in chosen)
-        and all(value is None or number(value) for each in chosen for value in each.values())
+    def accuracies(value: Any) -> bool:
+        named = isinstance(value, dict) and {"epoch", "val", "test"} <= value.keys()
+        return named and all(each is None or number(each) for each in value.values())
+
+    def counts(value: Any) -> bool:
+        return isinstance(value, dict) and all(type(count) is int for count in value.values())
+
+    checks = {
+        "seed": lambda value: value == seed,
+        "space": lambda value: isinstance(value, str),
+        **dict.fromkeys(("epochs", "epoch_ms", "peak_rss_mb"), number),
+        **dict.fromkeys(("selected", "last", "best"), accuracies),
+    }
+    optional = {
+        "events": lambda value: isinstance(value, list),
+        "files": lambda value: isinstance(value, dict),
+        "nodes": counts,
+    }
+    return all(check(stored.get(name)) for name, check in checks.items()) and all(
+        check(stored[name]) for name, check in optional.items() if name in stored
     )

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from bvat.data.checksums import CHECKSUM
 from bvat.data.tensors import read_safetensors, write_safetensors
-from bvat.engine.world import current
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint
@@ -70,15 +69,15 @@ class Checkpoint(Callback):
     def save(self, state: TrainState) -> None:
         """Write everything that training needs to continue."""
         about, tensors = self._content(state)
-        own = current().own_file(self.path, state.epoch)
+        own = state.graph.engine.own_file(self.path, state.epoch)
         if own is not None:  # what a search keeps has a row per node
             kept = {name: tensors.pop(_SEARCH + name) for name in _part(tensors, _SEARCH)}
             write_safetensors(own, kept, {"epoch": str(state.epoch)}, new_folders=False)
-            current().barrier()  # the checkpoint counts from when the leading rank has written it
-        if current().leads:
+            state.graph.engine.barrier()  # the checkpoint counts from when the leading rank has written it
+        if state.graph.engine.leads:
             write_safetensors(self.path, tensors, about, new_folders=False)
         if own is not None:
-            current().barrier()
+            state.graph.engine.barrier()
             for old in own.parent.glob(own.name.replace(f"-epoch-{state.epoch}.", "-epoch-*.")):
                 if old != own:
                     old.unlink(missing_ok=True)
@@ -130,7 +129,7 @@ class Checkpoint(Callback):
         before, kept = self._content(state)
         kept = {name: tensor.detach().clone() for name, tensor in kept.items()}
         try:
-            own = current().own_file(self.path, int(about["epoch"]))
+            own = state.graph.engine.own_file(self.path, int(about["epoch"]))
             if own is not None:
                 tensors |= {_SEARCH + name: tensor for name, tensor in _read_own(own).items()}
             self._restore(state, about, tensors)
@@ -203,7 +202,7 @@ class PretrainedState(Checkpoint):
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Write nothing: it is saved when the first phase ends."""
 
-    def load_if_there(self, state: TrainState) -> None:
+    def load_if_present(self, state: TrainState) -> None:
         """Restore the end of the first phase; a file that cannot be used counts as missing."""
         if self.path.exists():
             with suppress(TrainingError):

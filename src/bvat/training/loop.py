@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
-from bvat.engine.world import current
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.parts.batches import PartsGraph
@@ -28,9 +27,9 @@ from bvat.training.scores import split_scores
 from bvat.training.settings import LOSS_RULES, Settings
 from bvat.training.state import TrainState, start_training
 from bvat.training.stopping import why_stopped
-from bvat.training.trained import MEASURED, METRICS, TrainedModel, accuracy, held_out, predict
+from bvat.training.trained import MEASURED, METRICS, TrainedModel, held_out, likeliest, predict, share_right
 
-__all__ = ["METRICS", "TrainedModel", "accuracy", "predict", "run_epoch", "train", "training_step"]
+__all__ = ["METRICS", "TrainedModel", "predict", "run_epoch", "train", "training_step"]
 
 
 def train(
@@ -64,7 +63,7 @@ def train(
     """
     if settings.method in BASELINES:
         return fit_baseline(graph, settings, seed, pretrained)
-    blind = not current().total(graph.val.numel())
+    blind = not graph.engine.total(graph.val.numel())
     if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
         raise SettingsError(
             "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
@@ -79,7 +78,7 @@ def train(
         if pretrained is not None:
             kept = PretrainedState(pretrained, tuple(hooks), state)
             phases.when_pretrained = kept.save
-            kept.load_if_there(state)
+            kept.load_if_present(state)
     else:
         hooks += [EarlyStopping(best, settings.patience)] if settings.patience and not blind else []
         hooks += [Ramp()] if settings.ramp else []
@@ -94,7 +93,7 @@ def train(
     with finish_epoch_first(state):
         while state.epoch < settings.epochs and not state.stop and not state.interrupted:
             row = run_epoch(state, hooks)
-            state.interrupted = current().any(state.interrupted)
+            state.interrupted = state.graph.engine.any(state.interrupted)
             for hook in hooks:
                 hook.on_epoch(state, row)
     for hook in hooks:
@@ -114,20 +113,23 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         )
     part = state.scored
     logits = predict(state.evaluated, part.inputs)
+    predicted = likeliest(logits)
     row = {
         "epoch": state.epoch,
         **measured,
-        "train_accuracy": accuracy(logits, part, part.train),
-        "val_accuracy": accuracy(logits, part, part.val),
-        "test_accuracy": accuracy(logits, part, part.test),
+        "train_accuracy": share_right(predicted, part, part.train),
+        "val_accuracy": share_right(predicted, part, part.val),
+        "test_accuracy": share_right(predicted, part, part.test),
         "ms": 1000 * elapsed,
         "val_loss": math.nan,
         "largest_class": math.nan,
     }
     if state.needs_all_predictions:
         if not math.isnan(row["val_accuracy"]):
-            row["val_loss"] = float(cross_entropy(logits[part.val], part.labels[part.val]))
-        sizes = current().counts(torch.bincount(logits.argmax(1), minlength=state.graph.num_classes))
+            row["val_loss"] = float(
+                cross_entropy(logits[part.val], part.labels[part.val], engine=part.engine)
+            )
+        sizes = state.graph.engine.counts(torch.bincount(predicted, minlength=state.graph.num_classes))
         row["largest_class"] = int(sizes.max()) / state.graph.num_nodes
     state.metrics.append(row)
     return row
@@ -187,7 +189,9 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         state.evaluated.load_state_dict(best.weights)
     weights = _unscaled(state, dict(state.evaluated.state_dict()))
     logits = predict(state.evaluated, state.graph)
-    if current().any(not all(bool(tensor.isfinite().all()) for tensor in [*weights.values(), logits])):
+    if state.graph.engine.any(
+        not all(bool(tensor.isfinite().all()) for tensor in [*weights.values(), logits])
+    ):
         raise TrainingError(
             f"the weights of epoch {selected['epoch']} are not finite numbers, or so large that their "
             "predictions are not: lower lr, beta or the perturbation"

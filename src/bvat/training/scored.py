@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.sparse import SparseMatrix
+from bvat.engine.tensor import TensorEngine
 from bvat.graph import Graph
 from bvat.graph.fields import ReceptiveFields
 
@@ -29,6 +30,11 @@ class Scored:
     train: Tensor
     val: Tensor
     test: Tensor
+
+    @property
+    def engine(self) -> TensorEngine:
+        engine: TensorEngine = self.inputs.engine
+        return engine
 
 
 def scored_part(graph: Graph, model: Any, *, every: bool) -> Scored:

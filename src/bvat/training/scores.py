@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bvat.engine.world import current
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.tensor import TensorEngine
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.statistics import summarize
 
 
-def f1_scores(predicted: Tensor, labels: Tensor, classes: int) -> list[float | None]:
+def f1_scores(
+    predicted: Tensor, labels: Tensor, classes: int, engine: TensorEngine = DEFAULT_ENGINE
+) -> list[float | None]:
     """Return F1 = 2 TP / (2 TP + FP + FN) of each class in percent; None for a class that never occurs.
 
     A class occurs if a label or a prediction names it.
@@ -27,7 +30,7 @@ def f1_scores(predicted: Tensor, labels: Tensor, classes: int) -> list[float | N
     """
     hits = torch.bincount(labels[predicted == labels], minlength=classes)
     counts = torch.bincount(labels, minlength=classes) + torch.bincount(predicted, minlength=classes)
-    pairs = zip(current().counts(hits).tolist(), current().counts(counts).tolist(), strict=True)
+    pairs = zip(engine.counts(hits).tolist(), engine.counts(counts).tolist(), strict=True)
     return [200 * hit / count if count else None for hit, count in pairs]
 
 
@@ -45,7 +48,7 @@ def split_scores(predicted: Tensor, graph: Graph) -> dict[str, Any]:
     found = {}
     for name, nodes in (("val", graph.val), ("test", graph.test)):
         known = nodes[graph.labels[nodes] != UNKNOWN]
-        scores = f1_scores(predicted[known], graph.labels[known], graph.num_classes)
+        scores = f1_scores(predicted[known], graph.labels[known], graph.num_classes, graph.engine)
         found[name] = {"macro": macro_f1(scores), "classes": scores}
     return found
 
@@ -66,7 +69,7 @@ def summarize_f1(
     labels = graph.labels[getattr(graph, part)]
     counts = torch.bincount(labels[labels != UNKNOWN], minlength=graph.num_classes)
     seeds = [result["f1"][part]["classes"] for result in results if "f1" in result]
-    classes, sizes = [], current().counts(counts).tolist()
+    classes, sizes = [], graph.engine.counts(counts).tolist()
     for k, name in enumerate(graph.class_names):
         values = [scores[k] for scores in seeds if scores[k] is not None]
         found = summarize(values)
@@ -74,13 +77,13 @@ def summarize_f1(
     return {**summary, "f1_nodes": "test" if part == "test" else "validation", "f1_classes": classes}
 
 
-def balanced_weights(labels: Tensor, classes: int) -> Tensor:
+def balanced_weights(labels: Tensor, classes: int, engine: TensorEngine = DEFAULT_ENGINE) -> Tensor:
     """Return the weight n / (k * n_c) of each class: n labels, k classes with a label, n_c labels of class c.
 
     This is what scikit-learn calls "balanced"; a class without a label has weight 0.
 
     Shapes: labels int64 (n); result float64 (C).
     """
-    counts = current().counts(torch.bincount(labels, minlength=classes)).double()
+    counts = engine.counts(torch.bincount(labels, minlength=classes)).double()
     present = counts > 0
-    return torch.where(present, current().total(labels.numel()) / (present.sum() * counts.clamp_min(1)), 0)
+    return torch.where(present, engine.total(labels.numel()) / (present.sum() * counts.clamp_min(1)), 0)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from bvat.baselines.table import BASELINES
 from bvat.engine.draws import Draws
-from bvat.engine.world import current
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.models.table import MODELS
@@ -96,9 +95,9 @@ def feature_factor(graph: Graph, settings: Settings) -> float | Tensor:
             return 1.0
         return (variances + mean / 2).rsqrt().to(graph.features.dtype)
     squares = graph.feature_squares() if isinstance(graph, PartsGraph) else graph.features.row_squares()
-    length = float(current().mean(squares).sqrt())
+    length = float(graph.engine.mean(squares).sqrt())
     if not 0 < length < math.inf:  # the squares of 1e-30 and 1e30 are beyond float32
-        length = float(current().mean(graph.features.to(dtype=torch.float64).row_squares()).sqrt())
+        length = float(graph.engine.mean(graph.features.to(dtype=torch.float64).row_squares()).sqrt())
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
 
 
@@ -118,7 +117,7 @@ def class_weights(graph: Graph, settings: Settings) -> Tensor | None:
     """Return the weight of each class in the supervised loss, (C); None if all count alike."""
     if settings.class_weights == "none":
         return None
-    weights = balanced_weights(graph.labels[graph.train], graph.num_classes)
+    weights = balanced_weights(graph.labels[graph.train], graph.num_classes, graph.engine)
     return weights.to(graph.features.dtype)
 
 
@@ -136,7 +135,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
 
     ``state.graph`` has the features scaled as the settings say; ``state.scaling`` is their factor.
     """
-    if not current().total(graph.train.numel()):
+    if not graph.engine.total(graph.train.numel()):
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     scaling = feature_factor(graph, settings)
     if isinstance(scaling, Tensor):

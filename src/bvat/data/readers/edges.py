@@ -22,16 +22,16 @@ def read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list
     weights: list[NDArray[np.float64]] = []
     for block in table.blocks(ends, [weight] if weight is not None else []):
         for name in ends:
-            cells = block.texts[name]
-            rows = np.fromiter(map(index.get, cells, repeat(-1)), dtype=np.int64, count=len(cells))
+            rows = np.fromiter(map(index.get, block.texts[name], repeat(-1)), dtype=np.int64)
             if rows.size and rows.min() < 0:
                 row = int(np.argmin(rows >= 0))
-                raise fault(table, block.start + row, name, _unknown_id(cells[row], index, nodes))
+                problem = _unknown_id(block.texts[name][row], index, nodes)
+                raise fault(table, block.start + row, name, problem)
             found[name].append(rows)
         if weight is not None:
             weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
-    source, target = (_concatenated(found[name], np.int64) for name in ends)
-    values = _concatenated(weights, np.float64) if weight is not None else np.ones(source.size)
+    source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
+    values = np.concatenate([np.zeros(0), *weights]) if weight is not None else np.ones(source.size)
     if not source.size:
         notes.append(f"{table.path.name} has no edges")
     zero = int((values == 0).sum())
@@ -59,7 +59,3 @@ def _checked_weights(
         problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
         raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
     return weights
-
-
-def _concatenated(parts: list[Any], dtype: Any) -> Any:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)

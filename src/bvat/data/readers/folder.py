@@ -72,19 +72,8 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     edges = read_edges(edge_table, index, node_table, notes)
     if split is not None and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
-    parts, where = [], str(node_table.path)
-    ids = [name for name in numeric if like is None and _is_id(nodes.numbers.get(name))]
-    notes += [
-        f"column {shown(name)} is left out because it looks like an id (whole numbers that hardly ever "
-        "repeat): rename it to use it as a feature"
-        for name in ids
-    ]
-    kept = [name for name in numeric if name not in ids]
-    if nodes.blocks and kept:
-        matrix = make.stacked(nodes.blocks)
-        if ids:
-            matrix = make.fastest_layout(matrix[:, [numeric.index(name) for name in kept]])
-        parts.append(make.column_features(kept, matrix, where, like))
+    where = str(node_table.path)
+    parts = _column_part(nodes, numeric, where, like, notes)
     if text is not None:
         parts.append(make.text_features(nodes.texts, text, where, like))
     parts += _matrix_part(folder, len(nodes.ids), like)
@@ -138,7 +127,7 @@ def _is_id(numbers: Sequence[NDArray[np.float64]] | None) -> bool:
 def _numeric_columns(
     table: Table, text: str | None, like: Mapping[str, Any] | None, notes: list[str]
 ) -> list[str]:
-    """Return the feature columns; raise GraphError if they are not those that the model needs."""
+    """Return the feature columns: all that have no other meaning, or those that the model needs."""
     special = [*require_columns(table, "id", "label"), find_column(table, "split"), text]
     if text is not None and text not in table.names:
         columns = ", ".join(shown(name) for name in table.names[:6])
@@ -148,8 +137,11 @@ def _numeric_columns(
     if text is not None and text in special[:3]:
         raise fault(table, None, text, "this column has a different meaning: choose another one with --text")
     numeric = [name for name in table.names if name not in special]
-    if like is None:
-        return numeric
+    return numeric if like is None else _model_columns(table, numeric, like, notes)
+
+
+def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], notes: list[str]) -> list[str]:
+    """Return the columns that the model needs; raise GraphError unless these are the columns of the table."""
     if "one_hot" in like:
         raise GraphError(
             f"{table.path}: the model was trained with one feature per node (one-hot), which does not carry "
@@ -250,6 +242,25 @@ def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: l
 def _note(notes: list[str], which: NDArray[np.bool_], sentence: str) -> None:
     if which.any():
         notes.append(f"{sentence}: {int(which.sum()):,}")
+
+
+def _column_part(
+    nodes: _Nodes, numeric: list[str], where: str, like: Mapping[str, Any] | None, notes: list[str]
+) -> list[make.Features]:
+    """Return the features in the numeric columns, if there are any; columns of ids are left out."""
+    ids = [name for name in numeric if like is None and _is_id(nodes.numbers.get(name))]
+    notes += [
+        f"column {shown(name)} is left out because it looks like an id (whole numbers that hardly ever "
+        "repeat): rename it to use it as a feature"
+        for name in ids
+    ]
+    kept = [name for name in numeric if name not in ids]
+    if not kept:
+        return []
+    matrix = make.stacked(nodes.blocks)
+    if ids:
+        matrix = make.fastest_layout(matrix[:, [numeric.index(name) for name in kept]])
+    return [make.column_features(kept, matrix, where, like)]
 
 
 def _matrix_part(folder: Path, size: int, like: Mapping[str, Any] | None) -> Iterable[make.Features]:

@@ -196,13 +196,18 @@ def _market_header(path: Path, lines: list[str]) -> tuple[int, int, list[int]]:
             "with scipy.io.mmwrite(path, matrix, symmetry='general')"
         )
     start = next((k for k, line in enumerate(lines) if k and line.strip() and line[0] != "%"), len(lines))
-    words, count = lines[start].split() if start < len(lines) else [], 2 if width == 1 else 3
+    return start + 1, width, _market_sizes(path, lines, start, 2 if width == 1 else 3)
+
+
+def _market_sizes(path: Path, lines: list[str], start: int, count: int) -> list[int]:
+    """Return rows, columns and, for coordinates, the number of entries."""
+    words = lines[start].split() if start < len(lines) else []
     if len(words) != count or not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words):
         raise GraphError(f"{path}, line {start + 1}: expected {count} sizes: write the file again")
     sizes = [int(word) for word in words]
     if max(sizes[:2]) >= 2**31:
         raise GraphError(f"{path}, line {start + 1}: the matrix is too large: write the file again")
-    return start + 1, width, sizes
+    return sizes
 
 
 def _market_numbers(body: list[str], width: int) -> NDArray[np.float64] | None:
