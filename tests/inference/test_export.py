@@ -33,7 +33,9 @@ EXPORTED = [name for name in MODELS if hasattr(ExportedModel, network_name(name)
 
 def classifier_of(graph: Graph, model: str, models: int = 2, **settings: Any) -> Classifier:
     """Return models with random weights and biases, which differ from node to node."""
-    chosen = Settings(model=model, hidden=16, power_steps=3, **settings)
+    sizes = {"hidden": 16, "power_steps": 3}
+    own = {name: size for name, size in sizes.items() if name in MODELS[model].arguments}
+    chosen = Settings(model=model, **own, **settings)
     built = []
     for seed in range(models):
         generator = torch.Generator().manual_seed(seed)

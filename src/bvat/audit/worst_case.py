@@ -12,9 +12,8 @@ from bvat.audit.copied_fields import CopiedFields
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel, Pullback, linearize
 from bvat.perturb.divergence import KL
-from bvat.perturb.problem import Problem
+from bvat.perturb.problem import FixedPass, Problem
 from bvat.perturb.searches import FastAscent
-from bvat.perturb.searches.fixed_pass import FixedPass
 from bvat.perturb.searches.smallest_flip import margins
 from bvat.perturb.spaces import make_space
 

@@ -112,23 +112,28 @@ with_graph_options = gathered(
 with_run_options = gathered(
     "how",
     {
-        "device": Annotated[str | None, typer.Option(help="auto, cpu or cuda (default: auto)")],
+        "device": Annotated[str | None, typer.Option(help="auto, cpu or cuda (default: auto)", hidden=True)],
         "threads": Annotated[
             int | None,
             typer.Option(
-                help="threads per process; more than one changes the rounding (default: 1)", **PROCESSES
+                help="threads per process; more than one changes the rounding (default: 1)",
+                hidden=True,
+                **PROCESSES,
             ),
         ],
         "log": Annotated[
             Literal["csv", "tensorboard"] | None,
             typer.Option(
                 help="log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed "
-                "folders"
+                "folders",
+                hidden=True,
             ),
         ],
         "order": Annotated[
             str | None,
-            typer.Option(help="put neighbours close in memory, faster on large graphs: metis, rcm or none"),
+            typer.Option(
+                help="put neighbours close in memory, faster on large graphs: metis, rcm or none", hidden=True
+            ),
         ],
     },
 )
@@ -140,12 +145,18 @@ with_rank_options = gathered(
         "rank_timeout": Annotated[
             float | None,
             typer.Option(
-                help="seconds to wait for another rank under torchrun (default: 600)", metavar="SECONDS"
+                help="seconds to wait for another rank under torchrun (default: 600)",
+                metavar="SECONDS",
+                hidden=True,
             ),
         ],
         "batch_parts": Annotated[
             int | None,
-            typer.Option(help="train on this many parts at a time, without the edges to others", metavar="N"),
+            typer.Option(
+                help="train on this many parts at a time, without the edges to others",
+                metavar="N",
+                hidden=True,
+            ),
         ],
     },
 )

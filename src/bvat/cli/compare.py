@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat.cli import common
+from bvat.cli.options import SettingsFile, read_settings_file
 from bvat.errors import SettingsError
 
 
@@ -52,6 +53,7 @@ def compare(
         bool,
         typer.Option("--report-only", help="train nothing: make the page from the splits that are finished"),
     ] = False,
+    settings: SettingsFile = None,
     as_json: common.Json = False,
 ) -> None:
     """Compare methods on splits of your graphs, with paired differences to a plain GCN or another one.
@@ -76,6 +78,9 @@ def compare(
     from bvat.tuning.compare import compare as run_comparison
     from bvat.tuning.variants import AUTO, Variant
 
+    given_settings = read_settings_file(settings) if settings is not None else {}
+    for name in ("method", "model"):  # each variant has its own
+        given_settings.pop(name, None)
     chosen = (common.comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
     against = against if against == AUTO else Variant.parse(against).name
     if against not in chosen:
@@ -85,7 +90,7 @@ def compare(
         graphs=tuple(graphs),
         variants=tuple(chosen),
         **how,
-        overrides={} if epochs is None else {"epochs": epochs},
+        overrides=given_settings | ({} if epochs is None else {"epochs": epochs}),
         against=against,
         command=common.command_line(
             "bvat",
@@ -95,6 +100,7 @@ def compare(
             splits=splits,
             **options,
             epochs=epochs,
+            settings=settings,
             against=against if against != "gcn" else None,
         ),
     )

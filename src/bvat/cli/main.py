@@ -12,6 +12,7 @@ import typer
 
 from bvat._version import __version__
 from bvat.cli import audit, bench, compare, data, export, partition, predict, reproduce, runs, train, tune
+from bvat.cli import settings as settings_command
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
 
@@ -31,6 +32,7 @@ app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
+app.command("settings")(settings_command.settings)
 app.command("partition")(partition.partition)
 app.command("bench")(bench.bench)
 app.add_typer(runs.app, name="runs")
@@ -56,7 +58,7 @@ def _options(
 STOPPED = 130
 """The exit code after Ctrl-C; after another signal it is 128 plus its number."""
 UNREAD = 141
-"""The exit code when nobody reads the output any more, as after SIGPIPE."""
+"""The exit code when the reader of the output has closed it, as after SIGPIPE."""
 
 
 def main(arguments: list[str] | None = None) -> None:

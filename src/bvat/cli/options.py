@@ -15,16 +15,15 @@ import typer
 from bvat.cli.common import gathered
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
-from bvat.training.settings import all_fields, no_effect
+from bvat.training.settings import Settings, all_fields, no_effect
 
-SHOWN = ("hidden", "layers", "dropout", "lr", "weight_decay", "select", "patience", "pretrain", "alpha",
-         "beta", "epsilon", "steps", "samples", "scale", "variant")  # fmt: skip
+SHOWN = ("hidden", "layers", "dropout", "lr", "weight_decay", "alpha", "beta", "epsilon", "steps")
 """Settings that ``--help`` shows; all others are options too, and ``bvat settings`` lists them."""
 SettingsFile = Annotated[
     Path | None,
     typer.Option(
         "--settings",
-        help="file with settings: JSON or TOML of bvat tune, or settings.json of a run; options win",
+        help="what bvat tune wrote, or settings.json of a run",
         metavar="FILE",
     ),
 ]
@@ -70,16 +69,15 @@ def read_settings_file(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path} is neither JSON nor TOML with settings: {error}") from None
     if not isinstance(content, dict):
         raise SettingsError(f"{path} does not hold settings by name")
-    named = {name: content[name] for name in ("method", "model") if name in content}
-    if isinstance(content.get("settings"), dict):
-        content = content["settings"]
-    elif isinstance(content.get("chosen"), dict):
-        fixed = content.get("overrides", {})
-        content = {**named, **(fixed if isinstance(fixed, dict) else {}), **content["chosen"]}
-    for name in content:
+    whole = content.get("settings", content.get("chosen"))
+    found = {**content.get("fixed", {}), **whole} if isinstance(whole, dict) else content
+    for name in found:
         if name not in ("method", "model", *all_fields()):
             raise SettingsError(f"{path}: {no_effect(str(name))}")
-    return dict(content)
+    if found is content:
+        return dict(content)
+    read = Settings(**found).read()  # a run keeps all settings, also those that have no effect on it
+    return {name: value for name, value in found.items() if name in read}
 
 
 def _model_option() -> Any:

@@ -29,28 +29,23 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"auto, {', '.join(ALL_METHODS)} (default: obvat for the paper's data sets, else auto)",
+            help=f"auto (the default on your own graph), {', '.join(ALL_METHODS)}",
+            metavar="NAME",
             autocompletion=lambda: ["auto", *ALL_METHODS],
         ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="time that auto may take to compare methods: 90s, 2m, 1h (default: 2m)")
+        str | None, typer.Option(help="time for auto: 90s, 2m, 1h (default: 2m)", metavar="TIME")
     ] = None,
     seeds: Annotated[int, typer.Option(help="number of seeds to train", **common.COUNT)] = 1,
     seed: Annotated[int, typer.Option(help="the first seed", **common.SEED)] = 0,
-    epochs: Annotated[
-        int | None, typer.Option(help="number of epochs (default: the preset's)", metavar="N")
-    ] = None,
-    space: Annotated[
-        str | None, typer.Option(help="auto, dense, sparse or factored (default: the preset's)")
-    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="number of epochs at most", metavar="N")] = None,
+    space: Annotated[str | None, typer.Option(help="auto, dense, sparse or factored", hidden=True)] = None,
     jobs: common.Jobs = None,
-    out: Annotated[
-        Path | None, typer.Option(help="run folder (default: a new one, runs/DATASET-METHOD)")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="run folder (default: runs/DATASET-METHOD)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
     as_json: common.Json = False,
-    report: Annotated[bool, typer.Option(help="write report.html to the run folder")] = True,
+    report: Annotated[bool, typer.Option("--report/--no-report", hidden=True)] = True,
     *,
     how: dict[str, Any],
     ranks: dict[str, Any],
@@ -62,20 +57,20 @@ def train(
     On your own graph, auto compares methods and models on validation data and
     keeps the best. Without a split all labelled nodes are training nodes, and
     cross-validation says how many epochs to train and how accurate the model
-    is; --test N holds some out. Settings that are not given come from the preset
-    of the data set and method, or from the defaults for any graph. Ctrl-C,
-    SIGTERM and SIGHUP save a checkpoint at the end of the current epoch; a crash
-    loses at most the last 50 epochs. Use --resume to continue.
+    is; --test N holds some out. Ctrl-C, SIGTERM and SIGHUP save a checkpoint at
+    the end of the current epoch; --resume continues.
+
+    All settings that bvat settings lists are options, such as --heads 4; those
+    that are not given come from the preset of the data set and method, or from
+    the defaults for any graph. Further options: --device cpu|cuda, --threads N,
+    --no-report, --log csv|tensorboard, --order metis|rcm|none, --space NAME, and
+    for folders of parts --rank-timeout SECONDS and --batch-parts N.
 
     Examples:
-
-      bvat train
 
       bvat train citeseer --method sbvat --seeds 10
 
       bvat train my-graph/ --budget 5m --seeds 3
-
-      bvat train pubmed --method obvat --alpha 0.5 --json
 
       torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """

@@ -1,1 +1,6 @@
-"""How numbers of nodes are computed: matrices, compiled loops, sums over ranks, and random draws."""
+"""How numbers of nodes are computed: on tensors, compiled, or over ranks.
+
+``tensor`` has the mathematics once; ``compiled.engine`` overrides what compiled loops do faster, ``ranks``
+what is a sum or a product over several processes. Matrices (``sparse``, ``dense``) and graphs carry their
+engine, and ``draws`` are random numbers behind one interface.
+"""

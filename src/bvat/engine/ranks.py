@@ -125,9 +125,6 @@ class RankEngine(TensorEngine):
     def plus_times(self, base: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
         return rowwise.times(rows, weight).add_(base.detach())
 
-    def thin_times(self, rows: Tensor, weight: Tensor) -> Tensor:
-        return rowwise.times(rows, weight)
-
     def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
         return rowwise.times(rows, weight)
 

@@ -193,12 +193,10 @@ class SparseMatrix:
 
     @property
     def device(self) -> torch.device:
-        """Device of the entries."""
         return self.values.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the entries."""
         return self.values.dtype
 
     @cached_property

@@ -25,11 +25,9 @@ class Block(SparseMatrix):
     stores_transpose = False
 
     def with_values(self, values: Tensor) -> Block:
-        """Return a block of the same pattern with other entries."""
         return Block(self.crow, self.col, values, self.shape, self.engine)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
-        """Return ``Sᵀ @ dense`` without autograd; dense (rows, H), result (columns, H)."""
         return self.engine.scattered_product(self, dense)
 
 

@@ -115,17 +115,14 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
         return int(self.labels.numel())
 
     @property
     def num_features(self) -> int:
-        """D."""
         return int(self.features.shape[1])
 
     @property
     def num_classes(self) -> int:
-        """C."""
         return len(self.class_names)
 
     @property

@@ -51,11 +51,7 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
     about = {
         "model": settings.model,
         "models": len(classifier.models),
-        "layers": settings.layers,
-        "power_steps": settings.power_steps,
-        "teleport": settings.teleport,
-        "spread": settings.spread,
-        "aggregation": settings.aggregation,
+        **settings.of_model.as_dict(),
         "classes": list(classifier.class_names),
         "features": features,
         "scaling": scaling,

@@ -65,7 +65,6 @@ class APPNP(MLP):
         return self.power_steps
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
-        """Turn projected features (N, H) into logits (N, C)."""
         own = super().propagate(inputs, projected, masks)
         state, adjacency = own, inputs.propagation
         for step in range(self.power_steps):

@@ -70,7 +70,6 @@ class GAT(LayeredModel):
 
     @property
     def depth(self) -> int:
-        """K, the number of layers."""
         return len(self.weights)
 
     def draw_feature_mask(self, inputs: GraphInputs, draws: Draws) -> Tensor:
@@ -90,7 +89,6 @@ class GAT(LayeredModel):
         return inputs.engine.masked_projection(inputs.features, masks.features, weight).flatten(1)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
-        """Turn projected features (N, H) into logits (N, C)."""
         pattern, state, engine = inputs.propagation, projected, inputs.engine
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
             h = self._heads(engine, F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)

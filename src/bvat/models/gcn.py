@@ -69,7 +69,6 @@ class GCN(LayeredModel):
 
     @property
     def depth(self) -> int:
-        """K, the number of layers."""
         return len(self.weights)
 
     def draw_masks(
@@ -100,7 +99,6 @@ class GCN(LayeredModel):
         )
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
-        """Turn projected features (N, H) into logits (N, C)."""
         logits: Tensor = _Propagate.apply(  # type: ignore[no-untyped-call]
             inputs.engine, self.layered_pass(inputs, masks), projected, *list(self.weights)[1:]
         )

@@ -59,7 +59,6 @@ class LayeredModel(nn.Module):
 
     @property
     def depth(self) -> int:
-        """K: how many hops away a feature can change a node's prediction."""
         raise NotImplementedError
 
     @property
@@ -75,7 +74,6 @@ class LayeredModel(nn.Module):
     def draw_masks(
         self, inputs: GraphInputs, generator: Source | None = None, *, features: bool = True
     ) -> Any:
-        """Draw the dropout masks of one pass; None in eval mode or with a rate of 0."""
         if not self.training or self.dropout == 0:
             return None
         draws, rate = as_draws(generator), self.dropout
@@ -98,7 +96,6 @@ class LayeredModel(nn.Module):
         return draws.entry_mask(inputs.features, self.dropout)
 
     def restrict_masks(self, masks: Any, inputs: GraphInputs, nodes: Tensor) -> Any:
-        """Return the part of the masks that concerns the subgraph on ``nodes``."""
         if masks is None:
             return None
         part = masks.restrict(inputs.features, nodes)
@@ -111,14 +108,12 @@ class LayeredModel(nn.Module):
         return EdgeMasks(part.features, part.hidden, part.factor, edges)
 
     def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
-        """Return dropout(X) W0, shape (N, H)."""
         x = inputs.features
         return (
             x if masks is None or masks.features is None else x.masked(masks.features)
         ) @ self.projection()
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Any = None) -> Tensor:
-        """Turn projected features (N, H) into logits (N, C)."""
         raise NotImplementedError
 
     def forward(self, inputs: GraphInputs, masks: Any = None, generator: Source | None = None) -> Tensor:

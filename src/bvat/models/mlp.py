@@ -54,7 +54,6 @@ class MLP(LayeredModel):
         return 0
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
-        """Turn projected features (N, H) into logits (N, C)."""
         state, engine = projected, inputs.engine
         for layer, weight in enumerate(self.weights):
             if layer:

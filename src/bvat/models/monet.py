@@ -100,7 +100,6 @@ class MoNet(LayeredModel):
 
     @property
     def depth(self) -> int:
-        """K, the number of layers."""
         return len(self.weights)
 
     def edge_weights(self, pseudo: Tensor, layer: int) -> Tensor:

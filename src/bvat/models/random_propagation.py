@@ -132,7 +132,6 @@ class RandomPropagation(LayeredModel):
         )
 
     def restrict_masks(self, masks: PropagationMasks | None, inputs: GraphInputs, nodes: Tensor) -> Any:
-        """Return the part of the masks that concerns the subgraph on ``nodes``."""
         if masks is None:
             return None
         kept = None if masks.nodes is None else masks.nodes[nodes]
@@ -148,7 +147,6 @@ class RandomPropagation(LayeredModel):
     def propagate(
         self, inputs: GraphInputs, projected: Tensor, masks: PropagationMasks | None = None
     ) -> Tensor:
-        """Turn projected features (N, H) into logits (N, C)."""
         return self._layers(inputs.engine, self._spread(inputs, masks), projected, masks)
 
     def whole_pass(self, inputs: GraphInputs, masks: PropagationMasks | None = None) -> Tensor:

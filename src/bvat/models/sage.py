@@ -51,7 +51,6 @@ class GraphSAGE(LayeredModel):
 
     @property
     def depth(self) -> int:
-        """K, the number of layers."""
         return len(self.weights)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:

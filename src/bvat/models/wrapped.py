@@ -225,7 +225,6 @@ class WrappedModule:
                 return self._run(inputs.features.values, inputs.arguments, masks)
 
     def linearize(self, inputs: EdgeInputs, projected: Tensor, masks: Any) -> tuple[Tensor, Pullback]:
-        """Return the logits (N, C) and the map from their gradient back to ``projected``."""
         with torch.enable_grad():
             point = projected.detach().requires_grad_()
             logits = self.propagate(inputs, point, masks)

@@ -1,7 +1,7 @@
-"""Training over several processes: the world, the parts of a graph, and the exchanged matrix.
+"""Training over several processes, or on a few parts at a time: a graph cut into parts.
 
-``world`` is what losses, metrics and steps go through; alone, it costs nothing. ``parts`` cuts a graph and
-writes a folder per part, ``exchange`` multiplies by Â over all parts, ``draws`` gives random numbers that do
-not depend on the number of processes, ``fields`` samples nodes with disjoint receptive fields over all parts,
-and ``join`` turns the processes that ``torchrun`` started into ranks.
+``parts`` cuts a graph, ``folder`` writes and reads a folder of parts, ``part_graph`` is the part of one rank
+as a graph whose engine is :class:`bvat.engine.ranks.RankEngine`, ``join`` turns the processes that
+``torchrun`` started into ranks, ``batches`` trains on a few parts at a time, and ``order`` puts neighbours
+close in memory.
 """

@@ -45,12 +45,10 @@ class PartsGraph(Graph):
 
     @property
     def fingerprint(self) -> str:
-        """That of the whole graph."""
         return str(self.about["graph"])
 
     @property
     def num_edges(self) -> int:
-        """Number of undirected edges of the whole graph."""
         return int(self.about["edges"])
 
     def batch(self, epoch: int) -> Graph:

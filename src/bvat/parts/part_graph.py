@@ -40,21 +40,17 @@ class PartGraph(Graph):
 
     @property
     def num_nodes(self) -> int:
-        """N, of the whole graph."""
         return self.whole_nodes
 
     @property
     def num_edges(self) -> int:
-        """Number of undirected edges of the whole graph."""
         return self.whole_edges
 
     @property
     def propagation(self) -> ExchangedMatrix:  # type: ignore[override]
-        """Own rows of Â."""
         return self.adjacency  # type: ignore[return-value]
 
     def with_features(self, features: FeatureMatrix) -> PartGraph:
-        """Return the part with other features (n, D')."""
         return _make({f.name: getattr(self, f.name) for f in fields(self)} | {"features": features})
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartGraph:

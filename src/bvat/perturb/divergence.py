@@ -91,11 +91,9 @@ class _OneOfC(_OnEngine):
         return CleanPrediction(*self.engine.softmax_and_log(logits))
 
     def confidence(self, logits: Tensor) -> Tensor:
-        """Return the largest probability."""
         return self.engine.softmax(logits).amax(1)
 
     def logits(self, probabilities: Tensor) -> Tensor:
-        """Return their logarithms."""
         return self.engine.log(probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny))
 
 
@@ -105,13 +103,11 @@ class KL(_OneOfC):
     name = "kl"
 
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
-        """Return ``q - p`` (n, C)."""
         return self.engine.softmax(logits).sub_(clean.p)
 
     def value_and_gradient(
         self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return KL of each node (n) and ``q - p`` (n, C)."""
         q, log_q = self.engine.softmax_and_log(logits)
         # rounding can push a vanishing KL below zero by 1e-8
         value = self.engine.row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
@@ -137,11 +133,9 @@ class Bernoulli(_OnEngine):
         return torch.sigmoid(logits.abs()).amin(1)
 
     def logits(self, probabilities: Tensor) -> Tensor:
-        """Return the log odds."""
         return torch.logit(probabilities, torch.finfo(probabilities.dtype).eps)
 
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
-        """Return ``q - p`` (n, C)."""
         return torch.sigmoid(logits.detach()).sub_(clean.p[:, : logits.shape[1]])
 
     def value_and_gradient(

@@ -77,7 +77,6 @@ class AllNodes:
         generator: Source | None,
         among: Tensor | None = None,
     ) -> Selection:
-        """Choose all nodes, or all of those that can be chosen."""
         return Selection(among)
 
 

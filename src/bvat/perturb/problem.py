@@ -14,7 +14,7 @@ from bvat.engine.compiled.backend import LayeredPass
 from bvat.engine.tensor import TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.base import ProjectedModel, linearize
+from bvat.models.base import ProjectedModel, Pullback, linearize
 from bvat.perturb.divergence import CleanPrediction, Divergence
 from bvat.perturb.spaces import Space
 
@@ -121,3 +121,36 @@ class Problem:
             squares = self.engine.group_sums(squares, group, self.num_chosen + 1)[group]
         factor = squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt_().mul_(length)
         return Found(self.space.scale_rows(found.r, factor), found.row_squares * factor * factor)
+
+
+class FixedPass:
+    """The next pass of a problem, kept for as many evaluations as a search needs.
+
+    Shapes: base (N, H), the projected features of the pass; N rows of R, b chosen nodes.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.masks, self.base = problem.next_pass()
+
+    def logits(self, projected: Tensor) -> Tensor:
+        """Return the logits (b, C) of the chosen nodes at the projected features (N, H)."""
+        return self._chosen(self.problem.model.propagate(self.problem.inputs, projected, self.masks))
+
+    def linearised(self, projected: Tensor) -> tuple[Tensor, Pullback]:
+        """Return the logits (b, C) and the map from their gradient (b, C) to that of the effect (N, H).
+
+        The map can be called once only: autograd frees what it needs.
+        """
+        logits, pullback = linearize(self.problem.model, self.problem.inputs, projected, self.masks)
+        rows = self.problem.rows
+        if rows is None:
+            return logits, pullback
+
+        def of_chosen(gradient: Tensor) -> Tensor:
+            return pullback(torch.zeros_like(logits).index_copy_(0, rows, gradient))
+
+        return self._chosen(logits), of_chosen
+
+    def _chosen(self, logits: Tensor) -> Tensor:
+        return logits if self.problem.rows is None else logits.index_select(0, self.problem.rows)

@@ -87,20 +87,16 @@ class DenseSpace:
         self.weight, self.shape, self.like, self.engine = weight, shape, like, engine
 
     def draw(self, generator: Source | None) -> Tensor:
-        """Draw R (N, D)."""
         return as_draws(generator).normal(self.shape, self.like)
 
     def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
-        """Draw R (N, D), with |R_v|²."""
         r = self.draw(generator)
         return r, self.row_squares(r)
 
     def effect(self, r: Tensor) -> Tensor:
-        """Return R W0."""
         return r if self.weight is None else self.engine.times(r, self.weight.detach())
 
     def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
-        """Return base + R W0."""
         return base + r if self.weight is None else self.engine.plus_times(base, r, self.weight.detach())
 
     def pull(self, gradient: Tensor) -> Tensor:
@@ -108,11 +104,9 @@ class DenseSpace:
         return gradient if self.weight is None else self.engine.times(gradient, self.weight.detach().t())
 
     def row_squares(self, r: Tensor) -> Tensor:
-        """Return |R_v|²."""
         return self.engine.row_dots(r, r)
 
     def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
-        """Return diag(factor) R."""
         return r * factor[:, None]
 
     def trained_effect(self, r: Tensor) -> Tensor:
@@ -120,7 +114,6 @@ class DenseSpace:
         return r if self.weight is None else self.engine.times(r, self.weight)
 
     def to_dense(self, r: Tensor) -> Tensor:
-        """Return R."""
         return r
 
 
@@ -140,20 +133,16 @@ class SparseSpace:
         self.shape = (pattern.nnz,)
 
     def draw(self, generator: Source | None) -> Tensor:
-        """Draw the entries (nnz)."""
         return as_draws(generator).entry_normal(self.pattern)
 
     def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
-        """Draw the entries (nnz), with |R_v|²."""
         r = self.draw(generator)
         return r, self.row_squares(r)
 
     def effect(self, r: Tensor) -> Tensor:
-        """Return R W0."""
         return self.pattern.with_values(r).product(self.weight.detach())
 
     def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
-        """Return base + R W0."""
         return self.effect(r).add_(base)
 
     def pull(self, gradient: Tensor) -> Tensor:
@@ -167,11 +156,9 @@ class SparseSpace:
         return pulled
 
     def row_squares(self, r: Tensor) -> Tensor:
-        """Return |R_v|²."""
         return r.new_zeros(self.pattern.shape[0]).index_add_(0, self.pattern.rows, r * r)
 
     def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
-        """Return diag(factor) R."""
         return r * factor[self.pattern.rows]
 
     def trained_effect(self, r: Tensor) -> Tensor:
@@ -179,7 +166,6 @@ class SparseSpace:
         return self.pattern.with_values(r) @ self.weight
 
     def to_dense(self, r: Tensor) -> Tensor:
-        """Return R."""
         return self.pattern.with_values(r).to_dense()
 
 
@@ -237,7 +223,6 @@ class FactoredSpace:
         return factor.to(weight.dtype).contiguous()
 
     def draw(self, generator: Source | None) -> Tensor:
-        """Draw Z (N, H)."""
         return as_draws(generator).normal(self.shape, self.upper)
 
     def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
@@ -269,7 +254,6 @@ class FactoredSpace:
         return self.engine.row_dots(r, r)
 
     def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
-        """Return diag(factor) Z."""
         return r * factor[:, None]
 
     def trained_effect(self, r: Tensor) -> Tensor:

@@ -66,7 +66,6 @@ class AdamAscent:
         check(known, f"second_moment must be entry or row, not {self.second_moment!r}")
 
     def find(self, problem: Problem, generator: Source | None) -> Found:
-        """Return R after T steps."""
         r = problem.space.draw(generator).mul_(self.start)
         moments = self._start_moments(r, problem)
         divisor = problem.num_chosen if self.reduction == "mean" else 1
@@ -105,7 +104,6 @@ class AdamAscent:
         r.add_(space.scale_rows(first, length / second.sqrt().add_(1e-8 * root)))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return Adam's moments."""
         return {name: tensor.clone() for name, tensor in self._moments.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

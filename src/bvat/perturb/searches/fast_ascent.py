@@ -38,7 +38,6 @@ class FastAscent:
         check(self.steps >= 1, f"steps must be at least 1, not {self.steps}")
 
     def find(self, problem: Problem, generator: Source | None) -> Found:
-        """Return the perturbation after the last step."""
         space = problem.space
         warm = self.warm and problem.owner is None
         last = self._last.get("r")
@@ -66,9 +65,7 @@ class FastAscent:
         return problem.scaled(unscaled, self.epsilon, self.norm)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the last perturbation."""
         return {name: tensor.clone() for name, tensor in self._last.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the last perturbation."""
         self._last = {name: tensor.clone() for name, tensor in state.items()}

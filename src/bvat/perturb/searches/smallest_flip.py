@@ -12,9 +12,8 @@ from torch import Tensor
 
 from bvat.engine.draws import Source
 from bvat.errors import SettingsError
-from bvat.perturb.problem import Found, Problem
+from bvat.perturb.problem import FixedPass, Found, Problem
 from bvat.perturb.searches.base import Stateless, check
-from bvat.perturb.searches.fixed_pass import FixedPass
 
 LEAD = 3e-5
 """How far another class must lead, relative to the largest logit, with a margin for rounding."""

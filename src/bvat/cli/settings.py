@@ -1,0 +1,104 @@
+"""``bvat settings``."""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields
+from typing import Annotated, Any
+
+import typer
+
+from bvat.baselines.table import ALL_METHODS, BASELINES
+from bvat.cli import common
+from bvat.errors import SettingsError
+from bvat.models.table import MODELS
+from bvat.perturb.methods import METHODS
+from bvat.training.settings import Settings, Training, all_fields, owners, preset
+
+
+def settings(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL] [METHOD]", help="a model, a method, or both")
+    ] = None,
+    as_json: common.Json = False,
+) -> None:
+    """List the settings: defaults for any graph, ranges, and which models and methods have them.
+
+    All of them are options of bvat train, keywords of bvat.preset and
+    bvat.NodeClassifier, and keys of a file for --settings.
+
+    Examples:
+
+      bvat settings
+
+      bvat settings gat obvat
+
+      bvat settings vat --json
+    """
+    model, method = _named(names or [])
+    chosen = None
+    if model or method:
+        chosen = preset("", method or "none", **({} if method in BASELINES else {"model": model or "gcn"}))
+    rows = [
+        _row(name, f, chosen)
+        for name, f in all_fields().items()
+        if chosen is None or (_has(chosen, name) and _asked(name, model, method))
+    ]
+    if as_json:
+        common.print_json({"model": model, "method": method, "settings": rows})
+        return
+    what = " and ".join(name for name in (model, method) if name) or "all models and methods"
+    table = [(row["name"], row["default"], row["values"], row["of"], row["help"]) for row in rows]
+    common.print_lines(f"Settings of {what}", ("name", "default", "values", "of", ""), table)
+
+
+def _named(names: list[str]) -> tuple[str | None, str | None]:
+    """Return the model and the method among some names."""
+    model = next((name for name in names if name in MODELS), None)
+    method = next((name for name in names if name in ALL_METHODS), None)
+    for name in names:
+        if name not in (model, method):
+            raise SettingsError(
+                f"there is no model or method {name!r} to list beside others: use at most one model "
+                f"({', '.join(MODELS)}) and one method ({', '.join(ALL_METHODS)})"
+            )
+    return model, method
+
+
+def _asked(name: str, model: str | None, method: str | None) -> bool:
+    """Return whether a setting is of the named model or method, or of all training."""
+    if name in {f.name for f in fields(Training)}:
+        return True
+    return model is not None if name in _of_models() else method is not None
+
+
+def _has(chosen: Settings, name: str) -> bool:
+    return name in (chosen.read() if chosen.method in BASELINES else chosen.as_dict())
+
+
+def _of_models() -> set[str]:
+    return {name for row in MODELS.values() for name in row.arguments}
+
+
+def _row(name: str, f: Field[Any], chosen: Settings | None) -> dict[str, Any]:
+    default = f.default if chosen is None else getattr(chosen, name)
+    whose = owners().get(name, ("all",))
+    every = len(whose) == len(MODELS if name in _of_models() else METHODS)
+    shown = "all" if every else ", ".join(whose)
+    return {
+        "name": name,
+        "default": default,
+        "values": _values(f),
+        "of": shown,
+        "help": f.metadata["help"],
+    }
+
+
+def _values(f: Field[Any]) -> str:
+    """Return the values that a setting may have, in a few words."""
+    limits = f.metadata
+    if limits["choices"]:
+        return " | ".join(limits["choices"])
+    if isinstance(f.default, (bool, str)):
+        return "on | off" if isinstance(f.default, bool) else "text"
+    signs = {"at_least": ">=", "above": ">", "at_most": "<=", "below": "<"}
+    return " ".join(f"{sign} {limits[key]}" for key, sign in signs.items() if key in limits)
