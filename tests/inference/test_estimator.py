@@ -112,7 +112,7 @@ BAD_FILES = [
     ({"params": "[1]"}, "is damaged"),
     ({"classes": "3"}, "is damaged"),
     ({"settings": "[]"}, "with settings that are not valid here"),
-    ({"settings": json.dumps({**SETTINGS, "hidden": "x"})}, "has settings that are not valid"),
+    ({"settings": json.dumps({**SETTINGS, "hidden": "x"})}, "with settings that are not valid here"),
     ({"features": "61"}, "do not fit the model 'gcn'"),
     (
         {"settings": json.dumps({**SETTINGS, "magic": 1}), "version": "9.1"},

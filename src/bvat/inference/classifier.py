@@ -115,8 +115,8 @@ def read_settings(stored: Any, where: str, version: str) -> Settings:
         return Settings(**stored)
     except (SettingsError, TypeError) as error:
         raise DataError(
-            f"{where} was written by bvat {version} with settings that are not valid here ({error}): use that "
-            "version, or train again"
+            f"{where} was written by bvat {version} with settings that are not valid here ({error}): use "
+            "that version, or train again"
         ) from None
 
 
