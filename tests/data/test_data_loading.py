@@ -170,6 +170,7 @@ def test_nothing_is_fetched_for_a_graph_that_is_cached(
     load("tiny")
 
 
+@pytest.mark.slow
 def test_importing_the_data_package_is_light() -> None:
     code = "import sys, bvat.data; print([m for m in ('requests', 'rich', 'typer') if m in sys.modules])"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -220,7 +220,7 @@ def test_damaged_first_phases_count_as_missing(graph: Graph, tmp_path: Path, tal
     for content in damages(good):
         kept.path.write_bytes(content)
         fresh = start_training(graph, settings, 0)
-        kept.load_if_there(fresh)
+        kept.load_if_present(fresh)
         same = contents(fresh) == untouched
         entry.count(same, lost=not same)
 

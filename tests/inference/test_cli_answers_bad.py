@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import bvat
 from bvat.data import save_graph
-from bvat.data.checksums import read_sealed_json, write_sealed_json
+from bvat.data.checksums import read_sealed_json, sha256, write_sealed_json
 from bvat.training.provenance import digest
 
 
@@ -84,11 +84,12 @@ def another_graph(run: Path) -> None:
 
 
 def no_finite_weights(run: Path) -> None:
-    """Make the weights those of an older version, which could end with weights that are not finite."""
+    """Write weights that are not finite, with their checksum."""
     path = run / "seed-0/weights.safetensors"
     save_file({name: tensor * float("inf") for name, tensor in load_file(path).items()}, path)
     result = read_sealed_json(run / "seed-0/result.json")
-    write_sealed_json(run / "seed-0/result.json", {**result, "files": {}})
+    files = {**result["files"], path.name: sha256(path.read_bytes())}
+    write_sealed_json(run / "seed-0/result.json", {**result, "files": files})
 
 
 BAD_RUNS = {
@@ -124,7 +125,10 @@ BAD_RUNS = {
         "do not fit the model 'gcn' described beside them: train again",
     ),
     "graph is null": (with_about(graph=None), "is damaged (graph is not a text): train again"),
-    "wrong setting": (with_settings(hidden="x"), "has settings that are not valid (hidden must be of type"),
+    "wrong setting": (
+        with_settings(hidden="x"),
+        "with settings that are not valid here (hidden must be of type",
+    ),
     "edited result": (edited("seed-0/result.json", "epoch", "Epoch"), "train this seed again"),
     "flipped weights": (
         flipped("seed-0/weights.safetensors", -2),
@@ -139,7 +143,10 @@ BAD_RUNS = {
         "train this seed again",
     ),
     "other shape": (with_settings(hidden=7), "do not fit the model 'gcn' described beside them: train again"),
-    "newer setting": (with_settings(magic=1), "with settings that this version does not know"),
+    "newer setting": (
+        with_settings(magic=1),
+        "settings that are not valid here (there is no setting 'magic'",
+    ),
     "no graph": (
         lambda run: (run / "graph.npz").unlink(),
         "graph.npz is missing: give the graph with --graph",

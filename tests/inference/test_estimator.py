@@ -111,8 +111,8 @@ BAD_FILES = [
     ({"recipe": "{"}, "is damaged"),
     ({"params": "[1]"}, "is damaged"),
     ({"classes": "3"}, "is damaged"),
-    ({"settings": "[]"}, "with settings that this version does not know"),
-    ({"settings": json.dumps({**SETTINGS, "hidden": "x"})}, "has settings that are not valid"),
+    ({"settings": "[]"}, "with settings that are not valid here"),
+    ({"settings": json.dumps({**SETTINGS, "hidden": "x"})}, "with settings that are not valid here"),
     ({"features": "61"}, "do not fit the model 'gcn'"),
     (
         {"settings": json.dumps({**SETTINGS, "magic": 1}), "version": "9.1"},

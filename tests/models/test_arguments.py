@@ -207,7 +207,7 @@ def test_loss_is_zero_without_perturbation_and_dropout(graph: bvat.Graph, name: 
     model = build_model(settings, FEATURES, CLASSES, torch.Generator().manual_seed(0)).eval()
     zero = {
         bvat.VAT: {"epsilon": 0.0}, bvat.SBVAT: {"epsilon": 0.0}, bvat.Random: {"epsilon": 0.0},
-        bvat.OBVAT: {"steps": 0, "start": 0.0}, bvat.Consistency: {},
+        bvat.OBVAT: {"search": "adam", "steps": 0, "start": 0.0}, bvat.Consistency: {},
     }[method]  # fmt: skip
     assert method(generator=0, **zero)(model, graph, model(graph)).r_vadv < 1e-6
 

@@ -153,7 +153,8 @@ def test_wrapped_gcn_equals_ours(graph: bvat.Graph, data: Any) -> None:
             weight.copy_(conv.lin.weight.t())
     logits = ours(graph).detach()
     # perturbations long enough for a KL well above the rounding of single precision
-    for method in (partial(bvat.VAT, epsilon=0.3), partial(bvat.OBVAT, start=0.1, step_size=0.05, gamma=0.0)):
+    adam = partial(bvat.OBVAT, "adam", 10, start=0.1, step_size=0.05, gamma=0.0)
+    for method in (partial(bvat.VAT, epsilon=0.3), adam):
         first = method(generator=seeded())(ours, graph, logits)
         second = method(generator=seeded())(theirs, data, logits)
         assert first.r_vadv > 1e-4

@@ -156,3 +156,31 @@ def test_nodes_without_a_confident_mean_do_not_count() -> None:
     for gradient in torch.autograd.grad(loss, parts):
         assert not gradient[~sure].any()
         assert gradient[sure].any()
+
+
+@pytest.mark.parametrize("nodes", [None, 20])
+def test_grand_in_a_loop_of_ones_own_is_the_loss_of_training(graph: bvat.Graph, nodes: int | None) -> None:
+    """L0 of the first pass and GRAND's loss: the mean L0 of all passes and the distance from their mean."""
+    model = bvat.GCN(
+        graph.num_features, graph.num_classes, generator=torch.Generator().manual_seed(0)
+    ).train()
+    generator = torch.Generator().manual_seed(1)
+    first = model(graph, generator=generator)
+    grand = bvat.GRAND(samples=3, agreement=0.7, generator=generator)
+    state = generator.get_state()
+    found = grand(model, graph, first, nodes=nodes).loss
+    generator.set_state(state)
+    more = draw_passes(model, graph, generator, 2)
+    logits = [first, *(one.logits for one in more)]
+    train = graph.train if nodes is None else graph.train[graph.train < nodes]
+    labels = graph.labels[train]
+    supervised = [torch.nn.functional.cross_entropy(part[train], labels) for part in logits]
+    part = [one[:nodes] for one in logits]
+    apart = agreement(stacked(part), 3, grand.temperature, grand.divergence).loss
+    expected = sum(supervised) / 3 - supervised[0] + 0.7 * apart
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
+    ours, theirs = (torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+                    for loss in (found, expected))  # fmt: skip
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, theirs, strict=True))
+    with pytest.raises(bvat.SettingsError, match="use samples 2 or more"):
+        bvat.GRAND(samples=1)

@@ -22,7 +22,7 @@ def test_a_run_is_the_one_of_the_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     save_graph(small, tmp_path / "small.npz")
-    done = bvat.run(small, "vat", seeds=2, epochs=4, hidden=8)
+    done = bvat.run(small.with_engine("compiled"), "vat", seeds=2, epochs=4, hidden=8)
     assert done.path == Path("runs/synthetic-vat")
     arguments = ["train", "small.npz", "--method", "vat", "--seeds", "2", "--jobs", "1", "--epochs", "4"]
     code, out, _ = command([*arguments, "--hidden", "8", "--json", "--out", "other"], capsys)

@@ -42,6 +42,7 @@ def holder(folder: Path, kind: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 def test_a_folder_is_held_until_its_process_dies(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = holder(folder, "claim")
@@ -55,6 +56,7 @@ def test_a_folder_is_held_until_its_process_dies(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["settings.json"]
 
 
+@pytest.mark.slow
 def test_a_shared_folder_is_cleaned_by_who_is_alone(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     process = holder(folder, "share")
@@ -121,6 +123,7 @@ def test_a_folder_that_stays_empty_is_removed(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_new_folders_are_never_shared(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(

@@ -92,6 +92,7 @@ def thread_limit(task: str, report: Callable[[float], None]) -> None:
     report(float(os.environ[task]))
 
 
+@pytest.mark.slow
 def test_the_libraries_under_numpy_have_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)

@@ -192,6 +192,7 @@ def test_long_runs_are_started_first(small: Graph, tmp_path: Path, monkeypatch: 
     assert started == ["obvat", "obvat", "vat", "vat", "none", "none"]
 
 
+@pytest.mark.slow
 def test_what_two_baselines_need_is_computed_once(
     small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,7 @@ def test_no_fold_reads_the_labels_that_it_is_measured_on(graph: Graph, tmp_path:
         (preset("", "none"), {"first": 40, "second": 0}, {"epochs": 40, "pretrain": 0}),
         (preset("", "none", epochs=60), {"first": 0, "second": 40}, {"epochs": 40, "pretrain": 0}),
         (preset("", "vat"), {"first": 40, "second": 7}, {"method": "vat", "epochs": 47, "pretrain": 40}),
-        (preset("", "vat"), {"first": 40, "second": 0}, {"method": "none", "epochs": 40, "beta": 0.0}),
+        (preset("", "vat"), {"first": 40, "second": 0}, {"method": "none", "epochs": 40, "alpha": 0.0}),
         (preset("", "vat", pretrain=0), {"first": 0, "second": 9}, {"method": "vat", "epochs": 9}),
     ],
 )

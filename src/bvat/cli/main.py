@@ -58,7 +58,7 @@ def _options(
 STOPPED = 130
 """The exit code after Ctrl-C; after another signal it is 128 plus its number."""
 UNREAD = 141
-"""The exit code when nobody reads the output any more, as after SIGPIPE."""
+"""The exit code when the reader of the output has closed it, as after SIGPIPE."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,7 +7,6 @@ the two sources give exactly the same graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files as package_files
 
@@ -88,8 +87,3 @@ def read_cora(
         node_names=order,
         validation=OFFICIAL,
     )
-
-
-def read_cora_files(files: Mapping[str, bytes], class_names: tuple[str, ...]) -> Graph:
-    """Build Cora from the raw files ``cora.content`` and ``cora.cites``."""
-    return read_cora(files["cora.content"], files["cora.cites"], class_names=class_names)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.data import readers, registry
-from bvat.data.cora import paper_ids, read_cora_files
+from bvat.data.cora import paper_ids, read_cora
 from bvat.data.nell import read_nell
 from bvat.data.planetoid import read_planetoid
 from bvat.data.registry import Dataset
@@ -97,7 +97,7 @@ def build_graph(dataset: Dataset, found: Files) -> Graph:
     if dataset.layout == "nell":
         return read_nell(files, dataset.prefix, name=dataset.name)
     if not complete(found, dataset.files):
-        return read_cora_files(files, dataset.class_names or ())
+        return read_cora(files["cora.content"], files["cora.cites"], class_names=dataset.class_names or ())
     ids = paper_ids() if dataset.equivalent else None
     return read_planetoid(
         files, dataset.prefix, name=dataset.name, class_names=dataset.class_names, node_names=ids

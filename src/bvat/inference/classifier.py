@@ -113,12 +113,10 @@ def read_settings(stored: Any, where: str, version: str) -> Settings:
         if unknown := set(stored) - {"method", "model", *all_fields()}:
             raise TypeError(f"unknown: {unknown}")
         return Settings(**stored)
-    except SettingsError as error:
-        raise DataError(f"{where} has settings that are not valid ({error}): train again") from None
-    except TypeError:
+    except (SettingsError, TypeError) as error:
         raise DataError(
-            f"{where} was written by bvat {version} with settings that this version does not know: "
-            "use that version, or train again"
+            f"{where} was written by bvat {version} with settings that are not valid here ({error}): use "
+            "that version, or train again"
         ) from None
 
 

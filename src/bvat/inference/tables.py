@@ -60,7 +60,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a file atomically: if writing fails, the previous content stays."""
     try:
         write_atomic(path, text, special=True)
-    except BrokenPipeError:  # to standard output, which nobody reads any more
+    except BrokenPipeError:  # standard output was closed by its reader
         raise
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TIMEOUT = 600.0
 """Seconds."""
 MOST_NODES = 200_000
-"""Nodes up to which the parts are put together again for the page of a run."""
+"""Nodes up to which the parts are joined for the page of a run."""
 
 
 def name_of_parts(dataset: str, method: str | None) -> str:

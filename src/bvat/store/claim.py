@@ -45,7 +45,7 @@ def share(folder: Path) -> Iterator[bool]:
         with _held(folder / LOCK, wait=True, at_end=folder):  # one process at a time looks who is there
             alone = True
             for path in folder.glob(f".?*{LOCK}"):
-                with _held(path) as ended:  # its process has, if nobody holds the lock
+                with _held(path) as ended:  # its process has ended if the lock is free
                     alone &= ended
             if alone:
                 remove_leftovers(folder, "work/**", "runs/**", "pretrained/**")

@@ -252,7 +252,7 @@ def _do(number: int, task: Any) -> Any:
                 return _Worker.function(task, report)
         finally:
             _Worker.busy = False
-            if shared.stop.value:  # also after an error while saving: nobody waits for the result
+            if shared.stop.value:  # also after an error while saving: the result is not needed
                 _end()
     except KeyboardInterrupt:
         _end()

@@ -54,7 +54,6 @@ class Checkpoint(Callback):
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Write the checkpoint if it is due."""
         if state.epoch % self.every == 0 or state.interrupted:
             self.save(state)
 
@@ -202,7 +201,7 @@ class PretrainedState(Checkpoint):
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """Write nothing: it is saved when the first phase ends."""
 
-    def load_if_there(self, state: TrainState) -> None:
+    def load_if_present(self, state: TrainState) -> None:
         """Restore the end of the first phase; a file that cannot be used counts as missing."""
         if self.path.exists():
             with suppress(TrainingError):

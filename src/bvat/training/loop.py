@@ -78,7 +78,7 @@ def train(
         if pretrained is not None:
             kept = PretrainedState(pretrained, tuple(hooks), state)
             phases.when_pretrained = kept.save
-            kept.load_if_there(state)
+            kept.load_if_present(state)
     else:
         hooks += [EarlyStopping(best, settings.patience)] if settings.patience and not blind else []
         hooks += [Ramp()] if settings.ramp else []

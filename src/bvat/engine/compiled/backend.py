@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -143,7 +144,7 @@ def backward(
             weight_grads.append((hidden.t() @ summed)[:, : weight.shape[1]])
         grad = torch.empty_like(hidden)
         given, back = arrays_of(summed, weight)
-        loops.layer_backward(given, back, step.factor, *arrays_of(hidden, grad))
+        loops.layer_backward(given, back, np.float32(step.factor), *arrays_of(hidden, grad))
     return step.matrices[0].transposed_product(grad), weight_grads[::-1]
 
 

@@ -185,9 +185,11 @@ def layer_forward(matrix: Any, dense: Any, mask: Any, weight: Any, hidden: Any, 
     out (n, C) with C >= c; 16 | H.
     """
     width = _at(weight.shape[0])
-    padded = np.zeros((weight.shape[0], out.shape[1]), weight.dtype)
-    padded[:, : weight.shape[1]] = weight
+    padded = np.empty((weight.shape[0], out.shape[1]), weight.dtype)
     zero, every_row = weight.dtype.type(0), mask.shape[0] > 1
+    for h in range(weight.shape[0]):  # an assignment of slices takes seconds to compile
+        for c in range(out.shape[1]):
+            padded[h, c] = weight[h, c] if c < weight.shape[1] else zero
     for v in range(_at(hidden.shape[0])):
         beside = v if every_row else _0
         for first in range(_0, width, _16):
