@@ -22,6 +22,12 @@ from core_helpers import gradients, make_gcn, seeded
 from kernel_helpers import DTYPES, assert_same, random, sparse, without_numba
 
 
+@pytest.fixture
+def graph(graph: Graph) -> Graph:
+    """The graph of all tests, which computes with tensor operations elsewhere."""
+    return graph.with_engine("compiled")
+
+
 class Case:
     """The later layers of a GCN on some matrices, with all that its two passes read."""
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from bvat.data.synthetic import synthetic_graph
 from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.draws import RowDraws
 from bvat.engine.fields import disjoint_fields, grow
@@ -19,7 +20,7 @@ PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0, "dropout": 0.
 
 def test_alone_is_the_default_and_costs_nothing() -> None:
     values = torch.randn(5)
-    here = random_graph().engine
+    here = synthetic_graph(nodes=40, edges=60, features=8, classes=2, train_per_class=2).engine
     assert here is DEFAULT_ENGINE
     assert torch.equal(here.mean(values), values.mean())
     assert here.total(3) == 3

@@ -123,16 +123,13 @@ class BestEpoch(Callback):
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return epoch, value and weights."""
         numbers = torch.tensor([self.epoch, *self.value, self.bar, self.progress], dtype=torch.float64)
         kept = {f"weights.{name}": tensor for name, tensor in self.weights.items()}
         return {"numbers": numbers, **kept, **{f"optimizer.{k}": v for k, v in self.optimizer.items()}}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore epoch, value and weights."""
-        epoch, first, second, self.bar, *progress = state["numbers"].tolist()
-        self.epoch, self.value = int(epoch), (first, second)
-        self.progress = int(progress[0]) if progress else self.epoch  # older checkpoints lack it
+        epoch, first, second, self.bar, progress = state["numbers"].tolist()
+        self.epoch, self.progress, self.value = int(epoch), int(progress), (first, second)
         self.weights, self.optimizer = (
             {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
             for prefix in ("weights.", "optimizer.")
@@ -164,7 +161,6 @@ class EarlyStopping(Callback):
         self.best, self.patience = best, patience
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Stop once patience has run out."""
         if state.epoch - self.best.progress >= self.patience:
             state.stop = True
 
@@ -176,7 +172,6 @@ class EpochReporter(Callback):
         self.report = report
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Report every few epochs."""
         if state.epoch % REPORT_EVERY == 0:
             self.report(state.epoch)
 
@@ -239,7 +234,6 @@ class TensorBoardLogger(Callback):
         self._writer = self._writer_class(str(self.folder), purge_step=state.epoch + 1)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Write the metrics that are numbers."""
         for name, value in row.items():
             if name != "epoch" and math.isfinite(value):
                 self._writer.add_scalar(name, value, state.epoch)
@@ -247,7 +241,6 @@ class TensorBoardLogger(Callback):
             self._writer.flush()
 
     def on_end(self, state: TrainState) -> None:
-        """Close the event file."""
         self._writer.close()
 
 

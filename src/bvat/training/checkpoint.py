@@ -54,7 +54,6 @@ class Checkpoint(Callback):
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Write the checkpoint if it is due."""
         if state.epoch % self.every == 0 or state.interrupted:
             self.save(state)
 

@@ -48,7 +48,6 @@ class Adam:
         ]
 
     def zero_grad(self) -> None:
-        """Clear the gradients."""
         for parameters, _ in self.groups:
             for parameter in parameters:
                 parameter.grad = None
@@ -74,7 +73,6 @@ class Adam:
                 )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return moments and counts by name."""
         return {
             f"{group}.{name}.{i}": tensor
             for group, state in enumerate(self.state)

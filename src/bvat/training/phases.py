@@ -101,13 +101,11 @@ class TwoPhases(Callback):
         state.method.set_strength(self.strength * grown(state.settings.ramp, state.epoch - self.started))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return where training is."""
         epochs = (self.origin, self.began, self.started, self.progress)
         numbers = (self.pretrained, *epochs, self.lowest, self.strength)
         return {"numbers": torch.tensor([float(number) for number in numbers], dtype=torch.float64)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore where training was."""
         pretrained, *epochs, self.lowest, self.strength = state["numbers"].tolist()
         self.pretrained = bool(pretrained)
         self.origin, self.began, self.started, self.progress = map(int, epochs)
@@ -147,7 +145,6 @@ class CollapseGuard(Callback):
         self.restarts = 0
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Look at the epoch."""
         if not self.phases.started or state.epoch == self.phases.started or state.stop:
             return
         before = (
@@ -176,9 +173,7 @@ class CollapseGuard(Callback):
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the number of restarts."""
         return {"restarts": torch.tensor(self.restarts)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the number of restarts."""
         self.restarts = int(state["restarts"])

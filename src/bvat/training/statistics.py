@@ -19,7 +19,6 @@ class Sample:
     high: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values."""
         return asdict(self)
 
 
