@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.training.loop import predict
-from bvat.training.settings import Settings, all_fields
+from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.tuning.cross_validation import scores_of
 
@@ -110,8 +110,6 @@ def build_classifier(
 def read_settings(stored: Any, where: str, version: str) -> Settings:
     """Return stored settings; missing ones get their defaults, unknown or invalid ones raise DataError."""
     try:
-        if unknown := set(stored) - {"method", "model", *all_fields()}:
-            raise TypeError(f"unknown: {unknown}")
         return Settings(**stored)
     except (SettingsError, TypeError) as error:
         raise DataError(

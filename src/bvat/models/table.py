@@ -82,7 +82,7 @@ class Model:
         title: its name in tables.
         home: ``module:class``, called as ``Class(in_features, classes, generator=, **options)``.
         options: its settings, which are the arguments of the class.
-        distributed: whether it runs over several ranks: its sums over nodes go through the world, and all
+        distributed: whether it runs over several ranks: its sums over nodes go through the engine, and all
             that it reads of neighbours comes through the matrix (:mod:`bvat.parts`).
     """
 
