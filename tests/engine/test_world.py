@@ -20,7 +20,7 @@ PLAIN = {"pretrain": 0, "ramp": 0, "beta": 1.0, "confidence": 0.0, "dropout": 0.
 
 def test_alone_is_the_default_and_costs_nothing() -> None:
     values = torch.randn(5)
-    here = synthetic_graph(nodes=40, edges=60, features=8, classes=2, train_per_class=2).engine
+    here = synthetic_graph(nodes=60, edges=90, features=64, classes=2, train_per_class=2).engine
     assert here is DEFAULT_ENGINE
     assert torch.equal(here.mean(values), values.mean())
     assert here.total(3) == 3
