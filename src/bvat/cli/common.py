@@ -52,7 +52,6 @@ Jobs = Annotated[
 
 
 def comma_separated(values: list[str] | None) -> list[str] | None:
-    """Return the values of an option that may be repeated or separated by commas."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()] if values else None
 
 
@@ -193,7 +192,6 @@ def command_line(*words: object, **options: Any) -> str:
 
 
 def processes(jobs: int | None) -> int:
-    """Return how many processes to use."""
     return jobs or os.cpu_count() or 1
 
 
@@ -205,13 +203,11 @@ def messages() -> Console:
 
 
 def print_notes(texts: Iterable[str]) -> None:
-    """Print sentences to standard error."""
     for text in texts:
         typer.echo(printable(f"note: {text}"), err=True)
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object on standard output."""
     typer.echo(json.dumps(content))
 
 

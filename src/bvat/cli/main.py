@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import audit, bench, compare, data, export, partition, predict, reproduce, runs, train, tune
+from bvat.cli import audit, bench, compare, data, partition, predict, reproduce, runs, train, tune
 from bvat.cli import settings as settings_command
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
@@ -28,7 +28,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("audit")(audit.audit)
-app.command("export")(export.export)
+app.command("export")(predict.export)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)

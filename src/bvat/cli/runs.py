@@ -142,9 +142,8 @@ def compare_runs(
 
 
 def show_summary(summary: dict[str, Any], folder: Path) -> None:
-    """Print the result of a run that has just been trained."""
     from bvat.store.results import cross_validation_text, score_texts
-    from bvat.training.stopping import stopping_text
+    from bvat.training.phases import stopping_text
     from bvat.tuning.variants import Variant
 
     auto = summary.get("auto")
@@ -187,7 +186,6 @@ def _mean(values: list[float]) -> str:
 
 
 def spread(part: dict[str, Any], digits: int = 2) -> str:
-    """Return mean ± standard deviation, or a dash."""
     if part["mean"] is None:
         return "-"
     mean = f"{part['mean']:.{digits}f}"

@@ -52,7 +52,6 @@ def settings(
 
 
 def _named(names: list[str]) -> tuple[str | None, str | None]:
-    """Return the model and the method among some names."""
     model = next((name for name in names if name in MODELS), None)
     method = next((name for name in names if name in ALL_METHODS), None)
     for name in names:
@@ -94,7 +93,6 @@ def _row(name: str, f: Field[Any], chosen: Settings | None) -> dict[str, Any]:
 
 
 def _values(f: Field[Any]) -> str:
-    """Return the values that a setting may have, in a few words."""
     limits = f.metadata
     if limits["choices"]:
         return " | ".join(limits["choices"])

@@ -34,10 +34,6 @@ FORMATS = (".safetensors", ".pt2")
 def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float]:
     """Return models in plain PyTorch, and how far their probabilities are from bvat's.
 
-    Args:
-        classifier: the models.
-        graph: the graph they were trained on, on which the export is checked.
-
     Raises:
         SettingsError: this model cannot be exported, or its export gives other probabilities.
     """
@@ -135,7 +131,6 @@ def _parts(recipe: Mapping[str, Any]) -> Iterator[tuple[str, int, list[str], dic
 
 
 def _rows_sum_to_one(graph: Graph) -> bool:
-    """Whether the features look divided by their sums, so that doing it again changes nothing."""
     totals = graph.features.row_sums()
     return bool((((totals - 1).abs() < 1e-4) | (totals == 0)).all())
 
@@ -156,7 +151,6 @@ def _dense(features: Any) -> Tensor:
 
 
 def _first_nodes(graph: Graph, count: int) -> Graph:
-    """Return the graph, or the part on its first nodes if it has more than ``count``."""
     if graph.num_nodes <= count:
         return graph
     kept = torch.arange(count)

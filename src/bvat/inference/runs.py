@@ -203,7 +203,6 @@ class RunRecord:
 
 
 def measure_of(result: dict[str, Any], measure: str) -> float | None:
-    """Return one measure of the result of a seed; None where it is missing."""
     try:
         value = result["f1"]["test"]["macro"] if measure == "macro_f1" else result["selected"][measure]
     except (KeyError, TypeError):
@@ -290,7 +289,6 @@ def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _shared_seeds(base: RunRecord, run: RunRecord) -> list[int]:
-    """Return the seeds that two runs can be compared on."""
     if not base.about.get("graph") or run.about.get("graph") != base.about.get("graph"):
         raise SettingsError(
             f"{base.path} and {run.path} were trained on different graphs or splits: compare runs on the "

@@ -16,7 +16,6 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def node_id(graph: Graph, node: int) -> str:
-    """Return the name of a node, or its index if nodes have no names."""
     return str(node) if graph.node_names is None else graph.node_names[node]
 
 

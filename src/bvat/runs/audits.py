@@ -120,8 +120,6 @@ class AuditPlan:
 
 @dataclass(frozen=True)
 class _Table:
-    """Measures nodes and writes rows as they come."""
-
     plan: AuditPlan
     graph: Graph
     model: Classifier

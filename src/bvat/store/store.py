@@ -150,7 +150,6 @@ class RunStore:
 
     @classmethod
     def open(cls, path: Path, graphs: Mapping[str, Graph]) -> RunStore:
-        """Return the store in a folder, which need not exist yet."""
         return cls(path, dict(graphs), {name: graph_fingerprint(graph) for name, graph in graphs.items()})
 
     def key(self, spec: RunSpec) -> str:
@@ -173,15 +172,12 @@ class RunStore:
         return RunFolder(self.path / "runs" / dataset / name)
 
     def result(self, spec: RunSpec) -> dict[str, Any] | None:
-        """Return the result of a finished seed, else None."""
         return self.folder(spec).result(spec.seed, self.key(spec))
 
     def results(self, specs: Iterable[RunSpec]) -> list[dict[str, Any]]:
-        """Return the results of those seeds that are finished."""
         return [result for spec in specs if (result := self.result(spec)) is not None]
 
     def run(self, spec: RunSpec, report: ReportProgress = lambda epochs: None) -> dict[str, Any]:
-        """Train one seed unless it is finished; return its result."""
         if (found := self.result(spec)) is not None:
             return found
         folder, graph, key = self.folder(spec), self.graphs[spec.dataset], self.key(spec)
@@ -203,7 +199,6 @@ class RunStore:
         return self.path / "pretrained"
 
     def lock(self, spec: RunSpec) -> Path:
-        """Return the file that exists while a process is at a run."""
         return self.folder(spec).path / f".seed-{spec.seed}.lock"
 
     def run_all(self, specs: Iterable[RunSpec], jobs: int, console: Any = None) -> int:

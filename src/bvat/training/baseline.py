@@ -19,8 +19,8 @@ from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import GraphError, TrainingError
 from bvat.graph import Graph
 from bvat.training.provenance import digest, graph_fingerprint
-from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
+from bvat.training.statistics import split_scores
 from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict
 
 SHARED = "shared-"
@@ -28,14 +28,7 @@ SHARED = "shared-"
 
 
 def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | None = None) -> TrainedModel:
-    """Fit a baseline on the CPU, wherever the graph is.
-
-    Args:
-        graph: to fit it to.
-        settings: its method and variant are used.
-        seed: of its random part.
-        shared: folder where what several baselines need is kept.
-    """
+    """Fit a baseline on the CPU, wherever the graph is."""
     if not graph.train.numel():
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     graph = graph.to("cpu")
@@ -111,7 +104,6 @@ def _about(graph: Graph, fit: Fit) -> dict[str, Any]:
 
 
 def _metrics(graph: Graph, logits: Tensor, ms: float) -> dict[str, float]:
-    """Return the metrics of the only epoch."""
     loss = float(F.cross_entropy(logits[graph.train], graph.labels[graph.train]))
     row = dict.fromkeys(METRICS, 0.0) | {"epoch": 1, "loss": loss, "supervised": loss, "ms": ms}
     for name in ("train", "val", "test"):

@@ -22,11 +22,10 @@ from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
 from bvat.training.optimizer import backward, clip_gradients, learning_rate
-from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
-from bvat.training.scores import split_scores
+from bvat.training.phases import CollapseGuard, Ramp, TwoPhases, why_stopped
 from bvat.training.settings import LOSS_RULES, Settings
 from bvat.training.state import TrainState, start_training
-from bvat.training.stopping import why_stopped
+from bvat.training.statistics import split_scores
 from bvat.training.trained import MEASURED, METRICS, TrainedModel, held_out, likeliest, predict, share_right
 
 __all__ = ["METRICS", "TrainedModel", "predict", "run_epoch", "train", "training_step"]

@@ -154,7 +154,6 @@ class Settings:
 
 
 def model_options(model: str) -> type[Options]:
-    """Return the settings that a model has; SettingsError for an unknown one."""
     if model not in MODELS:
         raise SettingsError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
     return MODELS[model].options
@@ -172,7 +171,6 @@ def method_options(method: str) -> type[Options]:
 
 
 def _check_baseline(settings: Settings) -> None:
-    """Raise SettingsError if a baseline is to run on a model, or in a form that it does not have."""
     row = BASELINES.get(settings.method)
     if row is None:
         return
@@ -226,7 +224,6 @@ def no_effect(name: str, *among: Settings) -> str:
 
 
 def check_read(overrides: Mapping[str, Any], methods: Iterable[Settings]) -> None:
-    """Raise SettingsError if one of the overrides is read by none of the methods."""
     among = list(methods)
     for name in overrides:
         if among and not any(name in settings.read() for settings in among):
@@ -308,12 +305,10 @@ def _layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:
 
 
 def has_preset(dataset: str) -> bool:
-    """Whether the preset file names this data set."""
     return dataset in _presets()["dataset"]
 
 
 def has_model_preset(dataset: str, model: str) -> bool:
-    """Whether the preset file has settings for a model on this data set."""
     return model in _presets()["dataset"].get(dataset, {}).get("model", {})
 
 

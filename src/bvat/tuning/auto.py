@@ -216,7 +216,6 @@ def _alive(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _tasks(plan: _Plan, settings: dict[str, Settings], first: int, deadline: float) -> list[_Repetition]:
-    """Return the next repetitions of some candidates; the very first candidate has no deadline."""
     numbers = range(first, first + plan.together)
     tasks = [_Repetition(n, plan.spec(s, k), deadline) for n, s in settings.items() for k in numbers]
     sure = plan.together if first == 0 else 0
@@ -224,7 +223,6 @@ def _tasks(plan: _Plan, settings: dict[str, Settings], first: int, deadline: flo
 
 
 def _give_up(found: dict[str, dict[str, Any]]) -> None:
-    """Stop the candidates that are clearly behind the best one of a round."""
     complete = [found[name] for name in _alive(found)]
     best = max(map(_mean, complete), default=0.0)
     for entry in complete:
@@ -270,7 +268,6 @@ def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _gain(winner: dict[str, Any], entry: dict[str, Any]) -> Sample:
-    """Return the differences to a candidate over the repetitions that both have."""
     return sample([ours - theirs for ours, theirs in zip(winner["val"], entry["val"], strict=False)])
 
 

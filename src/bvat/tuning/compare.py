@@ -138,7 +138,6 @@ class _CellRunner:
         return self.folder / "cells" / f".{cell.name}.lock"
 
     def run(self, cell: Cell, report: ReportProgress) -> None:
-        """Train what is missing, and write the file of the cell."""
         whole, fingerprint = _graph(cell.graph)
         settings = settings_of(self.plan.trained(), self.plan.overrides)
         about = {name: chosen.as_dict() for name, chosen in settings.items()}
@@ -178,14 +177,7 @@ def read_cell(path: Path) -> dict[str, Any] | None:
 
 
 def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> dict[str, Any]:
-    """Run what is missing, and write ``compare.json``.
-
-    Args:
-        plan: what to compare.
-        out: folder for the result, and for ``work/``, from which an interrupted comparison continues.
-        jobs: number of parallel processes.
-        console: where progress is shown.
-    """
+    """Run what is missing, and write ``compare.json``."""
     split = []
     for source in plan.graphs:  # before hours are spent
         graph = load(source)
@@ -262,7 +254,6 @@ def _finished_cells(plan: ComparisonPlan, out: Path) -> list[dict[str, Any]]:
 
 
 def _graphs(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the first cell of each graph says about it."""
     about = {cell["cell"]["graph"]: cell["graph"] for cell in reversed(cells)}
     return {short_name(graph): about[graph] for graph in plan.graphs if graph in about}
 
@@ -275,7 +266,6 @@ def _title(name: str) -> dict[str, Any]:
 
 
 def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return every graph with every number of labels, as far as there are cells."""
     rows = []
     for graph, labels in product(plan.graphs, plan.labels):
         here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
@@ -287,7 +277,6 @@ def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[st
 def _row(
     graph: str, labels: int | str, cells: Sequence[dict[str, Any]], plan: ComparisonPlan
 ) -> dict[str, Any]:
-    """Return every variant against the base, paired over the splits."""
     base, variants = _tests(cells, plan.against), plan.compared()
     return {
         "graph": graph,

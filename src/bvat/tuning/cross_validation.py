@@ -26,10 +26,9 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN
 from bvat.store.folder import graph_parts
 from bvat.store.store import Measurement, RunSpec, RunStore
-from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
-from bvat.training.statistics import wilson
+from bvat.training.statistics import f1_scores, macro_f1, wilson
 from bvat.training.trained import TrainedModel, predict
 
 FOLDS = 5
@@ -63,7 +62,6 @@ class Choice:
 
     @classmethod
     def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
-        """Return a choice made before for the same graph."""
         try:
             found, report = checked_estimate(content["estimate"]), content["report"]
             if not isinstance(report, dict | None):
@@ -125,7 +123,6 @@ def pooled(graph: Graph) -> Graph:
 
 
 def can_cross_validate(graph: Graph) -> bool:
-    """Return whether some class has two labelled nodes."""
     return _usable(graph) > 1
 
 
@@ -145,15 +142,7 @@ def _usable(graph: Graph) -> int:
 def cross_validate(
     graph: Graph, settings: Settings, *, jobs: int = 1, work: Path | None = None, console: Any = None
 ) -> Choice:
-    """Find out how to train a method on all labelled nodes, and how accurate it then is.
-
-    Args:
-        graph: its training and validation nodes are divided into folds.
-        settings: of the method.
-        jobs: number of parallel processes.
-        work: folder for the runs, which are found there again; a temporary one by default.
-        console: where progress is shown.
-    """
+    """Find out how to train a method on all labelled nodes, and how accurate it then is."""
     if not can_cross_validate(graph):
         return Choice(settings.method, fixed_epochs(settings), pooled(graph), None)
     parts, method = labelled_folds(graph), settings.method
@@ -222,7 +211,6 @@ def out_of_fold(
 
 
 def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
-    """Return the predicted classes of the test nodes."""
     model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
     return {"held_out": predict(model, graph).argmax(1)[graph.test].tolist()}
 

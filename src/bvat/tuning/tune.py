@@ -32,7 +32,7 @@ from bvat.training.provenance import about_graph, digest, versions
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
 from bvat.tuning.cross_validation import blind
-from bvat.tuning.presets import (
+from bvat.tuning.space import (
     STARTS,
     applying,
     parameters,
@@ -98,7 +98,6 @@ class TuningPlan:
         return preset(preset_key(self.dataset), self.method, **self.overrides)
 
     def fixed(self) -> dict[str, Any]:
-        """Return the settings that are not searched."""
         return {k: v for k, v in self.base().as_dict().items() if k not in tuned_settings(self.space)}
 
     def searched(self) -> dict[str, Any]:
