@@ -25,16 +25,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train")(train.train)
-app.command("predict")(predict.predict)
-app.command("audit")(audit.audit)
-app.command("export")(predict.export)
-app.command("reproduce")(reproduce.reproduce)
-app.command("compare")(compare.compare)
-app.command("tune")(tune.tune)
-app.command("settings")(settings_command.settings)
-app.command("partition")(partition.partition)
-app.command("bench")(bench.bench)
+for _command in (train.train, predict.predict, audit.audit, predict.export, reproduce.reproduce,
+                 compare.compare, tune.tune, settings_command.settings, partition.partition,
+                 bench.bench):  # fmt: skip
+    app.command()(_command)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 

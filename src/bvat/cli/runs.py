@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,7 +53,7 @@ def list_runs(
                 _short(_name(row), 18),
                 _seeds(row),
                 _accuracy(row),
-                _day(row["finished"]),
+                "-" if row["finished"] is None else f"{datetime.fromtimestamp(row['finished']):%Y-%m-%d}",
                 row["run"],
             )
             for row in rows
@@ -237,12 +238,6 @@ def _difference(part: dict[str, Any] | None) -> str:
         return f"{part['mean']:+.2f}"
     mark = " *" if part["low"] > 0 or part["high"] < 0 else ""
     return f"{part['mean']:+.2f} ± {(part['high'] - part['low']) / 2:.2f}{mark}"
-
-
-def _day(seconds: float | None) -> str:
-    from datetime import datetime
-
-    return "-" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d")
 
 
 def _seeds(row: dict[str, Any]) -> str:

@@ -140,14 +140,14 @@ def _difference(classifier: Classifier, plain: ExportedModel, graph: Graph) -> f
     part = _first_nodes(graph.to("cpu"), max(2, LARGEST // graph.num_features))
     adjacency = part.adjacency
     edges = Edges(part.num_nodes, torch.stack([adjacency.rows, adjacency.col]).long(), adjacency.values)
-    dense = part.features.values if isinstance(part.features, DenseMatrix) else _dense(part.features)
+    features = part.features
+    if isinstance(features, DenseMatrix):
+        dense = features.values
+    else:
+        dense = torch.from_numpy(features.to_scipy().toarray().astype(np.float32))
     ours = classifier.probabilities(part)
     with torch.no_grad():
         return float((plain.probabilities(dense, edges) - ours).abs().max())
-
-
-def _dense(features: Any) -> Tensor:
-    return torch.from_numpy(features.to_scipy().toarray().astype(np.float32))
 
 
 def _first_nodes(graph: Graph, count: int) -> Graph:

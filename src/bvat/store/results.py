@@ -15,20 +15,11 @@ from bvat.training.trained import TrainedModel, held_out
 
 
 def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
+    copied = ("seed", "selected", "last", "best", "space", "epoch_ms", "events", "phases", "f1", "nodes",
+              "stopped")  # fmt: skip
     return {
-        "seed": trained.seed,
-        **({"fit": trained.fit} if trained.fit else {}),
-        "selected": trained.selected,
-        "last": trained.last,
-        "best": trained.best,
-        "space": trained.space,
+        **{name: getattr(trained, name) for name in (*copied, *(["fit"] if trained.fit else []))},
         "epochs": len(trained.metrics),
-        "epoch_ms": trained.epoch_ms,
-        "events": trained.events,
-        "phases": trained.phases,
-        "f1": trained.f1,
-        "nodes": trained.nodes,
-        "stopped": trained.stopped,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
         "versions": versions(),

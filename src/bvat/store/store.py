@@ -62,17 +62,8 @@ class RunSpec:
 class SeedTrainer:
     """Trains seeds of one run into its folder. It is sent to worker processes.
 
-    Args:
-        folder: of the run.
-        graph: to train on.
-        settings: of the run.
-        keep: "all", or "result" for neither weights, metrics nor checkpoints.
-        resume: continue from checkpoints.
-        device: to train on.
-        measurement: what to measure on the trained model.
-        key: identifies the run in a store.
-        pretrained: folder for what several runs share.
-        log: how epochs are logged while training runs, names of ``LOGGERS``.
+    ``keep`` is "all", or "result" for neither weights, metrics nor checkpoints; ``key`` identifies the run in
+    a store, ``pretrained`` is a folder for what several runs share, and ``log`` has names of ``LOGGERS``.
     """
 
     folder: RunFolder
@@ -207,11 +198,6 @@ class RunStore:
         Several processes, also of several machines, can work on one store: each takes runs that no other one
         is at, and waits for the rest at the end. The longest runs are started first, so that none of them
         is left at the end, alone on one processor. What baselines share is removed at the end: it is large.
-
-        Args:
-            specs: repeated ones are done once.
-            jobs: number of processes with one thread each.
-            console: where progress is shown; None shows nothing.
         """
         unique = list({(self.key(spec), spec.seed): spec for spec in specs}.values())
         missing = [spec for spec in unique if self.result(spec) is None]
@@ -236,9 +222,6 @@ class RunStore:
         size = graph.features.nnz + 2 * graph.num_edges
         size += graph.num_nodes * (int(getattr(settings, "hidden", 0)) + graph.num_classes)
         measured = 0.0 if spec.measurement is None else spec.measurement.effort
-        return (settings.training.epochs * _epoch_effort(settings.method) + measured) * (1e4 + size)
-
-
-def _epoch_effort(method: str) -> float:
-    """Return roughly how long an epoch takes, in epochs of a GCN; a baseline has one for the whole fit."""
-    return METHODS[method].effort if method in METHODS else 200.0
+        # in epochs of a GCN; a baseline has one epoch for the whole fit
+        epoch = METHODS[settings.method].effort if settings.method in METHODS else 200.0
+        return (settings.training.epochs * epoch + measured) * (1e4 + size)

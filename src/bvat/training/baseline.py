@@ -44,6 +44,7 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
     row = _metrics(graph, logits, ms)
     found = {"epoch": 1, "val": row["val_accuracy"], "test": row["test_accuracy"]}
     reached = {name: None if math.isnan(value) else value for name, value in found.items()}
+    alone = torch.zeros(graph.num_nodes, dtype=torch.bool) if fit.unscored is None else fit.unscored
     return TrainedModel(
         seed=seed,
         weights=weights,
@@ -56,7 +57,11 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
         phases={"first": 0, "second": 1},
         f1=split_scores(logits.argmax(1), graph),
         nodes=held_out(graph),
-        fit=_about(graph, fit),
+        fit={
+            "chosen": fit.chosen if graph.val.numel() else {},
+            "unscored": 100 * float(alone.double().mean()),
+            "unscored_test": 100 * float(alone[graph.test].double().mean()) if graph.test.numel() else None,
+        },
     )
 
 
@@ -94,13 +99,6 @@ def fit_notes(result: Mapping[str, Any]) -> list[str]:
             "common training class"
         )
     return notes
-
-
-def _about(graph: Graph, fit: Fit) -> dict[str, Any]:
-    chosen = fit.chosen if graph.val.numel() else {}
-    alone = torch.zeros(graph.num_nodes, dtype=torch.bool) if fit.unscored is None else fit.unscored
-    test = 100 * float(alone[graph.test].double().mean()) if graph.test.numel() else None
-    return {"chosen": chosen, "unscored": 100 * float(alone.double().mean()), "unscored_test": test}
 
 
 def _metrics(graph: Graph, logits: Tensor, ms: float) -> dict[str, float]:

@@ -21,16 +21,7 @@ from bvat.training.trained import METRICS
 CHECKPOINT_FORMAT = "bvat checkpoint 5"
 _PARTS, _SEARCH = ("model", "optimizer", "method", "average"), "method."
 """What has a state: attributes of the state of training; and the prefix of what a search keeps."""
-_UNFIT = (
-    KeyError,
-    IndexError,
-    TypeError,
-    ValueError,
-    RuntimeError,
-    OverflowError,
-    AttributeError,
-    RecursionError,
-)
+_UNFIT = (LookupError, TypeError, ValueError, RuntimeError, OverflowError, AttributeError)
 """What the content of somebody else's file can raise."""
 
 

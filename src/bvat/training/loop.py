@@ -137,7 +137,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
 def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
     """Make one step of Adam on ``L0 + alpha * mean_u E(p_u) + beta * R_vadv`` (Eq. 6); return the metrics."""
     model, settings = state.model, state.settings
-    graph = batch_of(state.graph, state.epoch)
+    graph = state.graph.batch(state.epoch) if isinstance(state.graph, PartsGraph) else state.graph
     model.train()
     state.generator.begin_epoch(state.epoch)
     passes = state.method.passes(model, graph, state.generator)
@@ -166,11 +166,6 @@ def update_average(average: Any, model: Any, kept: float) -> None:
         mean.lerp_(value, 1 - kept)
     for mean, value in zip(average.buffers(), model.buffers(), strict=True):
         mean.copy_(value)
-
-
-def batch_of(graph: Graph, epoch: int) -> Graph:
-    """Return what the step of an epoch is made on: the graph, or a batch of its parts."""
-    return graph.batch(epoch) if isinstance(graph, PartsGraph) else graph
 
 
 def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> TrainedModel:

@@ -189,12 +189,9 @@ def why_stopped(state: TrainState, best: BestEpoch, phases: TwoPhases | None) ->
     elif phases and phases.began and epoch - phases.began >= settings.epochs - settings.pretrain:
         return ""  # the first phase was shorter than it could be, the second is over
     else:
-        reason = "predictions collapsed again" if _collapsed(state) else "a callback asked for it"
+        collapsed = any(event.startswith(f"epoch {epoch}: ") for event in state.events)
+        reason = "predictions collapsed again" if collapsed else "a callback asked for it"
     return f"stopped at epoch {epoch} of {settings.epochs}: {reason}"
-
-
-def _collapsed(state: TrainState) -> bool:
-    return any(event.startswith(f"epoch {state.epoch}: ") for event in state.events)
 
 
 def stopping_text(stops: Sequence[str], seeds: int, most: int = 3) -> str:

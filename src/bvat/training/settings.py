@@ -184,11 +184,9 @@ def _check_baseline(settings: Settings) -> None:
 @cache
 def all_fields() -> dict[str, Field[Any]]:
     """Return every setting of every model and method by name; where they differ, the first one's field."""
-    kinds: list[type[Options]] = [Training]
-    kinds += [row.options for row in MODELS.values()]
-    kinds += [row.options for row in METHODS.values()]
+    rows: list[Any] = [*MODELS.values(), *METHODS.values()]
     found: dict[str, Field[Any]] = {}
-    for kind in (*kinds, BaselineOptions):
+    for kind in (Training, *(row.options for row in rows), BaselineOptions):
         for f in fields(kind):
             found.setdefault(f.name, f)
     return found
@@ -198,13 +196,12 @@ def all_fields() -> dict[str, Field[Any]]:
 def owners() -> dict[str, tuple[str, ...]]:
     """Return who has each setting that not all training has."""
     found: dict[str, list[str]] = {}
-    kinds = [(row.name, row.options) for row in MODELS.values()]
-    kinds += [(row.name, row.options) for row in METHODS.values()]
-    for name, kind in kinds:
-        for f in fields(kind):
+    rows: list[Any] = [*MODELS.values(), *METHODS.values()]
+    for row in rows:
+        for f in fields(row.options):
             only = f.metadata.get("only")
             if only != SEVERAL:
-                whose = name if only is None else f"{name} with {only[0]} {only[1]}"
+                whose = row.name if only is None else f"{row.name} with {only[0]} {only[1]}"
                 found.setdefault(f.name, []).append(whose)
     found["variant"] = [row.name for row in BASELINES.values() if row.variants]
     return {name: tuple(names) for name, names in found.items()}
@@ -251,14 +248,10 @@ def preset_among(dataset: str, method: str, **overrides: Any) -> Settings:
     for name in overrides:
         if name not in known:
             raise SettingsError(no_effect(name))
-    # what is read depends on these
-    switch_names = {
-        "model",
-        *(f.metadata["only"][0] for f in all_fields().values() if f.metadata.get("only")),
-    }
-    own = {"model"} | {f.name for f in fields(method_options(method))}
-    switches = {name: value for name, value in overrides.items() if name in own & switch_names}
-    read = _merged(dataset, method, switches).read()
+    switches = {f.metadata["only"][0] for f in all_fields().values() if f.metadata.get("only")}
+    switches &= {f.name for f in fields(method_options(method))}
+    deciding = {name: value for name, value in overrides.items() if name in switches | {"model"}}
+    read = _merged(dataset, method, deciding).read()
     return preset(dataset, method, **{name: value for name, value in overrides.items() if name in read})
 
 

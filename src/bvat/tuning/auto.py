@@ -83,12 +83,10 @@ def choose(
         graph: with training nodes, and validation nodes unless there are few labels.
         budget: seconds after which no further candidate is started; the one under way ends early. The first
             candidate gets all folds of a cross-validation, or one seed, however long that takes.
-        jobs: number of parallel processes.
         candidates: see :mod:`bvat.tuning.variants`, in the order in which they are tried. By default
             :data:`CANDIDATES`, or those of the model in ``overrides``.
         overrides: settings that replace the defaults of every candidate.
         work: folder for the runs, which are found there again; a temporary one by default.
-        console: where progress is shown.
     """
     overrides = overrides or {}
     candidates = candidates or candidates_for(overrides)

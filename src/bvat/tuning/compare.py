@@ -222,7 +222,12 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
     split = [name for name, about in graphs.items() if about.get("has_split")]
     result = {
         "format": COMPARE_FORMAT,
-        "variants": {name: _title(name) for name in variants},
+        "variants": {
+            name: {"title": "auto", "colour": 3}
+            if name == AUTO
+            else {"title": Variant.parse(name).title, "colour": Variant.parse(name).colour}
+            for name in variants
+        },
         "base": plan.against,
         "labels": list(plan.labels),
         "graphs": graphs,
@@ -258,33 +263,22 @@ def _graphs(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> dict[str, 
     return {short_name(graph): about[graph] for graph in plan.graphs if graph in about}
 
 
-def _title(name: str) -> dict[str, Any]:
-    if name == AUTO:
-        return {"title": "auto", "colour": 3}
-    variant = Variant.parse(name)
-    return {"title": variant.title, "colour": variant.colour}
-
-
 def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows = []
+    """Return every variant against the base on every graph and number of labels, paired over the splits."""
+    rows, variants = [], plan.compared()
     for graph, labels in product(plan.graphs, plan.labels):
         here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
         if here:
-            rows.append(_row(short_name(graph), labels, here, plan))
+            base = _tests(here, plan.against)
+            row = {
+                "graph": short_name(graph),
+                "labels": labels,
+                "splits": [cell["cell"]["split"] for cell in here],
+                "chosen": [choice_of(cell["results"]) for cell in here] if AUTO in variants else [],
+                "variants": {name: _entry(name, _tests(here, name), base, here) for name in variants},
+            }
+            rows.append(row)
     return rows
-
-
-def _row(
-    graph: str, labels: int | str, cells: Sequence[dict[str, Any]], plan: ComparisonPlan
-) -> dict[str, Any]:
-    base, variants = _tests(cells, plan.against), plan.compared()
-    return {
-        "graph": graph,
-        "labels": labels,
-        "splits": [cell["cell"]["split"] for cell in cells],
-        "chosen": [choice_of(cell["results"]) for cell in cells] if AUTO in variants else [],
-        "variants": {name: _entry(name, _tests(cells, name), base, cells) for name in variants},
-    }
 
 
 def _tests(cells: Sequence[dict[str, Any]], name: str) -> list[float]:

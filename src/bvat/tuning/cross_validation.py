@@ -191,14 +191,6 @@ def estimate(
     Returns:
         The number of ``folds``, and what :func:`scores_of` returns for the nodes of all folds together.
     """
-    nodes, predicted = out_of_fold(settings, parts, work, jobs, console)
-    return {"folds": len(parts), **scores_of(predicted, graph.labels[nodes].cpu(), graph.class_names)}
-
-
-def out_of_fold(
-    settings: Settings, parts: Sequence[Graph], work: Path, jobs: int = 1, console: Any = None
-) -> tuple[Tensor, Tensor]:
-    """Return the nodes of all folds and the classes that the models of the other folds predict, int64 (m)."""
     hidden = {
         f"held-out-{k}": dataclasses.replace(part, val=part.val[:0], test=part.val)
         for k, part in enumerate(parts)
@@ -207,7 +199,8 @@ def out_of_fold(
     specs = [RunSpec(name, settings, 0, HELD_OUT) for name in hidden]
     store.run_all(specs, jobs, console)
     predicted = torch.tensor([k for result in store.results(specs) for k in result["held_out"]])
-    return torch.cat([part.test for part in hidden.values()]), predicted
+    labels = graph.labels[torch.cat([part.test for part in hidden.values()])].cpu()
+    return {"folds": len(parts), **scores_of(predicted, labels, graph.class_names)}
 
 
 def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
