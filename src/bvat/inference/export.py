@@ -16,12 +16,11 @@ from torch import Tensor
 
 from bvat._version import __version__
 from bvat.baselines.table import BASELINES
-from bvat.data.files import write_atomic
-from bvat.errors import DataError, SettingsError
+from bvat.errors import SettingsError
 from bvat.graph import DenseMatrix, Graph, SparseMatrix
 from bvat.inference.classifier import Classifier
 from bvat.inference.plain import Edges, ExportedModel, network_name
-from bvat.inference.tables import check_writable
+from bvat.inference.tables import check_writable, write_text
 from bvat.models.table import MODELS
 
 LARGEST = 20_000_000
@@ -76,16 +75,13 @@ def write_export(plain: ExportedModel, path: Path) -> list[Path]:
     check_writable(path, program)
     if path.suffix == ".safetensors" and program.exists() and program.read_bytes() != source:
         raise SettingsError(f"{program} exists and is another program: choose another name for {path.name}")
-    try:
-        if path.suffix == ".pt2":
-            write_atomic(path, _program(plain), special=True)
-            return [path]
-        tensors = {name: plain.weight(name) for name in plain.names}
-        write_atomic(path, save(tensors, {"about": json.dumps(plain.about)}), special=True)
-        write_atomic(program, source, special=True)
-        return [path, program]
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
+    if path.suffix == ".pt2":
+        write_text(path, _program(plain))
+        return [path]
+    tensors = {name: plain.weight(name) for name in plain.names}
+    write_text(path, save(tensors, {"about": json.dumps(plain.about)}))
+    write_text(program, source)
+    return [path, program]
 
 
 def _program(plain: ExportedModel) -> bytes:

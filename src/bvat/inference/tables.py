@@ -55,7 +55,7 @@ def check_writable(*paths: Path) -> None:
             )
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str | bytes) -> None:
     """Write a file atomically: if writing fails, the previous content stays."""
     try:
         write_atomic(path, text, special=True)

@@ -177,7 +177,7 @@ def read_cell(path: Path) -> dict[str, Any] | None:
 
 
 def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> dict[str, Any]:
-    """Run what is missing, and write ``compare.json``."""
+    """Run what is missing, and write ``compare.json``; what is finished is kept in ``out/work``."""
     split = []
     for source in plan.graphs:  # before hours are spent
         graph = load(source)
@@ -222,12 +222,7 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
     split = [name for name, about in graphs.items() if about.get("has_split")]
     result = {
         "format": COMPARE_FORMAT,
-        "variants": {
-            name: {"title": "auto", "colour": 3}
-            if name == AUTO
-            else {"title": Variant.parse(name).title, "colour": Variant.parse(name).colour}
-            for name in variants
-        },
+        "variants": {name: _title(name) for name in variants},
         "base": plan.against,
         "labels": list(plan.labels),
         "graphs": graphs,
@@ -261,6 +256,13 @@ def _finished_cells(plan: ComparisonPlan, out: Path) -> list[dict[str, Any]]:
 def _graphs(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     about = {cell["cell"]["graph"]: cell["graph"] for cell in reversed(cells)}
     return {short_name(graph): about[graph] for graph in plan.graphs if graph in about}
+
+
+def _title(name: str) -> dict[str, Any]:
+    if name == AUTO:
+        return {"title": "auto", "colour": 3}
+    variant = Variant.parse(name)
+    return {"title": variant.title, "colour": variant.colour}
 
 
 def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
