@@ -39,6 +39,9 @@ class CopiedFields:
     nodes: Tensor
     owner: Tensor
     propagation: SymmetricMatrix
+    on_whole: bool = False
+    """For models that cannot run on a part of the graph: the fields are disjoint instead of copied, ``nodes``
+    are all N nodes, and ``owner`` is -1 outside of the fields."""
 
     @cached_property
     def features(self) -> FeatureMatrix:
@@ -52,7 +55,7 @@ class CopiedFields:
     @property
     def inputs(self) -> GraphInputs:
         """What a model reads."""
-        return self
+        return self.whole if self.on_whole else self
 
     def sums(self, of_rows: Tensor) -> Tensor:
         """Add up one number per row (m) over each receptive field, (b)."""
@@ -64,18 +67,6 @@ class CopiedFields:
         return self.sums(torch.ones_like(self.owner))
 
 
-class DisjointParts(CopiedFields):
-    """Disjoint receptive fields in the whole graph, for models that cannot run on a part of it.
-
-    ``nodes`` are all N nodes, and ``owner`` is -1 outside of the fields.
-    """
-
-    @property
-    def inputs(self) -> GraphInputs:
-        """What a model reads: the whole graph."""
-        return self.whole
-
-
 def disjoint_parts(inputs: GraphInputs, depth: int, nodes: Tensor) -> Iterator[CopiedFields]:
     """Yield the receptive fields of ``nodes`` (int64) in some order, as many at a time as are disjoint."""
     matrix, generator = inputs.propagation, torch.Generator().manual_seed(0)
@@ -84,7 +75,8 @@ def disjoint_parts(inputs: GraphInputs, depth: int, nodes: Tensor) -> Iterator[C
         found = DisjointFields(left.numel(), tell=lambda _: None).choose(inputs, depth, generator, among=left)
         chosen, owner = cast("tuple[Tensor, Tensor]", (found.chosen, found.owner))
         everything = torch.arange(matrix.shape[0], device=matrix.device)
-        yield DisjointParts(inputs, chosen, chosen, everything, owner, cast("SymmetricMatrix", matrix))
+        symmetric = cast("SymmetricMatrix", matrix)
+        yield CopiedFields(inputs, chosen, chosen, everything, owner, symmetric, on_whole=True)
         left = left[~torch.isin(left, chosen)]
 
 

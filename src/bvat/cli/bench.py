@@ -13,8 +13,7 @@ from bvat.cli.common import Json, print_json
 
 def bench(
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Cora and Pubmed only, and fewer rounds: about two minutes"),
+        bool, typer.Option("--quick", help="Cora and Pubmed only, and fewer rounds: about two minutes")
     ] = False,
     as_json: Json = False,
     out: Annotated[

@@ -42,8 +42,7 @@ PROCESSES: dict[str, Any] = {"callback": between(1, MAX_PROCESSES), "metavar": "
 
 RunArgument = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
 SpreadsheetSafe = Annotated[
-    bool,
-    typer.Option("--spreadsheet-safe", help="put ' before names that a spreadsheet takes for a formula"),
+    bool, typer.Option("--spreadsheet-safe", help="put ' before names that a spreadsheet takes for a formula")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 Jobs = Annotated[

@@ -62,8 +62,7 @@ def fetch(name: Name, as_json: Json = False) -> None:
 @app.command()
 def check(
     name: Annotated[
-        str,
-        typer.Argument(help="Name of a data set, or path of a run folder or file.", show_default=False),
+        str, typer.Argument(help="Name of a data set, or path of a run folder or file.", show_default=False)
     ],
     as_json: Json = False,
 ) -> None:
@@ -76,18 +75,19 @@ def check(
     from bvat.data.loading import check_dataset, names
 
     if name.strip().lower() not in names() and Path(name).exists():
-        _check_path(Path(name), as_json=as_json)
-        return
-    result = check_dataset(name)
-    if as_json:
-        print_json(result.as_dict())
+        ok = _check_path(Path(name), as_json=as_json)
     else:
-        _print_check(result)
-    if not result.ok:
+        result = check_dataset(name)
+        ok = result.ok
+        if as_json:
+            print_json(result.as_dict())
+        else:
+            _print_check(result)
+    if not ok:
         raise typer.Exit(1)
 
 
-def _check_path(path: Path, *, as_json: bool) -> None:
+def _check_path(path: Path, *, as_json: bool) -> bool:
     from bvat.data.checksums import check_files
 
     found = check_files(path)
@@ -97,8 +97,7 @@ def _check_path(path: Path, *, as_json: bool) -> None:
     else:
         words = {True: "ok", False: "WRONG", None: "none"}
         print_table("", ("file", "sha256"), [(file.name, words[file.ok]) for file in found], left=(1,))
-    if not ok:
-        raise typer.Exit(1)
+    return ok
 
 
 def _whereabouts(dataset: Dataset) -> str:

@@ -87,7 +87,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     rows = [
         (
             result["seed"],
-            *(_percent(measure_of(result, name)) for name in MEASURES),
+            *("-" if (value := measure_of(result, name)) is None else f"{value:.2f}" for name in MEASURES),
             f"{measure_of(result, 'epoch') or 0:.0f} of {result.get('epochs')}",
             result.get("stopped") or "-",
         )
@@ -225,10 +225,6 @@ def _uncertain(summary: dict[str, Any]) -> list[str]:
 def _name(row: dict[str, Any]) -> str:
     plain = row["method"] == "none"
     return f"{row['model']}" if plain else f"{row['model']} + {row['method']}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def _difference(part: dict[str, Any] | None) -> str:

@@ -80,13 +80,7 @@ def _row(name: str, f: Field[Any], chosen: Settings | None) -> dict[str, Any]:
     whose = owners().get(name, ("all",))
     every = len(whose) == len(MODELS if name in _of_models() else METHODS)
     shown = "all" if every else ", ".join(whose)
-    return {
-        "name": name,
-        "default": default,
-        "values": _values(f),
-        "of": shown,
-        "help": f.metadata["help"],
-    }
+    return {"name": name, "default": default, "values": _values(f), "of": shown, "help": f.metadata["help"]}
 
 
 def _values(f: Field[Any]) -> str:

@@ -26,7 +26,7 @@ from bvat.tuning.variants import AUTO
 CLASSIFIER_FORMAT = 2
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
-_SETTINGS = ("model", *all_fields())
+_OWN, _SETTINGS = ("method", "seed", "device", "budget"), ("model", *all_fields())
 
 
 class NodeClassifier:
@@ -72,13 +72,13 @@ class NodeClassifier:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all parameters; None means the value of the preset. ``deep`` has no effect."""
-        own = {"method": self.method, "seed": self.seed, "device": self.device, "budget": self.budget}
-        return {**own, **{name: self._settings.get(name) for name in _SETTINGS}}
+        own = {name: getattr(self, name) for name in _OWN}
+        return own | {name: self._settings.get(name) for name in _SETTINGS}
 
     def set_params(self, **params: Any) -> NodeClassifier:
         """Set parameters, which take effect at the next :meth:`fit`."""
         for name, value in params.items():
-            if name in ("method", "seed", "device", "budget"):
+            if name in _OWN:
                 setattr(self, name, value)
             elif name in _SETTINGS:
                 self._settings[name] = value

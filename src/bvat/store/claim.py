@@ -53,15 +53,13 @@ def share(folder: Path) -> Iterator[bool]:
         yield alone
 
 
-@contextlib.contextmanager
-def taken(path: Path, *, wait: bool) -> Iterator[bool]:
+def taken(path: Path, *, wait: bool) -> contextlib.AbstractContextManager[bool]:
     """Hold one of several pieces of work inside the block; yield False if another process holds it.
 
     Processes on several machines can so share work in a folder that all of them see, if its file system has
     locks. With ``wait``, wait until the other process has ended or finished it.
     """
-    with _held(path, wait=wait, keep=True) as mine:
-        yield mine
+    return _held(path, wait=wait, keep=True)
 
 
 @contextlib.contextmanager

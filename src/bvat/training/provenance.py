@@ -38,16 +38,9 @@ def graph_fingerprint(graph: Graph) -> str:
 
 def about_graph(graph: Graph) -> dict[str, Any]:
     """Return what a report says about a data set."""
-    return {
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "features": graph.num_features,
-        "classes": graph.num_classes,
-        "train": len(graph.train),
-        "val": len(graph.val),
-        "test": len(graph.test),
-        "validation": graph.validation,
-    }
+    sizes = {name: getattr(graph, f"num_{name}") for name in ("nodes", "edges", "features", "classes")}
+    splits = {name: len(getattr(graph, name)) for name in ("train", "val", "test")}
+    return {**sizes, **splits, "validation": graph.validation}
 
 
 @cache

@@ -111,14 +111,6 @@ def _check_memory(graph: Graph, settings: Settings) -> None:
         )
 
 
-def class_weights(graph: Graph, settings: Settings) -> Tensor | None:
-    """Return the weight of each class in the supervised loss, (C); None if all count alike."""
-    if settings.class_weights == "none":
-        return None
-    weights = balanced_weights(graph.labels[graph.train], graph.num_classes, graph.engine)
-    return weights.to(graph.features.dtype)
-
-
 def build_model(
     settings: Settings, num_features: int, num_classes: int, generator: torch.Generator | None = None
 ) -> nn.Module:
@@ -148,8 +140,11 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights
     generator = graph.engine.draws(seed + 2**32, graph)
     weights = torch.Generator().manual_seed(seed)
-    weights_of_classes = class_weights(graph, settings)
-    method = build_method(settings.method, settings.of_method, generator, weights_of_classes)
+    class_weights = None
+    if settings.class_weights == "balanced":
+        class_weights = balanced_weights(graph.labels[graph.train], graph.num_classes, graph.engine)
+        class_weights = class_weights.to(graph.features.dtype)
+    method = build_method(settings.method, settings.of_method, generator, class_weights)
     model = build_model(settings, graph.num_features, graph.num_classes, weights)
     model = model.to(graph.device, graph.features.dtype)
     state = TrainState(
@@ -162,7 +157,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         generator=generator,
         average=copy.deepcopy(model) if settings.average else None,
         scaling=scaling,
-        class_weights=weights_of_classes,
+        class_weights=class_weights,
     )
     if isinstance(nodes := getattr(method.regulariser, "nodes", None), DisjointFields):
         nodes.tell = state.say_once

@@ -188,10 +188,7 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
     if console is not None and console.is_terminal and (note := split_note(plan, split)):
         console.print(printable(f"note: {note}"), soft_wrap=True, markup=False, highlight=False)
     cells, size = plan.cells(), len(plan.trained())
-    with (
-        share(out),
-        ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display,
-    ):
+    with share(out), ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display:
 
         def advance(cell: Cell, done: float) -> None:
             display.update(cell, done)

@@ -140,18 +140,18 @@ class _JournalLock:
         self._lock.release()
 
 
-def finished(study: optuna.Study) -> list[Any]:
-    from optuna.trial import TrialState
+def in_state(study: optuna.Study, *states: str) -> list[Any]:
+    """Return the trials in one of some states, which are named as in Optuna."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in states]
 
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+def finished(study: optuna.Study) -> list[Any]:
+    return in_state(study, "COMPLETE", "PRUNED")
 
 
 def put_back_trials(study: optuna.Study) -> list[Any]:
     """Return the trials that were begun, interrupted and put back; they are run even if there are enough."""
-    from optuna.trial import TrialState
-
-    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-    return [trial for trial in waiting if "worker" in trial.user_attrs]
+    return [trial for trial in in_state(study, "WAITING") if "worker" in trial.user_attrs]
 
 
 def claim_draw(study: optuna.Study, trial: optuna.Trial) -> int:
@@ -160,13 +160,11 @@ def claim_draw(study: optuna.Study, trial: optuna.Trial) -> int:
     It is the trial's number without those given up before it, so that an interrupted search draws what an
     undisturbed one would, unless a trial of another process draws that already.
     """
-    from optuna.trial import TrialState
-
     if "draw" in trial.user_attrs:  # it was begun before
         return int(trial.user_attrs["draw"])
     others = [one for one in study.get_trials(deepcopy=False) if one.number != trial.number]
-    draw = trial.number - sum(one.state == TrialState.FAIL and one.number < trial.number for one in others)
-    taken = {one.user_attrs.get("draw") for one in others if one.state != TrialState.FAIL}
+    draw = trial.number - sum(one.state.name == "FAIL" and one.number < trial.number for one in others)
+    taken = {one.user_attrs.get("draw") for one in others if one.state.name != "FAIL"}
     while draw in taken:
         draw += 1
     trial.set_user_attr("draw", draw)
@@ -179,9 +177,7 @@ def requeue_abandoned(study: optuna.Study, storage: Any, *, alone: bool = False)
     ``alone`` says that no other process can have begun a trial without having named itself yet. (Optuna
     itself notices dead processes in databases only, by heartbeats.)
     """
-    from optuna.trial import TrialState
-
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+    for trial in in_state(study, "RUNNING"):
         host, process = trial.user_attrs.get("worker", (platform.node(), 0) if alone else ("", 0))
         if host == platform.node() and not (process and _is_alive(process)):
             put_back(trial, storage)

@@ -32,15 +32,7 @@ from bvat.training.provenance import about_graph, digest, versions
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
 from bvat.tuning.cross_validation import blind
-from bvat.tuning.space import (
-    STARTS,
-    applying,
-    parameters,
-    search_space,
-    suggest,
-    toml_lines,
-    tuned_settings,
-)
+from bvat.tuning.space import STARTS, applying, parameters, search_space, suggest, toml_lines, tuned_settings
 from bvat.tuning.storage import (
     answering,
     claim_draw,
