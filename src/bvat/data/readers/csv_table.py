@@ -47,7 +47,6 @@ class CsvTable:
         self.names = tuple(name.strip() for name in header)
 
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
-        """Yield the rows of the named columns; raise GraphError at a row that cannot be read."""
         start = yield from self._simple_blocks(texts, numbers)
         if start is None:
             return
@@ -173,7 +172,6 @@ class CsvTable:
                 ) from None
 
     def _refuse_encoding(self) -> NoReturn:
-        """Find the first byte that is not UTF-8."""
         with self._open() as file, suppress(OSError, EOFError, zlib.error):  # truncated after the bad byte
             for number, line in enumerate(file.buffer, 1):
                 try:
