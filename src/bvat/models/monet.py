@@ -48,11 +48,8 @@ class MoNet(LayeredModel):
     The last layer has no relu. The maps W_k of a layer lie side by side in one matrix.
 
     Args:
-        in_features: D.
-        classes: C.
+        in_features, classes, layers, dropout: as for every :class:`LayeredModel`.
         hidden: width of the hidden layers; W0 is (D, kernels * hidden).
-        layers: K, at least 1.
-        dropout: rate for the input of every layer.
         generator: source of the Glorot-uniform weights and of the centres mu; biases start at 0.
         kernels: number of kernels of a layer.
         coordinates: r, the length of v.
@@ -97,10 +94,6 @@ class MoNet(LayeredModel):
         self.sharpness = nn.ParameterList(
             nn.Parameter(torch.ones(kernels, coordinates)) for _ in range(layers)
         )  # s
-
-    @property
-    def depth(self) -> int:
-        return len(self.weights)
 
     def edge_weights(self, pseudo: Tensor, layer: int) -> Tensor:
         """Return ``w_k(v_ij)`` of a layer; pseudo (pairs, 2), result (pairs, kernels)."""
