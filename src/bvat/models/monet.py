@@ -89,7 +89,7 @@ class MoNet(LayeredModel):
         self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p
         self.centres = nn.ParameterList(
-            _centres(kernels, coordinates, generator) for _ in range(layers)
+            nn.Parameter(0.1 * torch.randn(kernels, coordinates, generator=generator)) for _ in range(layers)
         )  # mu
         self.sharpness = nn.ParameterList(
             nn.Parameter(torch.ones(kernels, coordinates)) for _ in range(layers)
@@ -114,7 +114,3 @@ class MoNet(LayeredModel):
             weights = self.edge_weights(pairs, layer).index_select(0, place)
             state = inputs.engine.attend(every, weights.view(-1, 1), h).flatten(1) + bias
         return state
-
-
-def _centres(kernels: int, coordinates: int, generator: torch.Generator | None) -> nn.Parameter:
-    return nn.Parameter(0.1 * torch.randn(kernels, coordinates, generator=generator))

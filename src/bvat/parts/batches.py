@@ -21,7 +21,7 @@ from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
-from bvat.parts.folder import read_about, read_part, read_parts, stack
+from bvat.parts.folder import described, read_about, read_part, read_parts, stack
 from bvat.parts.parts import Part, symmetric
 
 
@@ -93,10 +93,8 @@ def open_batches(folder: Path, size: int, seed: int = 0) -> PartsGraph:
     content: dict[str, Any] = {
         "labels": torch.cat([rest["labels"] for _, _, rest in shares]),
         **{name: place[splits[name]] for name in ("train", "val", "test")},
-        "class_names": tuple(about["classes"]),
         "node_names": None,
-        **{name: about[name] for name in ("name", "validation", "repairs", "recipe")},
-        "notes": tuple(about["notes"]),
+        **described(about),
         "folder": str(folder),
         "about": about,
         "size": size,

@@ -308,15 +308,15 @@ def whole_graph(folder: Path) -> Graph:
         features=features,
         adjacency=SymmetricMatrix.of(stacked),
         labels=torch.cat([rest["labels"] for _, _, rest in pieces])[back],
-        **{name: splits[name].clone() for name in _SPLITS},
-        class_names=tuple(about["classes"]),
-        name=about["name"],
         node_names=read_names(folder),
-        validation=about["validation"],
-        repairs=about["repairs"],
-        notes=tuple(about["notes"]),
-        recipe=about["recipe"],
+        **described(about) | {name: splits[name].clone() for name in _SPLITS},
     )
+
+
+def described(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a graph that ``partition.json`` holds."""
+    same = {name: about[name] for name in ("name", "validation", "repairs", "recipe")}
+    return {**same, "class_names": tuple(about["classes"]), "notes": tuple(about["notes"])}
 
 
 def read_names(folder: Path) -> tuple[str, ...] | None:
