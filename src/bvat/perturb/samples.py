@@ -53,25 +53,26 @@ def draw_passes(
     *,
     reuse: bool = False,
     keep_projected: bool = True,
+    first: Pass | None = None,
 ) -> Passes:
-    """Make ``count`` passes with masks of their own.
+    """Make ``count`` passes with masks of their own, of which ``first`` may have been made before.
 
     Without ``keep_projected``, a model that has ``whole_pass`` need not compute what is dropped later.
 
     With ``reuse`` they share the projected features of the first, and with them its mask of the features:
     the products with X, on many graphs the most expensive ones, are then needed once.
     """
-    passes = Passes()
+    passes = Passes([] if first is None else [first])
     reuse = reuse and count > 1
     whole_pass = None if keep_projected or reuse else getattr(model, "whole_pass", None)
-    for _ in range(count):
+    for _ in range(len(passes), count):
         if whole_pass is not None:
             masks = model.draw_masks(inputs, generator)
             passes.append(Pass(masks, None, whole_pass(inputs, masks)))
             continue
-        first = passes[0].projected if reuse and passes else None
-        masks = model.draw_masks(inputs, generator, features=first is None)
-        projected = model.project(inputs, masks) if first is None else first
+        reused = passes[0].projected if reuse and passes else None
+        masks = model.draw_masks(inputs, generator, features=reused is None)
+        projected = model.project(inputs, masks) if reused is None else reused
         passes.append(Pass(masks, projected, model.propagate(inputs, projected, masks)))
     return passes
 
@@ -196,12 +197,8 @@ class GRAND(OnLabels):
         """Return ``mean_s L0(p_s) - L0(p_1) + agreement * mean_s D(q, p_s)``."""
         engine, generator = inputs.engine, as_draws(cast("Source | None", self.generator))
         logits, train, labels = clean.logits, clean.train, clean.labels
-        passes = Passes([Pass(clean.masks, clean.projected, logits)])
-        for _ in range(1, self.samples):
-            reused = clean.projected if self.dropout == "reuse" else None
-            drawn = model.draw_masks(inputs, generator, features=reused is None)
-            point = model.project(inputs, drawn) if reused is None else reused
-            passes.append(Pass(drawn, point, model.propagate(inputs, point, drawn)))
+        first, reuse = Pass(clean.masks, clean.projected, logits), self.dropout == "reuse"
+        passes = draw_passes(model, inputs, generator, self.samples, reuse=reuse, first=first)
         every, count = passes.stacked, logits.shape[0]
         supervised = every.new_zeros(())
         if train.numel():
