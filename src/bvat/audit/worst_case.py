@@ -93,7 +93,6 @@ class OneLogit:
         return self.model.projection()
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Any = None) -> Tensor:
-        """Return the logits (N, 2)."""
         logits = self.model.propagate(inputs, projected, masks)
         return torch.cat([torch.zeros_like(logits), logits], 1)
 

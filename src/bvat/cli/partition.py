@@ -78,8 +78,6 @@ def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) ->
 
 
 def _show(about: dict[str, Any], folder: Path) -> None:
-    """Print a row per part."""
-
     def share(row: dict[str, Any], name: str) -> str:
         return f"{100 * row[name] / max(1, row['nodes']):.1f} %"
 
