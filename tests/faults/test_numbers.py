@@ -14,7 +14,6 @@ import torch
 from tally import Tally
 
 from bvat.data import synthetic_graph
-from bvat.engine.compiled import backend
 from bvat.errors import BvatError, SettingsError
 from bvat.graph import Graph
 from bvat.models.table import MODELS
@@ -25,6 +24,7 @@ from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, preset
 from bvat.tuning.variants import Variant
+from kernel_helpers import without_numba
 
 N = 24
 
@@ -137,7 +137,7 @@ class Paths:
 
     def __call__(self, what: str, graph: Graph, settings: Settings, tolerance: float) -> None:
         """Train on both paths."""
-        compiled, plain = outcome(graph, settings), outcome(graph, settings, backend.plain())
+        compiled, plain = outcome(graph, settings), outcome(graph, settings, without_numba())
         fine = isinstance(compiled, str) or is_finite(compiled)
         alike = same(compiled, plain, tolerance)
         self.trained.count(fine)

@@ -10,10 +10,9 @@ from bvat.engine.dense import DenseMatrix
 from bvat.graph import Graph
 from bvat.graph.fields import ReceptiveFields
 from bvat.training.loop import run_epoch
-from bvat.training.scored import scored_part
 from bvat.training.settings import preset
 from bvat.training.state import start_training
-from bvat.training.trained import accuracy, predict
+from bvat.training.trained import accuracy, predict, scored_part
 
 FEW = {"edges": 500, "train_per_class": 5, "val": 10, "test": 20}
 

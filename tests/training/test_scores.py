@@ -13,9 +13,9 @@ from bvat.graph import Graph
 from bvat.models import GCN
 from bvat.store.results import seed_result, summary_of
 from bvat.training.loop import predict, train, training_step
-from bvat.training.scores import balanced_weights, f1_scores, macro_f1, summarize_f1
 from bvat.training.settings import Settings
 from bvat.training.state import start_training
+from bvat.training.statistics import balanced_weights, f1_scores, macro_f1, summarize_f1
 
 
 @pytest.mark.parametrize("seed", range(5))

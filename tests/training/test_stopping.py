@@ -11,8 +11,8 @@ import torch
 from bvat.graph import Graph
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.loop import train
+from bvat.training.phases import stopping_text
 from bvat.training.settings import Settings, preset
-from bvat.training.stopping import stopping_text
 
 
 class StopAt(Callback):

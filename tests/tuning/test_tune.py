@@ -23,16 +23,9 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import METHODS
 from bvat.training.settings import Settings, preset
 from bvat.tuning import tune as tuning
-from bvat.tuning.presets import (
-    PRESETS,
-    parameters,
-    read_tuning_results,
-    search_space,
-    suggest,
-    tuned_settings,
-    with_results,
-)
+from bvat.tuning.space import parameters, search_space, suggest, tuned_settings
 from bvat.tuning.tune import TuningPlan, blind, tune
+from presets import PRESETS, read_tuning_results, with_results
 
 
 def small_plan(**rest: Any) -> TuningPlan:

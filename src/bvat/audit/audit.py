@@ -55,7 +55,6 @@ class Audit(Plottable):
 
     @classmethod
     def joined(cls, parts: Sequence[Audit]) -> Audit:
-        """Return the audits of several sets of nodes as one."""
         return cls(parts[0].epsilon, *(torch.cat([getattr(p, name) for p in parts]) for name in MEASURED))
 
     def of(self, nodes: Tensor) -> Audit:
@@ -166,7 +165,6 @@ def audit_batches(
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raise SettingsError unless epsilon is a length."""
     if not 0 <= epsilon < float("inf"):
         raise SettingsError(f"epsilon must be finite and not negative, not {epsilon}")
 
@@ -208,7 +206,6 @@ def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
 def _problems(
     model: Any, inputs: GraphInputs, nodes: Tensor
 ) -> Iterator[tuple[RecordingProblem, CopiedFields, SmallestFlip]]:
-    """Yield the problems on the fields of the nodes, and the search for smallest perturbations."""
     wrapped = isinstance(model, WrappedModule)
     if model.depth < 0:
         raise SettingsError("an audit needs the depth of the model: pass bvat.wrap(model, depth=K)")

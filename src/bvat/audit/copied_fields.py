@@ -61,7 +61,6 @@ class CopiedFields:
 
     @property
     def sizes(self) -> Tensor:
-        """The number of nodes of each field, int64 (b)."""
         return self.sums(torch.ones_like(self.owner))
 
 

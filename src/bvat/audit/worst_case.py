@@ -79,7 +79,7 @@ def local_smoothness(
         point = FixedPass(problem)
         slope = problem.space.pull(point.linearised(point.base)[1](select))
         for g in (slope, -slope):
-            problem.record(search.ascend(problem, search.full_step(problem, g).r).r)
+            problem.record(search.ascend(problem, problem.full_step(g, epsilon, "row").r).r)
     return problem.largest
 
 
@@ -93,7 +93,6 @@ class OneLogit:
         return self.model.projection()
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Any = None) -> Tensor:
-        """Return the logits (N, 2)."""
         logits = self.model.propagate(inputs, projected, masks)
         return torch.cat([torch.zeros_like(logits), logits], 1)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from bvat.bench.plan import Budget, settings_of
 from bvat.bench.timing import Action, interleave
-from bvat.engine.compiled.backend import plain
 from bvat.graph import Graph
 from bvat.training.loop import run_epoch
 from bvat.training.settings import Settings
@@ -21,18 +20,6 @@ def epoch_action(graph: Graph, settings: Settings) -> Action:
     """Return an action that runs the next epoch and returns the time of its training step."""
     state = start_training(graph, settings)
     return lambda: run_epoch(state)["ms"]
-
-
-def plain_action(graph: Graph, settings: Settings) -> Action:
-    """Return an action that runs the next epoch without compiled kernels."""
-    with plain():
-        epoch = epoch_action(graph, settings)
-
-    def action() -> float:
-        with plain():
-            return epoch()
-
-    return action
 
 
 def measure_methods(
@@ -61,11 +48,11 @@ def measure_compiled(
         one row per method and width with the medians ``plain_ms``, ``compiled_ms``, ``plain_cpu_ms`` and
         ``compiled_cpu_ms``, and the ratios plain / compiled, ``ratio`` and ``cpu_ratio``.
     """
-    rows = []
+    rows, graphs = [], {"plain": graph.with_engine("tensor"), "compiled": graph}
     for method in methods:
         for width in widths:
             settings = settings_of(dataset, method, hidden=width)
-            actions = {"plain": plain_action(graph, settings), "compiled": epoch_action(graph, settings)}
+            actions = {name: epoch_action(each, settings) for name, each in graphs.items()}
             times = {name: each.summary() for name, each in interleave(actions, budget).items()}
             row: dict[str, Any] = {"dataset": dataset, "method": method, "hidden": width}
             for unit, ratio in (("ms", "ratio"), ("cpu_ms", "cpu_ratio")):

@@ -71,8 +71,6 @@ def audit(
 
 
 def show(summaries: list[dict[str, Any]]) -> None:
-    """Print the medians, one column per run."""
-
     def text(value: float | None) -> str:
         return "none found" if value is None else f"{value:.4g}"
 

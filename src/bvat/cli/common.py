@@ -52,16 +52,13 @@ Jobs = Annotated[
 
 
 def comma_separated(values: list[str] | None) -> list[str] | None:
-    """Return the values of an option that may be repeated or separated by commas."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()] if values else None
 
 
 def gathered(into: str, options: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options to a command, which gets those that were given as one dict.
+    """Add options to a command, which gets those that were given as one dict, its parameter ``into``.
 
-    Args:
-        into: the parameter of the command for the dict.
-        options: annotations by name, as typer reads them; the default of each is None.
+    The options are annotations by name, as typer reads them; the default of each is None.
     """
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(name, kind, default=None, annotation=each) for name, each in options.items()]
@@ -82,28 +79,33 @@ def gathered(into: str, options: Mapping[str, Any]) -> Callable[[Callable[..., N
     return decorate
 
 
-def _about_graph(kind: Any, help_text: str, **more: Any) -> Any:
-    return Annotated[kind | None, typer.Option(help=help_text, rich_help_panel="Your graph", **more)]
+def _optional(kind: Any, help_text: str, **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(help=help_text, **more)]
 
 
 _HELD_OUT = {"callback": between(0, MAX_NODES), "metavar": "N"}
+_GRAPH: dict[str, Any] = {"rich_help_panel": "Your graph"}
 
 with_graph_options = gathered(
     "reading",
     {
-        "text": _about_graph(str, "text column of nodes.csv to turn into TF-IDF features", metavar="COLUMN"),
-        "train_per_class": _about_graph(
+        "text": _optional(
+            str, "text column of nodes.csv to turn into TF-IDF features", metavar="COLUMN", **_GRAPH
+        ),
+        "train_per_class": _optional(
             int,
             "training nodes per class, for experiments (default: all labelled nodes that are not held out)",
-            **NODES,
+            **_GRAPH | NODES,
         ),
-        "val": _about_graph(
+        "val": _optional(
             int,
             "labelled nodes to hold out for validation (default: none, cross-validation takes their place)",
-            **_HELD_OUT,
+            **_GRAPH | _HELD_OUT,
         ),
-        "test": _about_graph(int, "labelled nodes to hold out for testing (default: none)", **_HELD_OUT),
-        "split_seed": _about_graph(int, "seed of the nodes that are held out (default: 0)", **SEED),
+        "test": _optional(
+            int, "labelled nodes to hold out for testing (default: none)", **_GRAPH | _HELD_OUT
+        ),
+        "split_seed": _optional(int, "seed of the nodes that are held out (default: 0)", **_GRAPH | SEED),
     },
 )
 """Adds the options for reading a graph to a command, which gets them as the dict ``reading``."""
@@ -112,29 +114,21 @@ with_graph_options = gathered(
 with_run_options = gathered(
     "how",
     {
-        "device": Annotated[str | None, typer.Option(help="auto, cpu or cuda (default: auto)", hidden=True)],
-        "threads": Annotated[
-            int | None,
-            typer.Option(
-                help="threads per process; more than one changes the rounding (default: 1)",
-                hidden=True,
-                **PROCESSES,
-            ),
-        ],
-        "log": Annotated[
-            Literal["csv", "tensorboard"] | None,
-            typer.Option(
-                help="log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed "
-                "folders",
-                hidden=True,
-            ),
-        ],
-        "order": Annotated[
-            str | None,
-            typer.Option(
-                help="put neighbours close in memory, faster on large graphs: metis, rcm or none", hidden=True
-            ),
-        ],
+        "device": _optional(str, "auto, cpu or cuda (default: auto)", hidden=True),
+        "threads": _optional(
+            int,
+            "threads per process; more than one changes the rounding (default: 1)",
+            hidden=True,
+            **PROCESSES,
+        ),
+        "log": _optional(
+            Literal["csv", "tensorboard"],
+            "log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed folders",
+            hidden=True,
+        ),
+        "order": _optional(
+            str, "put neighbours close in memory, faster on large graphs: metis, rcm or none", hidden=True
+        ),
     },
 )
 """Adds options that are fields of ``bvat.RunOptions``; the command gets them as the dict ``how``."""
@@ -142,22 +136,15 @@ with_run_options = gathered(
 with_rank_options = gathered(
     "ranks",
     {
-        "rank_timeout": Annotated[
-            float | None,
-            typer.Option(
-                help="seconds to wait for another rank under torchrun (default: 600)",
-                metavar="SECONDS",
-                hidden=True,
-            ),
-        ],
-        "batch_parts": Annotated[
-            int | None,
-            typer.Option(
-                help="train on this many parts at a time, without the edges to others",
-                metavar="N",
-                hidden=True,
-            ),
-        ],
+        "rank_timeout": _optional(
+            float,
+            "seconds to wait for another rank under torchrun (default: 600)",
+            metavar="SECONDS",
+            hidden=True,
+        ),
+        "batch_parts": _optional(
+            int, "train on this many parts at a time, without the edges to others", metavar="N", hidden=True
+        ),
     },
 )
 """Adds the options for folders of parts; the command gets them as the dict ``ranks``."""
@@ -193,7 +180,6 @@ def command_line(*words: object, **options: Any) -> str:
 
 
 def processes(jobs: int | None) -> int:
-    """Return how many processes to use."""
     return jobs or os.cpu_count() or 1
 
 
@@ -205,13 +191,11 @@ def messages() -> Console:
 
 
 def print_notes(texts: Iterable[str]) -> None:
-    """Print sentences to standard error."""
     for text in texts:
         typer.echo(printable(f"note: {text}"), err=True)
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object on standard output."""
     typer.echo(json.dumps(content))
 
 

@@ -118,7 +118,6 @@ def compare(
 
 
 def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields of the plan about splits, and the options to repeat."""
     from bvat.tuning.compare import GIVEN
 
     given = splits == GIVEN
@@ -135,7 +134,6 @@ def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[
 
 
 def numbers(text: str) -> list[int]:
-    """Read whole numbers separated by commas."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
         raise SettingsError(f"--labels takes whole numbers separated by commas, such as 2,5,20, not {text!r}")
@@ -143,7 +141,6 @@ def numbers(text: str) -> list[int]:
 
 
 def split_count(text: str) -> int:
-    """Read the number of random splits."""
     if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= common.MAX_COUNT:
         raise SettingsError(
             f"--splits takes a whole number from 1 to {common.MAX_COUNT:,}, or given, not {text!r}"
@@ -152,7 +149,6 @@ def split_count(text: str) -> int:
 
 
 def show(result: dict[str, Any], page: Path | None) -> None:
-    """Print a table per number of labels."""
     from bvat.report.compare_page import heading
 
     base = result["base"]

@@ -88,7 +88,6 @@ def check(
 
 
 def _check_path(path: Path, *, as_json: bool) -> None:
-    """Verify the checksums of the files at a path."""
     from bvat.data.checksums import check_files
 
     found = check_files(path)
@@ -103,7 +102,6 @@ def _check_path(path: Path, *, as_json: bool) -> None:
 
 
 def _whereabouts(dataset: Dataset) -> str:
-    """Return where the raw files of a data set are, in a few words."""
     from bvat.data.sources import local_files, usable
     from bvat.errors import DataError
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import audit, bench, compare, data, export, partition, predict, reproduce, runs, train, tune
+from bvat.cli import audit, bench, compare, data, partition, predict, reproduce, runs, train, tune
 from bvat.cli import settings as settings_command
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
@@ -25,16 +25,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train")(train.train)
-app.command("predict")(predict.predict)
-app.command("audit")(audit.audit)
-app.command("export")(export.export)
-app.command("reproduce")(reproduce.reproduce)
-app.command("compare")(compare.compare)
-app.command("tune")(tune.tune)
-app.command("settings")(settings_command.settings)
-app.command("partition")(partition.partition)
-app.command("bench")(bench.bench)
+for _command in (train.train, predict.predict, audit.audit, predict.export, reproduce.reproduce,
+                 compare.compare, tune.tune, settings_command.settings, partition.partition,
+                 bench.bench):  # fmt: skip
+    app.command()(_command)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 

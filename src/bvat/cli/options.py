@@ -21,11 +21,7 @@ SHOWN = ("hidden", "layers", "dropout", "lr", "weight_decay", "alpha", "beta", "
 """Settings that ``--help`` shows; all others are options too, and ``bvat settings`` lists them."""
 SettingsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--settings",
-        help="what bvat tune wrote, or settings.json of a run",
-        metavar="FILE",
-    ),
+    typer.Option("--settings", help="what bvat tune wrote, or settings.json of a run", metavar="FILE"),
 ]
 
 
@@ -33,10 +29,7 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
     """Add ``--settings FILE``, ``--model`` and one option per setting to a command.
 
     The command gets those that were given as the dict ``overrides``, and the method of the file as ``method``
-    unless it has one.
-
-    Args:
-        without: settings for which the command has its own options or arguments.
+    unless it has one. ``without`` are settings for which it has its own options or arguments.
     """
     chosen = {name: _option(name, f) for name, f in all_fields().items() if name not in without}
     add = gathered("overrides", {"settings": SettingsFile, "model": _model_option(), **chosen})

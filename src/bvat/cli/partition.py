@@ -66,8 +66,7 @@ def partition(
 
 def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) -> dict[str, Any]:
     from bvat.parts.folder import write_parts
-    from bvat.parts.order import check_order, locality
-    from bvat.parts.parts import assign, cut_share
+    from bvat.parts.parts import assign, check_order, cut_share, locality
     from bvat.training.provenance import graph_fingerprint
 
     check_order(order)
@@ -79,8 +78,6 @@ def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) ->
 
 
 def _show(about: dict[str, Any], folder: Path) -> None:
-    """Print a row per part."""
-
     def share(row: dict[str, Any], name: str) -> str:
         return f"{100 * row[name] / max(1, row['nodes']):.1f} %"
 

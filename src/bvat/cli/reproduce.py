@@ -9,7 +9,6 @@ import typer
 
 from bvat.baselines.table import ALL_METHODS
 from bvat.cli import common
-from bvat.errors import printable
 
 
 def reproduce(
@@ -88,20 +87,10 @@ def reproduce(
 
 
 def show(found: dict[str, dict[str, Any]], page: Path | None) -> None:
-    """Print the tables and figures as tables."""
-    from rich.console import Console
-    from rich.table import Table
-
     from bvat.paper.targets import as_tables
 
-    console = Console(markup=False)
     for result in found.values():
-        for title, header, rows in as_tables(result):
-            table = Table(title=printable(title), title_justify="left")
-            for k, name in enumerate(header):
-                table.add_column(printable(name), justify="right" if k else "left")
-            for row in rows:
-                table.add_row(*row)
-            console.print(table)
+        for table in as_tables(result):
+            common.print_table(*table)
     if page is not None:
-        console.print(f"page: {page}", highlight=False, soft_wrap=True, markup=False)
+        typer.echo(f"page: {page}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,7 +53,7 @@ def list_runs(
                 _short(_name(row), 18),
                 _seeds(row),
                 _accuracy(row),
-                _day(row["finished"]),
+                "-" if row["finished"] is None else f"{datetime.fromtimestamp(row['finished']):%Y-%m-%d}",
                 row["run"],
             )
             for row in rows
@@ -142,9 +143,8 @@ def compare_runs(
 
 
 def show_summary(summary: dict[str, Any], folder: Path) -> None:
-    """Print the result of a run that has just been trained."""
     from bvat.store.results import cross_validation_text, score_texts
-    from bvat.training.stopping import stopping_text
+    from bvat.training.phases import stopping_text
     from bvat.tuning.variants import Variant
 
     auto = summary.get("auto")
@@ -187,7 +187,6 @@ def _mean(values: list[float]) -> str:
 
 
 def spread(part: dict[str, Any], digits: int = 2) -> str:
-    """Return mean ± standard deviation, or a dash."""
     if part["mean"] is None:
         return "-"
     mean = f"{part['mean']:.{digits}f}"
@@ -239,12 +238,6 @@ def _difference(part: dict[str, Any] | None) -> str:
         return f"{part['mean']:+.2f}"
     mark = " *" if part["low"] > 0 or part["high"] < 0 else ""
     return f"{part['mean']:+.2f} ± {(part['high'] - part['low']) / 2:.2f}{mark}"
-
-
-def _day(seconds: float | None) -> str:
-    from datetime import datetime
-
-    return "-" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d")
 
 
 def _seeds(row: dict[str, Any]) -> str:

@@ -38,10 +38,11 @@ def settings(
     chosen = None
     if model or method:
         chosen = preset("", method or "none", **({} if method in BASELINES else {"model": model or "gcn"}))
+    has = None if chosen is None else chosen.read() if method in BASELINES else chosen.as_dict()
     rows = [
         _row(name, f, chosen)
         for name, f in all_fields().items()
-        if chosen is None or (_has(chosen, name) and _asked(name, model, method))
+        if has is None or (name in has and _asked(name, model, method))
     ]
     if as_json:
         common.print_json({"model": model, "method": method, "settings": rows})
@@ -52,7 +53,6 @@ def settings(
 
 
 def _named(names: list[str]) -> tuple[str | None, str | None]:
-    """Return the model and the method among some names."""
     model = next((name for name in names if name in MODELS), None)
     method = next((name for name in names if name in ALL_METHODS), None)
     for name in names:
@@ -69,10 +69,6 @@ def _asked(name: str, model: str | None, method: str | None) -> bool:
     if name in {f.name for f in fields(Training)}:
         return True
     return model is not None if name in _of_models() else method is not None
-
-
-def _has(chosen: Settings, name: str) -> bool:
-    return name in (chosen.read() if chosen.method in BASELINES else chosen.as_dict())
 
 
 def _of_models() -> set[str]:
@@ -94,7 +90,6 @@ def _row(name: str, f: Field[Any], chosen: Settings | None) -> dict[str, Any]:
 
 
 def _values(f: Field[Any]) -> str:
-    """Return the values that a setting may have, in a few words."""
     limits = f.metadata
     if limits["choices"]:
         return " | ".join(limits["choices"])

@@ -77,7 +77,6 @@ def tune(
 
 
 def show(result: dict[str, Any], path: Path) -> None:
-    """Print the finalists and mark the chosen one."""
     from bvat.training.statistics import accuracy_text
 
     rows = []

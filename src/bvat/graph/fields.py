@@ -12,8 +12,7 @@ from torch import Tensor
 
 from bvat.engine.compiled.compile import Compiled
 from bvat.engine.sparse import SparseMatrix
-from bvat.engine.tensor import TensorEngine
-from bvat.graph.inputs import FeatureMatrix, GraphInputs
+from bvat.graph.inputs import FeatureMatrix, GraphInputs, Subgraph
 
 
 class Block(SparseMatrix):
@@ -32,7 +31,7 @@ class Block(SparseMatrix):
 
 
 @dataclass(frozen=True, eq=False)
-class ReceptiveFields:
+class ReceptiveFields(Subgraph):
     """What a model of K layers reads to classify the chosen nodes.
 
     The nodes are in order of their distance: first the chosen ones, then their neighbours, and so on up to K
@@ -43,8 +42,6 @@ class ReceptiveFields:
     (b, n_1).
     """
 
-    whole: GraphInputs
-    nodes: Tensor
     layers: tuple[Block, ...]
 
     @classmethod
@@ -60,19 +57,14 @@ class ReceptiveFields:
             Block(crow[: rows + 1], col[:size], values[:size], (rows, columns), matrix.engine)
             for rows, columns, size in zip(sizes[-2::-1], sizes[:0:-1], ends[::-1], strict=True)
         )
-        return cls(whole, torch.from_numpy(nodes).to(matrix.device), layers)
+        return cls(torch.from_numpy(nodes).to(matrix.device), whole, layers)
 
     @cached_property
     def features(self) -> FeatureMatrix:
-        """Node features X, shape (m, D)."""
         part = self.whole.features.select(self.nodes)
         return Block.of(part) if isinstance(part, SparseMatrix) else part
 
-    @property
-    def engine(self) -> TensorEngine:
-        return self.whole.engine
-
-    @property
+    @cached_property
     def propagation(self) -> SparseMatrix:
         """The rows of Â that the first layer needs, shape (n_{K-1}, m)."""
         return self.layers[0]

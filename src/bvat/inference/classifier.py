@@ -119,7 +119,6 @@ def read_settings(stored: Any, where: str, version: str) -> Settings:
 
 
 def read_class_names(stored: Any, where: str) -> tuple[str, ...]:
-    """Return stored class names; DataError if they are something else."""
     if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
         raise DataError(f"{where} is damaged (its class names are not a list of texts): train again")
     return tuple(stored)

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from bvat._version import __version__
 from bvat.baselines.table import BASELINES
-from bvat.data.files import write_atomic
-from bvat.errors import DataError, SettingsError
+from bvat.errors import SettingsError
 from bvat.graph import DenseMatrix, Graph, SparseMatrix
 from bvat.inference.classifier import Classifier
 from bvat.inference.plain import Edges, ExportedModel, network_name
-from bvat.inference.tables import check_writable
+from bvat.inference.tables import check_writable, write_text
 from bvat.models.table import MODELS
 
 LARGEST = 20_000_000
@@ -33,10 +32,6 @@ FORMATS = (".safetensors", ".pt2")
 
 def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float]:
     """Return models in plain PyTorch, and how far their probabilities are from bvat's.
-
-    Args:
-        classifier: the models.
-        graph: the graph they were trained on, on which the export is checked.
 
     Raises:
         SettingsError: this model cannot be exported, or its export gives other probabilities.
@@ -80,16 +75,13 @@ def write_export(plain: ExportedModel, path: Path) -> list[Path]:
     check_writable(path, program)
     if path.suffix == ".safetensors" and program.exists() and program.read_bytes() != source:
         raise SettingsError(f"{program} exists and is another program: choose another name for {path.name}")
-    try:
-        if path.suffix == ".pt2":
-            write_atomic(path, _program(plain), special=True)
-            return [path]
-        tensors = {name: plain.weight(name) for name in plain.names}
-        write_atomic(path, save(tensors, {"about": json.dumps(plain.about)}), special=True)
-        write_atomic(program, source, special=True)
-        return [path, program]
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
+    if path.suffix == ".pt2":
+        write_text(path, _program(plain))
+        return [path]
+    tensors = {name: plain.weight(name) for name in plain.names}
+    write_text(path, save(tensors, {"about": json.dumps(plain.about)}))
+    write_text(program, source)
+    return [path, program]
 
 
 def _program(plain: ExportedModel) -> bytes:
@@ -135,7 +127,6 @@ def _parts(recipe: Mapping[str, Any]) -> Iterator[tuple[str, int, list[str], dic
 
 
 def _rows_sum_to_one(graph: Graph) -> bool:
-    """Whether the features look divided by their sums, so that doing it again changes nothing."""
     totals = graph.features.row_sums()
     return bool((((totals - 1).abs() < 1e-4) | (totals == 0)).all())
 
@@ -145,18 +136,17 @@ def _difference(classifier: Classifier, plain: ExportedModel, graph: Graph) -> f
     part = _first_nodes(graph.to("cpu"), max(2, LARGEST // graph.num_features))
     adjacency = part.adjacency
     edges = Edges(part.num_nodes, torch.stack([adjacency.rows, adjacency.col]).long(), adjacency.values)
-    dense = part.features.values if isinstance(part.features, DenseMatrix) else _dense(part.features)
+    features = part.features
+    if isinstance(features, DenseMatrix):
+        dense = features.values
+    else:
+        dense = torch.from_numpy(features.to_scipy().toarray().astype(np.float32))
     ours = classifier.probabilities(part)
     with torch.no_grad():
         return float((plain.probabilities(dense, edges) - ours).abs().max())
 
 
-def _dense(features: Any) -> Tensor:
-    return torch.from_numpy(features.to_scipy().toarray().astype(np.float32))
-
-
 def _first_nodes(graph: Graph, count: int) -> Graph:
-    """Return the graph, or the part on its first nodes if it has more than ``count``."""
     if graph.num_nodes <= count:
         return graph
     kept = torch.arange(count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,6 @@ class RunRecord:
 
 
 def measure_of(result: dict[str, Any], measure: str) -> float | None:
-    """Return one measure of the result of a seed; None where it is missing."""
     try:
         value = result["f1"]["test"]["macro"] if measure == "macro_f1" else result["selected"][measure]
     except (KeyError, TypeError):
@@ -231,7 +230,7 @@ def read_run(path: str | Path) -> RunRecord:
     return RunRecord(folder.path, about, tuple(results), damaged, estimate, notes)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FoundRuns:
     """The runs in a folder, sentences about what cannot be read, and how many runs are not listed."""
 
@@ -247,7 +246,7 @@ def find_runs(root: str | Path, *, internal: bool = False) -> FoundRuns:
     """
     if not Path(root).is_dir():
         raise DataError(f"there is no folder {root}: give the folder that holds your runs")
-    found, hidden = FoundRuns(), 0
+    found = FoundRuns()
     for name, folders, files in os.walk(root):
         folders.sort()
         if "settings.json" not in files:
@@ -255,14 +254,14 @@ def find_runs(root: str | Path, *, internal: bool = False) -> FoundRuns:
         folders.clear()  # a run has no runs inside
         try:
             if not internal and RunFolder(Path(name)).read("settings.json").get("keep") == "result":
-                hidden += 1
+                found.internal += 1
                 continue
             run = read_run(name)
             found.runs.append(run)
             found.faults.extend(run.faults)
         except BvatError as error:
             found.faults.append(str(error))
-    return replace(found, internal=hidden)
+    return found
 
 
 def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
@@ -290,7 +289,6 @@ def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _shared_seeds(base: RunRecord, run: RunRecord) -> list[int]:
-    """Return the seeds that two runs can be compared on."""
     if not base.about.get("graph") or run.about.get("graph") != base.about.get("graph"):
         raise SettingsError(
             f"{base.path} and {run.path} were trained on different graphs or splits: compare runs on the "

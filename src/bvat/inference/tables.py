@@ -16,7 +16,6 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def node_id(graph: Graph, node: int) -> str:
-    """Return the name of a node, or its index if nodes have no names."""
     return str(node) if graph.node_names is None else graph.node_names[node]
 
 
@@ -56,7 +55,7 @@ def check_writable(*paths: Path) -> None:
             )
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str | bytes) -> None:
     """Write a file atomically: if writing fails, the previous content stays."""
     try:
         write_atomic(path, text, special=True)

@@ -41,8 +41,7 @@ class GPNN(LayeredModel):
     graph in the same way every time. Edge weights are not used.
 
     Args:
-        in_features: D.
-        classes: C.
+        in_features, classes: as for every :class:`LayeredModel`.
         hidden: width of the states; hidden layers of the readout are twice as wide.
         layers: T, at least 1.
         dropout: rate for the features, for the final states, and for the hidden layers of the readout.

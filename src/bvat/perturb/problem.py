@@ -81,16 +81,11 @@ class Problem:
 
     def gradient(self, r: Tensor | None) -> Tensor:
         """Return the gradient with respect to r, at r; None stands for r = 0."""
-        masks, projected = self.next_pass()
-        if r is not None:
-            projected = self.space.add_effect(projected, r)
-        logits, pullback = linearize(self.model, self.inputs, projected, masks)
-        at = logits if self.rows is None else logits.index_select(0, self.rows)
-        grad = self.divergence.gradient(self.clean, at)
+        point = FixedPass(self)
+        logits, pullback = point.linearised(point.base if r is None else self.space.add_effect(point.base, r))
+        grad = self.divergence.gradient(self.clean, logits)
         if self.weights is not None:
             grad = grad.mul_(self.weights[:, None])
-        if self.rows is not None:
-            grad = torch.zeros_like(logits).index_copy_(0, self.rows, grad)
         return self.space.pull(pullback(grad))
 
     def loss(self, found: Found | None, last: Callable[[], tuple[Any, Tensor]]) -> Tensor:
@@ -106,6 +101,12 @@ class Problem:
             value, gradient = value * self.weights, gradient * self.weights[:, None]
         mean = self.share * self.engine.mean(value)
         return with_gradient(perturbed, mean, gradient, self.share / self.num_chosen)
+
+    def full_step(self, gradient: Tensor, length: float, norm: Norm) -> Found:
+        """Return ``length g / |g|``, the point of the sphere that a gradient points at; g is overwritten."""
+        # unit length first: squares of tiny gradients would underflow
+        gradient.div_(self.engine.largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny))
+        return self.scaled(Found(gradient, self.space.row_squares(gradient)), length, norm)
 
     def scaled(self, found: Found, length: float, norm: Norm) -> Found:
         """Return the perturbation with every row, or every receptive field, scaled to ``length``.

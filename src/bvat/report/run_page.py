@@ -22,9 +22,9 @@ from bvat.report.svg import LIGHT, Hints
 from bvat.store.folder import RunFolder
 from bvat.store.results import cross_validation_text, score_texts
 from bvat.training.loop import predict
+from bvat.training.phases import stopping_text
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
-from bvat.training.stopping import stopping_text
 from bvat.tuning.variants import Variant
 
 PAGE = "report.html"

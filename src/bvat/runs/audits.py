@@ -34,16 +34,8 @@ from bvat.training.provenance import digest, versions
 class AuditPlan:
     """An audit of one run, or of two to compare.
 
-    Args:
-        runs: the run folders, on the same graph.
-        out: CSV file for the rows of the first run.
-        epsilon: length of each row of the perturbation for LDS.
-        nodes: number of nodes, drawn at random; None for all.
-        seed: of the models; by default the first one of each run.
-        threads: number of threads.
-        safe: whether names must not look like formulas to a spreadsheet.
-        page: HTML page to write.
-        command: the command line that the page shows.
+    The rows of the first run are written to ``out`` as CSV, and both to ``page``. ``nodes`` are drawn at
+    random; None audits all. With ``safe``, names do not look like formulas to a spreadsheet.
     """
 
     runs: Sequence[str]
@@ -120,8 +112,6 @@ class AuditPlan:
 
 @dataclass(frozen=True)
 class _Table:
-    """Measures nodes and writes rows as they come."""
-
     plan: AuditPlan
     graph: Graph
     model: Classifier

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +90,7 @@ def in_order(graph: Graph, order: str) -> Graph:
     """Return the graph to train on, with its nodes in another order; predictions need no order."""
     if order == "none":
         return graph
-    from bvat.parts.order import check_order, reordered
+    from bvat.parts.parts import check_order, reordered
 
     check_order(order)
     if getattr(graph, "folder", ""):
@@ -99,15 +98,12 @@ def in_order(graph: Graph, order: str) -> Graph:
     return reordered(graph, order)  # type: ignore[arg-type]
 
 
-@contextmanager
-def whole(graph: Any) -> Iterator[Graph]:
-    """Yield the whole graph for the page of a run; the leading rank alone puts parts together again."""
-    folder = getattr(graph, "folder", "")
-    if not folder:
-        yield graph
-        return
+def whole(graph: Any) -> Graph:
+    """Return the whole graph for the page of a run; the leading rank alone puts parts together again."""
+    if not (folder := getattr(graph, "folder", "")):
+        return graph  # type: ignore[no-any-return]
     from bvat.parts.folder import whole_graph
 
     if graph.num_nodes > MOST_NODES:
         raise SettingsError(f"the graph has more than {MOST_NODES:,} nodes")
-    yield whole_graph(Path(folder))
+    return whole_graph(Path(folder))

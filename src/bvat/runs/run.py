@@ -130,13 +130,12 @@ def run(
             place.check_new(resume=resume)
             choice = _choose(place, graph, settings or overrides, name, how, jobs)
             settings, graph = choice.settings, choice.graph
-        elif not graph.engine.total(graph.val.numel()):
-            _note_no_validation(graph, how)
+        elif not graph.engine.total(graph.val.numel()) and graph.engine.leads:
+            note("there are no validation nodes: training runs to its last epoch", how.console)
         if graph.engine.leads:
             place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
-        trainer = SeedTrainer(
-            place, in_order(graph, how.order), settings, resume=resume, device=device, log=_logs(how)
-        )
+        ordered, log = in_order(graph, how.order), (how.log,) if how.log else ()
+        trainer = SeedTrainer(place, ordered, settings, resume=resume, device=device, log=log)
         results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)
         done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
         if graph.engine.leads:
@@ -169,7 +168,6 @@ def _checked_device(how: RunOptions, method: str) -> str:
 
 
 def choose_device(name: str) -> str:
-    """Return the torch device for auto, cpu or cuda."""
     if name not in ("auto", "cpu", "cuda"):
         raise SettingsError(f"device must be auto, cpu or cuda, not {name!r}")
     if name == "cuda" and not torch.cuda.is_available():
@@ -194,28 +192,10 @@ def keep_results(console: Any) -> Iterator[None]:
         note(f"the page was not written ({type(error).__name__}: {error})", console)
 
 
-def _note_no_validation(graph: Graph, how: RunOptions) -> None:
-    if graph.engine.leads:
-        note("there are no validation nodes: training runs to its last epoch", how.console)
-
-
-def _logs(how: RunOptions) -> tuple[str, ...]:
-    return (how.log,) if how.log else ()
-
-
 def _choose(
     folder: RunFolder, graph: Graph, asked: Settings | dict[str, Any], name: str, how: RunOptions, jobs: int
 ) -> Choice:
-    """Return the choice stored in the run folder, or make and store it now.
-
-    Args:
-        folder: of the run.
-        graph: to train on.
-        asked: settings of a method to cross-validate, or for ``auto`` those that all candidates have.
-        name: of the method, or ``auto``.
-        how: the run is carried out.
-        jobs: number of parallel processes.
-    """
+    """Return the choice stored in the run folder, or make and store it now."""
     given = asked.as_dict() if isinstance(asked, Settings) else asked
     about = {"graph": graph_fingerprint(graph), **given, "method": name}
     if (folder.path / AUTO_FILE).exists():
@@ -234,7 +214,6 @@ def _choose(
 def _train(
     trainer: SeedTrainer, seeds: list[int], jobs: int, method: str, how: RunOptions
 ) -> list[dict[str, Any]]:
-    """Train the seeds and show their progress."""
     title, epochs = f"{method} on {trainer.graph.name}", trainer.settings.epochs
     labels = {seed: f"seed {seed}" for seed in seeds}
     sizes = dict.fromkeys(seeds, epochs)
@@ -263,5 +242,5 @@ def _write_page(done: FinishedRun, seeds: list[int], how: RunOptions) -> None:
     with keep_results(how.console):
         from bvat.report.run_page import write_run_page
 
-        with whole(done.graph) as complete:
-            write_run_page(RunFolder(done.path), complete, done.settings, seeds, done.summary, how.command)
+        graph = whole(done.graph)
+        write_run_page(RunFolder(done.path), graph, done.settings, seeds, done.summary, how.command)

@@ -59,10 +59,6 @@ def taken(path: Path, *, wait: bool) -> Iterator[bool]:
 
     Processes on several machines can so share work in a folder that all of them see, if its file system has
     locks. With ``wait``, wait until the other process has ended or finished it.
-
-    Args:
-        path: a file for the lock; it is removed at the end, unless there is an error.
-        wait: whether to wait for another process.
     """
     with _held(path, wait=wait, keep=True) as mine:
         yield mine
@@ -72,14 +68,7 @@ def taken(path: Path, *, wait: bool) -> Iterator[bool]:
 def _held(
     path: Path, *, wait: bool = False, keep: bool = False, at_end: Path | None = None
 ) -> Iterator[bool]:
-    """Lock a file, which is created, and remove it at the end; yield False if another process holds it.
-
-    Args:
-        path: the file.
-        wait: whether to wait for another process.
-        keep: whether to keep the file if the block raises.
-        at_end: a folder to remove at the end if it is empty then.
-    """
+    """Lock a file, which is created, and remove it at the end; yield False if another process holds it."""
     lock = _lock(path, wait=wait)
     if lock is None:
         yield False
@@ -98,7 +87,6 @@ def _held(
 
 
 def _lock(path: Path, *, wait: bool) -> FileLock | None:
-    """Return a lock that this process has, or None if another process holds it."""
     if path.parent.exists() and not path.parent.is_dir():
         raise SettingsError(f"{path.parent} is not a folder: use another --out")
     lock = FileLock(path, timeout=-1 if wait else 0)
@@ -126,13 +114,6 @@ def run_shared_tasks(
     """Do all tasks that no other process does, then wait for those, and do what they have left undone.
 
     The other processes may run on other machines that see the same folder.
-
-    Args:
-        function: does a task unless it is finished already, see :func:`run_tasks`.
-        tasks: in the order in which they are started.
-        lock: returns a file that exists while a process is at a task; sent to worker processes.
-        jobs: number of processes.
-        progress: called with a task and how much of it is done.
     """
     run_tasks(_Alone(function, lock, wait=False).run, tasks, jobs, progress)
     left = [task for task in tasks if lock(task).exists()]

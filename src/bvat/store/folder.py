@@ -113,7 +113,6 @@ class RunFolder:
             write_atomic(self.path / name, files[name])
 
     def _same_run(self, now: dict[str, Any]) -> dict[str, Any]:
-        """Return ``settings.json``; SettingsError if it describes another run."""
         before = self.read("settings.json")
         if before.get("version") != __version__:
             raise SettingsError(
@@ -125,7 +124,6 @@ class RunFolder:
         return before
 
     def check_same(self, what: str, before: Any, now: Any) -> None:
-        """Raise SettingsError if the run of this folder was made with something else."""
         if before != now:
             raise SettingsError(
                 f"{self.path} was made with a different {_difference(what, before, now)}: use the same "
@@ -229,7 +227,6 @@ class RunFolder:
             ) from None
 
     def _checked(self, seed: int, name: str, result: dict[str, Any]) -> bytes:
-        """Return the content of a file of a seed; ValueError if it is not the one its result belongs to."""
         content = read_regular(self.seed_path(seed) / name)
         if sha256(content) != result.get("files", {}).get(name):
             raise ValueError(f"{name} does not have the checksum in result.json")
@@ -244,7 +241,6 @@ class RunFolder:
         return whole_graph(Path(parts)) if isinstance(parts, str) else None
 
     def write_model(self, trained: TrainedModel) -> None:
-        """Write the weights and metrics of a seed."""
         folder = self.seed_path(trained.seed)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
         self.path.stat()  # a run folder that was removed in the meantime is not created again

@@ -225,7 +225,6 @@ class _Worker:
 
 
 def _begin(function: Callable[..., Any], threads: int, shared: _Shared) -> None:
-    """Prepare a process for its tasks."""
     for number in (signal.SIGINT, *STOP_SIGNALS):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them
     signal.signal(signal.SIGTERM, _interrupt)
@@ -235,7 +234,6 @@ def _begin(function: Callable[..., Any], threads: int, shared: _Shared) -> None:
 
 
 def _do(number: int, task: Any) -> Any:
-    """Do a task in a process of the pool, unless the others are stopping."""
     shared = _Worker.shared
 
     def report(done: float) -> None:
@@ -285,7 +283,6 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def thread_count(threads: int) -> Iterator[None]:
-    """Set the number of threads of PyTorch inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -76,11 +76,9 @@ class ProgressDisplay(Generic[Key]):
 
     @property
     def finished(self) -> int:
-        """The number of tasks that are done."""
         return sum(self._done[key] >= size for key, size in self._sizes.items())
 
     def update(self, key: Key, done: float) -> None:
-        """Note how much of a task is done."""
         self._done[key] = min(done, self._sizes[key])
         if key in self._bars:
             self._rich.update(self._bars[key], completed=done, visible=0 < done < self._sizes[key])
@@ -92,7 +90,6 @@ class ProgressDisplay(Generic[Key]):
             self._rich.console.print(f"{self._title}: {share}", markup=False, highlight=False, soft_wrap=True)
 
     def set_title(self, title: str) -> None:
-        """Change the text before the bar."""
         self._title = printable(title)
         self._show_title()
 

@@ -9,28 +9,17 @@ from bvat._version import __version__
 from bvat.graph import Graph
 from bvat.training.baseline import fit_notes
 from bvat.training.provenance import sources, versions
-from bvat.training.scores import summarize_f1
 from bvat.training.settings import Settings
-from bvat.training.statistics import accuracy_summary, accuracy_text
+from bvat.training.statistics import accuracy_summary, accuracy_text, summarize_f1
 from bvat.training.trained import TrainedModel, held_out
 
 
 def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
-    """Return the result of one seed as plain values."""
+    copied = ("seed", "selected", "last", "best", "space", "epoch_ms", "events", "phases", "f1", "nodes",
+              "stopped")  # fmt: skip
     return {
-        "seed": trained.seed,
-        **({"fit": trained.fit} if trained.fit else {}),
-        "selected": trained.selected,
-        "last": trained.last,
-        "best": trained.best,
-        "space": trained.space,
+        **{name: getattr(trained, name) for name in (*copied, *(["fit"] if trained.fit else []))},
         "epochs": len(trained.metrics),
-        "epoch_ms": trained.epoch_ms,
-        "events": trained.events,
-        "phases": trained.phases,
-        "f1": trained.f1,
-        "nodes": trained.nodes,
-        "stopped": trained.stopped,
         "peak_rss_mb": peak_rss_mb,
         "version": __version__,
         "versions": versions(),
@@ -43,14 +32,7 @@ def summary_of(
     results: Sequence[dict[str, Any]],
     cross_validation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Combine the results of several seeds: what ``bvat train --json`` prints.
-
-    Args:
-        graph: that was trained on.
-        settings: of the run.
-        results: one per seed.
-        cross_validation: the estimate for a model that is trained on all labelled nodes.
-    """
+    """Combine the results of several seeds: what ``bvat train --json`` prints."""
     times = sorted(result["epoch_ms"] for result in results)
     accuracies = {
         f"{name}_accuracy": accuracy_summary([result["selected"][name] for result in results], nodes)
@@ -83,7 +65,6 @@ def summary_of(
 
 
 def _mixed_sources(results: Sequence[dict[str, Any]]) -> list[str]:
-    """Say that not all seeds were trained by the same program, if so."""
     found = sources(results)
     if len(found) == 1:
         return []
@@ -117,7 +98,6 @@ def score_texts(summary: Mapping[str, Any], digits: int = 2) -> dict[str, str]:
 
 
 def cross_validation_text(found: Mapping[str, Any]) -> str:
-    """Say how a cross-validated accuracy was measured."""
     return (
         f"Cross-validated: {found['folds']} further models, each trained without one fold of the "
         f"{found['nodes']:,} labelled nodes, were measured on that fold; the model of the run is trained on "
@@ -126,8 +106,6 @@ def cross_validation_text(found: Mapping[str, Any]) -> str:
 
 
 def is_result(stored: dict[str, Any], seed: int) -> bool:
-    """Return whether an object has what the result of a seed has, each with the right type."""
-
     def number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
 

@@ -62,17 +62,8 @@ class RunSpec:
 class SeedTrainer:
     """Trains seeds of one run into its folder. It is sent to worker processes.
 
-    Args:
-        folder: of the run.
-        graph: to train on.
-        settings: of the run.
-        keep: "all", or "result" for neither weights, metrics nor checkpoints.
-        resume: continue from checkpoints.
-        device: to train on.
-        measurement: what to measure on the trained model.
-        key: identifies the run in a store.
-        pretrained: folder for what several runs share.
-        log: how epochs are logged while training runs, names of ``LOGGERS``.
+    ``keep`` is "all", or "result" for neither weights, metrics nor checkpoints; ``key`` identifies the run in
+    a store, ``pretrained`` is a folder for what several runs share, and ``log`` has names of ``LOGGERS``.
     """
 
     folder: RunFolder
@@ -150,7 +141,6 @@ class RunStore:
 
     @classmethod
     def open(cls, path: Path, graphs: Mapping[str, Graph]) -> RunStore:
-        """Return the store in a folder, which need not exist yet."""
         return cls(path, dict(graphs), {name: graph_fingerprint(graph) for name, graph in graphs.items()})
 
     def key(self, spec: RunSpec) -> str:
@@ -173,15 +163,12 @@ class RunStore:
         return RunFolder(self.path / "runs" / dataset / name)
 
     def result(self, spec: RunSpec) -> dict[str, Any] | None:
-        """Return the result of a finished seed, else None."""
         return self.folder(spec).result(spec.seed, self.key(spec))
 
     def results(self, specs: Iterable[RunSpec]) -> list[dict[str, Any]]:
-        """Return the results of those seeds that are finished."""
         return [result for spec in specs if (result := self.result(spec)) is not None]
 
     def run(self, spec: RunSpec, report: ReportProgress = lambda epochs: None) -> dict[str, Any]:
-        """Train one seed unless it is finished; return its result."""
         if (found := self.result(spec)) is not None:
             return found
         folder, graph, key = self.folder(spec), self.graphs[spec.dataset], self.key(spec)
@@ -203,7 +190,6 @@ class RunStore:
         return self.path / "pretrained"
 
     def lock(self, spec: RunSpec) -> Path:
-        """Return the file that exists while a process is at a run."""
         return self.folder(spec).path / f".seed-{spec.seed}.lock"
 
     def run_all(self, specs: Iterable[RunSpec], jobs: int, console: Any = None) -> int:
@@ -212,11 +198,6 @@ class RunStore:
         Several processes, also of several machines, can work on one store: each takes runs that no other one
         is at, and waits for the rest at the end. The longest runs are started first, so that none of them
         is left at the end, alone on one processor. What baselines share is removed at the end: it is large.
-
-        Args:
-            specs: repeated ones are done once.
-            jobs: number of processes with one thread each.
-            console: where progress is shown; None shows nothing.
         """
         unique = list({(self.key(spec), spec.seed): spec for spec in specs}.values())
         missing = [spec for spec in unique if self.result(spec) is None]
@@ -241,9 +222,6 @@ class RunStore:
         size = graph.features.nnz + 2 * graph.num_edges
         size += graph.num_nodes * (int(getattr(settings, "hidden", 0)) + graph.num_classes)
         measured = 0.0 if spec.measurement is None else spec.measurement.effort
-        return (settings.training.epochs * _epoch_effort(settings.method) + measured) * (1e4 + size)
-
-
-def _epoch_effort(method: str) -> float:
-    """Return roughly how long an epoch takes, in epochs of a GCN; a baseline has one for the whole fit."""
-    return METHODS[method].effort if method in METHODS else 200.0
+        # in epochs of a GCN; a baseline has one epoch for the whole fit
+        epoch = METHODS[settings.method].effort if settings.method in METHODS else 200.0
+        return (settings.training.epochs * epoch + measured) * (1e4 + size)

@@ -19,8 +19,8 @@ from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import GraphError, TrainingError
 from bvat.graph import Graph
 from bvat.training.provenance import digest, graph_fingerprint
-from bvat.training.scores import split_scores
 from bvat.training.settings import Settings
+from bvat.training.statistics import split_scores
 from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict
 
 SHARED = "shared-"
@@ -28,14 +28,7 @@ SHARED = "shared-"
 
 
 def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | None = None) -> TrainedModel:
-    """Fit a baseline on the CPU, wherever the graph is.
-
-    Args:
-        graph: to fit it to.
-        settings: its method and variant are used.
-        seed: of its random part.
-        shared: folder where what several baselines need is kept.
-    """
+    """Fit a baseline on the CPU, wherever the graph is."""
     if not graph.train.numel():
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     graph = graph.to("cpu")
@@ -51,6 +44,7 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
     row = _metrics(graph, logits, ms)
     found = {"epoch": 1, "val": row["val_accuracy"], "test": row["test_accuracy"]}
     reached = {name: None if math.isnan(value) else value for name, value in found.items()}
+    alone = torch.zeros(graph.num_nodes, dtype=torch.bool) if fit.unscored is None else fit.unscored
     return TrainedModel(
         seed=seed,
         weights=weights,
@@ -63,7 +57,11 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
         phases={"first": 0, "second": 1},
         f1=split_scores(logits.argmax(1), graph),
         nodes=held_out(graph),
-        fit=_about(graph, fit),
+        fit={
+            "chosen": fit.chosen if graph.val.numel() else {},
+            "unscored": 100 * float(alone.double().mean()),
+            "unscored_test": 100 * float(alone[graph.test].double().mean()) if graph.test.numel() else None,
+        },
     )
 
 
@@ -103,15 +101,7 @@ def fit_notes(result: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _about(graph: Graph, fit: Fit) -> dict[str, Any]:
-    chosen = fit.chosen if graph.val.numel() else {}
-    alone = torch.zeros(graph.num_nodes, dtype=torch.bool) if fit.unscored is None else fit.unscored
-    test = 100 * float(alone[graph.test].double().mean()) if graph.test.numel() else None
-    return {"chosen": chosen, "unscored": 100 * float(alone.double().mean()), "unscored_test": test}
-
-
 def _metrics(graph: Graph, logits: Tensor, ms: float) -> dict[str, float]:
-    """Return the metrics of the only epoch."""
     loss = float(F.cross_entropy(logits[graph.train], graph.labels[graph.train]))
     row = dict.fromkeys(METRICS, 0.0) | {"epoch": 1, "loss": loss, "supervised": loss, "ms": ms}
     for name in ("train", "val", "test"):

@@ -88,7 +88,6 @@ class BestEpoch(Callback):
         self.optimizer: dict[str, Tensor] = {}
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Keep a copy of the weights if this epoch is the best so far."""
         value = {
             "both": (row["val_accuracy"], -row["val_loss"]),
             "best": (row["val_accuracy"], 0.0),
@@ -136,7 +135,6 @@ class BestEpoch(Callback):
         )
 
     def check_restored(self, state: TrainState) -> None:
-        """Raise ValueError unless the best epoch is one of those so far and has weights of this model."""
         check_epochs(state, self.epoch, self.progress)
         if self.epoch:
             check_fits(self.weights, state.evaluated.state_dict())
@@ -194,14 +192,12 @@ class CSVLogger(Callback):
         self.path = Path(path)
 
     def on_start(self, state: TrainState) -> None:
-        """Write the epochs of an earlier process, if there are any."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text("", "utf-8")
         for row in state.metrics:
             self.on_epoch(state, row)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Add a line, after the header before the first."""
         with self.path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             if not file.tell():

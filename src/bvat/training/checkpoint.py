@@ -21,16 +21,7 @@ from bvat.training.trained import METRICS
 CHECKPOINT_FORMAT = "bvat checkpoint 5"
 _PARTS, _SEARCH = ("model", "optimizer", "method", "average"), "method."
 """What has a state: attributes of the state of training; and the prefix of what a search keeps."""
-_UNFIT = (
-    KeyError,
-    IndexError,
-    TypeError,
-    ValueError,
-    RuntimeError,
-    OverflowError,
-    AttributeError,
-    RecursionError,
-)
+_UNFIT = (LookupError, TypeError, ValueError, RuntimeError, OverflowError, AttributeError)
 """What the content of somebody else's file can raise."""
 
 
@@ -39,11 +30,6 @@ class Checkpoint(Callback):
 
     It is written at the end of an epoch only, after all other callbacks have seen that epoch: an interrupt
     or a crash in the middle of an epoch leaves the previous checkpoint as it is.
-
-    Args:
-        path: the file.
-        callbacks: those whose state is part of the checkpoint.
-        every: number of epochs between two checkpoints.
     """
 
     def __init__(self, path: Path, callbacks: Sequence[Callback] = (), every: int = 50) -> None:
@@ -66,7 +52,6 @@ class Checkpoint(Callback):
         }
 
     def save(self, state: TrainState) -> None:
-        """Write everything that training needs to continue."""
         about, tensors = self._content(state)
         own = state.graph.engine.own_file(self.path, state.epoch)
         if own is not None:  # what a search keeps has a row per node
@@ -82,7 +67,6 @@ class Checkpoint(Callback):
                     old.unlink(missing_ok=True)
 
     def _content(self, state: TrainState) -> tuple[dict[str, str], dict[str, Tensor]]:
-        """Return the metadata and the tensors of a checkpoint."""
         tensors: dict[str, Tensor] = {"generator": state.generator.get_state()}
         for name in _PARTS:
             if (part := getattr(state, name)) is not None:
@@ -175,7 +159,6 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _read_own(path: Path) -> dict[str, Tensor]:
-    """Return what a rank has written of a checkpoint."""
     try:
         return read_safetensors(path)[1]
     except (OSError, ValueError) as error:
@@ -194,7 +177,6 @@ class PretrainedState(Checkpoint):
         self.on_start(state)
 
     def identity(self, state: TrainState) -> dict[str, str]:
-        """Return what the first phase depends on."""
         about = {"seed": str(state.seed), "graph": graph_fingerprint(state.graph)}
         return {**about, "settings": json.dumps(state.settings.first_phase(), sort_keys=True)}
 

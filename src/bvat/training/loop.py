@@ -22,11 +22,10 @@ from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import finish_epoch_first
 from bvat.training.optimizer import backward, clip_gradients, learning_rate
-from bvat.training.phases import CollapseGuard, Ramp, TwoPhases
-from bvat.training.scores import split_scores
+from bvat.training.phases import CollapseGuard, Ramp, TwoPhases, why_stopped
 from bvat.training.settings import LOSS_RULES, Settings
 from bvat.training.state import TrainState, start_training
-from bvat.training.stopping import why_stopped
+from bvat.training.statistics import split_scores
 from bvat.training.trained import MEASURED, METRICS, TrainedModel, held_out, likeliest, predict, share_right
 
 __all__ = ["METRICS", "TrainedModel", "predict", "run_epoch", "train", "training_step"]
@@ -138,7 +137,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
 def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
     """Make one step of Adam on ``L0 + alpha * mean_u E(p_u) + beta * R_vadv`` (Eq. 6); return the metrics."""
     model, settings = state.model, state.settings
-    graph = batch_of(state.graph, state.epoch)
+    graph = state.graph.batch(state.epoch) if isinstance(state.graph, PartsGraph) else state.graph
     model.train()
     state.generator.begin_epoch(state.epoch)
     passes = state.method.passes(model, graph, state.generator)
@@ -167,11 +166,6 @@ def update_average(average: Any, model: Any, kept: float) -> None:
         mean.lerp_(value, 1 - kept)
     for mean, value in zip(average.buffers(), model.buffers(), strict=True):
         mean.copy_(value)
-
-
-def batch_of(graph: Graph, epoch: int) -> Graph:
-    """Return what the step of an epoch is made on: the graph, or a batch of its parts."""
-    return graph.batch(epoch) if isinstance(graph, PartsGraph) else graph
 
 
 def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> TrainedModel:

@@ -40,24 +40,18 @@ def keep_freed_arrays() -> None:
 
 def peak_mb() -> float:
     """Return the peak since :func:`reset_peak`, or since the process started, in MiB."""
-    found = _status("VmHWM:")
-    return _peak_with_parent() if found is None else found
+    return _status("VmHWM:")
 
 
 def current_mb() -> float:
     """Return the memory in use (the peak so far where the system does not report it), in MiB."""
-    found = _status("VmRSS:")
-    return _peak_with_parent() if found is None else found
+    return _status("VmRSS:")
 
 
-def _status(name: str) -> float | None:
+def _status(name: str) -> float:
     try:
         lines = _STATUS.read_text("ascii", errors="replace").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) / 2**10 for line in lines if line.startswith(name)), None)
-
-
-def _peak_with_parent() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+        return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith(name))
+    except (OSError, StopIteration):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -82,7 +82,6 @@ class Adam:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the state that :meth:`state_dict` returned."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
 

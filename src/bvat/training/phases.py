@@ -1,4 +1,4 @@
-"""Training in two phases, and the guard against collapse.
+"""Training in two phases, the guard against collapse, and why training stopped early.
 
 A regulariser that acts on predictions which mean nothing yet can pull them all to one class. So the first
 phase trains without it, until validation shows that nothing more is gained; the second starts from the best
@@ -9,7 +9,7 @@ validation nodes, and the second one is kept only where it is better.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -45,7 +45,6 @@ class TwoPhases(Callback):
         self.strength = 1.0
 
     def on_start(self, state: TrainState) -> None:
-        """Begin or resume the phase that is due."""
         if self.started:
             self._set_weights(state)
         elif self.pretrained:
@@ -54,7 +53,6 @@ class TwoPhases(Callback):
             state.method.set_strength(0.0)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Count patience, change phases, and let the regulariser grow."""
         if self.best.epoch == state.epoch:
             self.progress = state.epoch
         if row["val_loss"] < self.lowest:
@@ -97,7 +95,6 @@ class TwoPhases(Callback):
         self._set_weights(state)
 
     def _set_weights(self, state: TrainState) -> None:
-        """Set alpha and beta of the next epoch."""
         state.method.set_strength(self.strength * grown(state.settings.ramp, state.epoch - self.started))
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -111,7 +108,6 @@ class TwoPhases(Callback):
         self.origin, self.began, self.started, self.progress = map(int, epochs)
 
     def check_restored(self, state: TrainState) -> None:
-        """Raise ValueError unless all epochs are among those so far."""
         check_epochs(state, self.origin, self.began, self.started, self.progress)
 
 
@@ -119,11 +115,9 @@ class Ramp(Callback):
     """Let the regulariser grow to its full weight over the first epochs."""
 
     def on_start(self, state: TrainState) -> None:
-        """Set the weights of the next epoch."""
         state.method.set_strength(grown(state.settings.ramp, state.epoch))
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        """Set the weights of the next epoch."""
         self.on_start(state)
 
 
@@ -177,3 +171,34 @@ class CollapseGuard(Callback):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self.restarts = int(state["restarts"])
+
+
+def why_stopped(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> str:
+    """Return at which epoch training stopped early and why; nothing if it ran to its end.
+
+    All of it is read from what a checkpoint keeps, so that a resumed run says the same.
+    """
+    settings, epoch = state.settings, state.epoch
+    if epoch >= settings.epochs or not state.stop:
+        return ""
+    waited = epoch - (phases.progress if phases else best.progress)
+    if settings.patience and waited >= settings.patience:
+        reason = f"no better validation for {settings.patience} epochs"
+    elif phases and not phases.began and epoch >= settings.pretrain:
+        return ""  # a plain method has the first phase only, and it is over
+    elif phases and phases.began and epoch - phases.began >= settings.epochs - settings.pretrain:
+        return ""  # the first phase was shorter than it could be, the second is over
+    else:
+        collapsed = any(event.startswith(f"epoch {epoch}: ") for event in state.events)
+        reason = "predictions collapsed again" if collapsed else "a callback asked for it"
+    return f"stopped at epoch {epoch} of {settings.epochs}: {reason}"
+
+
+def stopping_text(stops: Sequence[str], seeds: int, most: int = 3) -> str:
+    """Return one line about the seeds that stopped early; nothing if none did."""
+    if not stops or len(stops) <= most:
+        return "; ".join(stops)
+    epochs = [int(text.split(" at epoch ")[1].split(" of ")[0]) for text in stops]
+    reasons = list(dict.fromkeys(text.split(": ", 1)[1] for text in stops))
+    where = f"at epochs {min(epochs)} to {max(epochs)}"
+    return f"{len(stops)} of {seeds} seeds stopped early, {where}: {' or '.join(reasons)}"

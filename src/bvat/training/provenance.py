@@ -67,7 +67,6 @@ def source_digest(package: Path, length: int = 16) -> str:
 
 
 def _commit(package: Path) -> str | None:
-    """Return the commit of the checkout that a package belongs to, if it does."""
     if not any((parent / ".git").exists() for parent in package.parents):
         return None
 

@@ -154,7 +154,6 @@ class Settings:
 
 
 def model_options(model: str) -> type[Options]:
-    """Return the settings that a model has; SettingsError for an unknown one."""
     if model not in MODELS:
         raise SettingsError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
     return MODELS[model].options
@@ -172,7 +171,6 @@ def method_options(method: str) -> type[Options]:
 
 
 def _check_baseline(settings: Settings) -> None:
-    """Raise SettingsError if a baseline is to run on a model, or in a form that it does not have."""
     row = BASELINES.get(settings.method)
     if row is None:
         return
@@ -186,11 +184,9 @@ def _check_baseline(settings: Settings) -> None:
 @cache
 def all_fields() -> dict[str, Field[Any]]:
     """Return every setting of every model and method by name; where they differ, the first one's field."""
-    kinds: list[type[Options]] = [Training]
-    kinds += [row.options for row in MODELS.values()]
-    kinds += [row.options for row in METHODS.values()]
+    rows: list[Any] = [*MODELS.values(), *METHODS.values()]
     found: dict[str, Field[Any]] = {}
-    for kind in (*kinds, BaselineOptions):
+    for kind in (Training, *(row.options for row in rows), BaselineOptions):
         for f in fields(kind):
             found.setdefault(f.name, f)
     return found
@@ -200,13 +196,12 @@ def all_fields() -> dict[str, Field[Any]]:
 def owners() -> dict[str, tuple[str, ...]]:
     """Return who has each setting that not all training has."""
     found: dict[str, list[str]] = {}
-    kinds = [(row.name, row.options) for row in MODELS.values()]
-    kinds += [(row.name, row.options) for row in METHODS.values()]
-    for name, kind in kinds:
-        for f in fields(kind):
+    rows: list[Any] = [*MODELS.values(), *METHODS.values()]
+    for row in rows:
+        for f in fields(row.options):
             only = f.metadata.get("only")
             if only != SEVERAL:
-                whose = name if only is None else f"{name} with {only[0]} {only[1]}"
+                whose = row.name if only is None else f"{row.name} with {only[0]} {only[1]}"
                 found.setdefault(f.name, []).append(whose)
     found["variant"] = [row.name for row in BASELINES.values() if row.variants]
     return {name: tuple(names) for name, names in found.items()}
@@ -226,7 +221,6 @@ def no_effect(name: str, *among: Settings) -> str:
 
 
 def check_read(overrides: Mapping[str, Any], methods: Iterable[Settings]) -> None:
-    """Raise SettingsError if one of the overrides is read by none of the methods."""
     among = list(methods)
     for name in overrides:
         if among and not any(name in settings.read() for settings in among):
@@ -254,14 +248,10 @@ def preset_among(dataset: str, method: str, **overrides: Any) -> Settings:
     for name in overrides:
         if name not in known:
             raise SettingsError(no_effect(name))
-    # what is read depends on these
-    switch_names = {
-        "model",
-        *(f.metadata["only"][0] for f in all_fields().values() if f.metadata.get("only")),
-    }
-    own = {"model"} | {f.name for f in fields(method_options(method))}
-    switches = {name: value for name, value in overrides.items() if name in own & switch_names}
-    read = _merged(dataset, method, switches).read()
+    switches = {f.metadata["only"][0] for f in all_fields().values() if f.metadata.get("only")}
+    switches &= {f.name for f in fields(method_options(method))}
+    deciding = {name: value for name, value in overrides.items() if name in switches | {"model"}}
+    read = _merged(dataset, method, deciding).read()
     return preset(dataset, method, **{name: value for name, value in overrides.items() if name in read})
 
 
@@ -308,12 +298,10 @@ def _layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:
 
 
 def has_preset(dataset: str) -> bool:
-    """Whether the preset file names this data set."""
     return dataset in _presets()["dataset"]
 
 
 def has_model_preset(dataset: str, model: str) -> bool:
-    """Whether the preset file has settings for a model on this data set."""
     return model in _presets()["dataset"].get(dataset, {}).get("model", {})
 
 

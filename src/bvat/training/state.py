@@ -23,9 +23,9 @@ from bvat.perturb.nodes import DisjointFields
 from bvat.perturb.terms import Method, build_method
 from bvat.training.memory import keep_freed_arrays
 from bvat.training.optimizer import Adam, make_optimizer
-from bvat.training.scored import Scored, scored_part
-from bvat.training.scores import balanced_weights
 from bvat.training.settings import LOSS_RULES, Settings
+from bvat.training.statistics import balanced_weights
+from bvat.training.trained import Scored, scored_part
 
 
 @dataclass
@@ -59,12 +59,10 @@ class TrainState:
 
     @property
     def evaluated(self) -> Any:
-        """The model whose predictions count."""
         return self.model if self.average is None else self.average
 
     @cached_property
     def scored(self) -> Scored:
-        """What an epoch is scored on."""
         return scored_part(self.graph, self.model, every=self.needs_all_predictions)
 
     @property

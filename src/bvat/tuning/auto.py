@@ -83,12 +83,10 @@ def choose(
         graph: with training nodes, and validation nodes unless there are few labels.
         budget: seconds after which no further candidate is started; the one under way ends early. The first
             candidate gets all folds of a cross-validation, or one seed, however long that takes.
-        jobs: number of parallel processes.
         candidates: see :mod:`bvat.tuning.variants`, in the order in which they are tried. By default
             :data:`CANDIDATES`, or those of the model in ``overrides``.
         overrides: settings that replace the defaults of every candidate.
         work: folder for the runs, which are found there again; a temporary one by default.
-        console: where progress is shown.
     """
     overrides = overrides or {}
     candidates = candidates or candidates_for(overrides)
@@ -216,7 +214,6 @@ def _alive(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _tasks(plan: _Plan, settings: dict[str, Settings], first: int, deadline: float) -> list[_Repetition]:
-    """Return the next repetitions of some candidates; the very first candidate has no deadline."""
     numbers = range(first, first + plan.together)
     tasks = [_Repetition(n, plan.spec(s, k), deadline) for n, s in settings.items() for k in numbers]
     sure = plan.together if first == 0 else 0
@@ -224,7 +221,6 @@ def _tasks(plan: _Plan, settings: dict[str, Settings], first: int, deadline: flo
 
 
 def _give_up(found: dict[str, dict[str, Any]]) -> None:
-    """Stop the candidates that are clearly behind the best one of a round."""
     complete = [found[name] for name in _alive(found)]
     best = max(map(_mean, complete), default=0.0)
     for entry in complete:
@@ -270,7 +266,6 @@ def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _gain(winner: dict[str, Any], entry: dict[str, Any]) -> Sample:
-    """Return the differences to a candidate over the repetitions that both have."""
     return sample([ours - theirs for ours, theirs in zip(winner["val"], entry["val"], strict=False)])
 
 

@@ -138,7 +138,6 @@ class _CellRunner:
         return self.folder / "cells" / f".{cell.name}.lock"
 
     def run(self, cell: Cell, report: ReportProgress) -> None:
-        """Train what is missing, and write the file of the cell."""
         whole, fingerprint = _graph(cell.graph)
         settings = settings_of(self.plan.trained(), self.plan.overrides)
         about = {name: chosen.as_dict() for name, chosen in settings.items()}
@@ -178,14 +177,7 @@ def read_cell(path: Path) -> dict[str, Any] | None:
 
 
 def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> dict[str, Any]:
-    """Run what is missing, and write ``compare.json``.
-
-    Args:
-        plan: what to compare.
-        out: folder for the result, and for ``work/``, from which an interrupted comparison continues.
-        jobs: number of parallel processes.
-        console: where progress is shown.
-    """
+    """Run what is missing, and write ``compare.json``; what is finished is kept in ``out/work``."""
     split = []
     for source in plan.graphs:  # before hours are spent
         graph = load(source)
@@ -262,7 +254,6 @@ def _finished_cells(plan: ComparisonPlan, out: Path) -> list[dict[str, Any]]:
 
 
 def _graphs(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the first cell of each graph says about it."""
     about = {cell["cell"]["graph"]: cell["graph"] for cell in reversed(cells)}
     return {short_name(graph): about[graph] for graph in plan.graphs if graph in about}
 
@@ -275,27 +266,21 @@ def _title(name: str) -> dict[str, Any]:
 
 
 def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return every graph with every number of labels, as far as there are cells."""
-    rows = []
+    """Return every variant against the base on every graph and number of labels, paired over the splits."""
+    rows, variants = [], plan.compared()
     for graph, labels in product(plan.graphs, plan.labels):
         here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
         if here:
-            rows.append(_row(short_name(graph), labels, here, plan))
+            base = _tests(here, plan.against)
+            row = {
+                "graph": short_name(graph),
+                "labels": labels,
+                "splits": [cell["cell"]["split"] for cell in here],
+                "chosen": [choice_of(cell["results"]) for cell in here] if AUTO in variants else [],
+                "variants": {name: _entry(name, _tests(here, name), base, here) for name in variants},
+            }
+            rows.append(row)
     return rows
-
-
-def _row(
-    graph: str, labels: int | str, cells: Sequence[dict[str, Any]], plan: ComparisonPlan
-) -> dict[str, Any]:
-    """Return every variant against the base, paired over the splits."""
-    base, variants = _tests(cells, plan.against), plan.compared()
-    return {
-        "graph": graph,
-        "labels": labels,
-        "splits": [cell["cell"]["split"] for cell in cells],
-        "chosen": [choice_of(cell["results"]) for cell in cells] if AUTO in variants else [],
-        "variants": {name: _entry(name, _tests(cells, name), base, cells) for name in variants},
-    }
 
 
 def _tests(cells: Sequence[dict[str, Any]], name: str) -> list[float]:

@@ -26,10 +26,9 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN
 from bvat.store.folder import graph_parts
 from bvat.store.store import Measurement, RunSpec, RunStore
-from bvat.training.scores import f1_scores, macro_f1
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
-from bvat.training.statistics import wilson
+from bvat.training.statistics import f1_scores, macro_f1, wilson
 from bvat.training.trained import TrainedModel, predict
 
 FOLDS = 5
@@ -63,7 +62,6 @@ class Choice:
 
     @classmethod
     def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
-        """Return a choice made before for the same graph."""
         try:
             found, report = checked_estimate(content["estimate"]), content["report"]
             if not isinstance(report, dict | None):
@@ -125,7 +123,6 @@ def pooled(graph: Graph) -> Graph:
 
 
 def can_cross_validate(graph: Graph) -> bool:
-    """Return whether some class has two labelled nodes."""
     return _usable(graph) > 1
 
 
@@ -145,15 +142,7 @@ def _usable(graph: Graph) -> int:
 def cross_validate(
     graph: Graph, settings: Settings, *, jobs: int = 1, work: Path | None = None, console: Any = None
 ) -> Choice:
-    """Find out how to train a method on all labelled nodes, and how accurate it then is.
-
-    Args:
-        graph: its training and validation nodes are divided into folds.
-        settings: of the method.
-        jobs: number of parallel processes.
-        work: folder for the runs, which are found there again; a temporary one by default.
-        console: where progress is shown.
-    """
+    """Find out how to train a method on all labelled nodes, and how accurate it then is."""
     if not can_cross_validate(graph):
         return Choice(settings.method, fixed_epochs(settings), pooled(graph), None)
     parts, method = labelled_folds(graph), settings.method
@@ -202,14 +191,6 @@ def estimate(
     Returns:
         The number of ``folds``, and what :func:`scores_of` returns for the nodes of all folds together.
     """
-    nodes, predicted = out_of_fold(settings, parts, work, jobs, console)
-    return {"folds": len(parts), **scores_of(predicted, graph.labels[nodes].cpu(), graph.class_names)}
-
-
-def out_of_fold(
-    settings: Settings, parts: Sequence[Graph], work: Path, jobs: int = 1, console: Any = None
-) -> tuple[Tensor, Tensor]:
-    """Return the nodes of all folds and the classes that the models of the other folds predict, int64 (m)."""
     hidden = {
         f"held-out-{k}": dataclasses.replace(part, val=part.val[:0], test=part.val)
         for k, part in enumerate(parts)
@@ -218,11 +199,11 @@ def out_of_fold(
     specs = [RunSpec(name, settings, 0, HELD_OUT) for name in hidden]
     store.run_all(specs, jobs, console)
     predicted = torch.tensor([k for result in store.results(specs) for k in result["held_out"]])
-    return torch.cat([part.test for part in hidden.values()]), predicted
+    labels = graph.labels[torch.cat([part.test for part in hidden.values()])].cpu()
+    return {"folds": len(parts), **scores_of(predicted, labels, graph.class_names)}
 
 
 def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
-    """Return the predicted classes of the test nodes."""
     model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
     return {"held_out": predict(model, graph).argmax(1)[graph.test].tolist()}
 

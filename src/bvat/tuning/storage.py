@@ -103,7 +103,6 @@ class JournalFile:
                 )
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """Yield the entries after the first ``log_number_from`` ones."""
         try:
             for log in self._file.read_logs(log_number_from):
                 if log.pop(CHECKSUM, None) != digest(log):
@@ -116,7 +115,6 @@ class JournalFile:
             ) from None
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append entries."""
         self._file.append_logs([{**log, CHECKSUM: digest(log)} for log in logs])
 
 
@@ -143,7 +141,6 @@ class _JournalLock:
 
 
 def finished(study: optuna.Study) -> list[Any]:
-    """Return the trials that are complete or pruned."""
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))

@@ -32,7 +32,7 @@ from bvat.training.provenance import about_graph, digest, versions
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
 from bvat.tuning.cross_validation import blind
-from bvat.tuning.presets import (
+from bvat.tuning.space import (
     STARTS,
     applying,
     parameters,
@@ -63,16 +63,9 @@ CHECK_SEEDS_FROM = 1000
 class TuningPlan:
     """What to tune, and how thoroughly.
 
-    Args:
-        dataset: name or path.
-        method: the method to tune.
-        trials: total number of trials, including those of earlier calls.
-        seeds: number of seeds per trial, starting at 0.
-        finalists: number of best trials that are trained again.
-        check_seeds: number of other seeds to train them with.
-        overrides: settings that replace those of the preset and are not searched.
-        sampler_seed: seed of Optuna's sampler.
-        command: the command line, stored with the result.
+    ``trials`` counts those of earlier calls too, and each has ``seeds`` seeds, from 0 on. The best
+    ``finalists`` are trained again with ``check_seeds`` other seeds. ``overrides`` replace settings of the
+    preset and are not searched; ``command`` is stored with the result.
     """
 
     dataset: str
@@ -98,7 +91,6 @@ class TuningPlan:
         return preset(preset_key(self.dataset), self.method, **self.overrides)
 
     def fixed(self) -> dict[str, Any]:
-        """Return the settings that are not searched."""
         return {k: v for k, v in self.base().as_dict().items() if k not in tuned_settings(self.space)}
 
     def searched(self) -> dict[str, Any]:
@@ -183,13 +175,10 @@ def tune(
     """Search until there are ``plan.trials`` trials, check the best ones, and write the result file.
 
     Args:
-        plan: what to tune.
         graph: the graph of the data set; its test nodes and their labels are removed here.
         out: folder for ``DATASET-METHOD.json``, for ``DATASET-METHOD.toml`` with the chosen settings, and
             for ``work/`` (journal and runs), from which an interrupted search continues.
-        jobs: number of parallel processes.
         storage: an Optuna storage URL, for several machines, or a journal file (default: in ``out``).
-        console: where progress is shown.
     """
     require_optuna()
     if not graph.val.numel():
