@@ -201,9 +201,13 @@ class CsvTable:
         raise fault(self, start, None, "this row or one below cannot be read: write plain numbers")
 
 
+_WIDEST = 50_000
+"""Columns up to which pyarrow reads a table: each takes it 5 kB, however few rows there are."""
+
+
 def _parsed(lines: bytes, names: Sequence[str], convert: Any) -> Any:
     """Return complete lines as a table of pyarrow; None if it cannot read them, or would change them."""
-    if lines.startswith(_MARK):  # pyarrow would drop it, but only the first one of a file is not a character
+    if len(names) > _WIDEST or lines.startswith(_MARK):  # it would drop a mark that is not the first one
         return None
     read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(lines) + 1)
     try:
