@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bvat.bench.epochs import epoch_action, plain_action
+from bvat.bench.epochs import epoch_action, interleave, plain_action
 from bvat.bench.plan import Budget
 from bvat.bench.run import machine
-from bvat.bench.timing import interleave
 from bvat.data import load
 from bvat.data.files import write_json
 from bvat.store.pool import thread_count
