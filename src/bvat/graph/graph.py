@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from html import escape
 from types import SimpleNamespace
 from typing import Any, Literal, Self
 
@@ -18,7 +19,6 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.graph.inputs import FeatureMatrix, Subgraph
-from bvat.graph.notebook import html_table
 from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
 from bvat.graph.validation import validate, validate_features
 
@@ -220,3 +220,14 @@ class Graph:
             f"{self.num_features} features, {self.num_classes} classes, "
             f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
         )
+
+
+def html_table(title: str, rows: Mapping[str, Any]) -> str:
+    """Return what notebooks show: a table of names and values under a title; everything is escaped.
+
+    Example:
+        >>> html_table("A < B", {"nodes": 3})
+        '<table><caption>A &lt; B</caption><tr><th>nodes</th><td>3</td></tr></table>'
+    """
+    lines = [f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items()]
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"

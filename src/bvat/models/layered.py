@@ -43,7 +43,7 @@ class LayeredModel(nn.Module):
     perturbed_on: ClassVar[Literal["fields", "subgraph"]] = "subgraph"
     """The part of the graph that a pass may run on when only some nodes are of interest, those chosen to be
     perturbed or the labelled ones: their receptive fields layer by layer
-    (:class:`bvat.graph.fields.ReceptiveFields`), or the subgraph these induce."""
+    (:class:`bvat.graph.inputs.ReceptiveFields`), or the subgraph these induce."""
 
     def __init__(
         self,

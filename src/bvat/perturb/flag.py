@@ -18,7 +18,7 @@ from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import cross_entropy
 from bvat.perturb.methods import FLAGOptions
-from bvat.perturb.passes import DropoutPolicy, make_passes
+from bvat.perturb.problem import DropoutPolicy, make_passes
 from bvat.perturb.regulariser import Outcome, no_outcome, node_indices
 from bvat.perturb.searches.base import Stateless
 from bvat.perturb.spaces import SpaceName, make_space

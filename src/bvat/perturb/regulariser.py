@@ -14,14 +14,12 @@ from torch import Tensor
 from bvat.engine.draws import Source
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.graph.fields import ReceptiveFields
-from bvat.graph.inputs import GraphInputs
+from bvat.graph.inputs import GraphInputs, ReceptiveFields
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import Bernoulli, Divergence, make_divergence, refuse_probabilities
 from bvat.perturb.nodes import AllNodes, NodeSelection, Selection
-from bvat.perturb.passes import POLICIES, DropoutPolicy, make_passes
-from bvat.perturb.problem import Problem
+from bvat.perturb.problem import POLICIES, DropoutPolicy, Problem, make_passes
 from bvat.perturb.searches import PowerIteration, Search
 from bvat.perturb.spaces import SpaceName, make_space
 

@@ -24,7 +24,7 @@ from bvat.models.base import ProjectedModel
 from bvat.perturb.divergence import KL, CleanPrediction, Divergence, cross_entropy, make_divergence
 from bvat.perturb.flag import CleanPass, OnLabels
 from bvat.perturb.methods import GRANDOptions
-from bvat.perturb.passes import DropoutPolicy
+from bvat.perturb.problem import DropoutPolicy
 from bvat.perturb.regulariser import Outcome
 
 
