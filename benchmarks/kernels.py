@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bvat.bench.epochs import epoch_action, plain_action
+from bvat.bench.epochs import epoch_action, interleave
 from bvat.bench.plan import Budget
 from bvat.bench.run import machine
-from bvat.bench.timing import interleave
 from bvat.data import load
 from bvat.data.files import write_json
 from bvat.store.pool import thread_count
@@ -45,7 +44,8 @@ def measure_kernels(
     for title, (method, changed) in ROWS.items():
         for width in widths:
             settings = preset(name, method, **changed, hidden=width)
-            actions = {"plain": plain_action(graph, settings), "compiled": epoch_action(graph, settings)}
+            engines = {"plain": graph.with_engine("tensor"), "compiled": graph}
+            actions = {name: epoch_action(each, settings) for name, each in engines.items()}
             times = {way: each.summary() for way, each in interleave(actions, budget).items()}
             plain, compiled = (times[way]["epoch_cpu_ms"] for way in ("plain", "compiled"))
             row = {"row": title, "hidden": width, "plain_ms": plain, "compiled_ms": compiled}

@@ -21,8 +21,7 @@ from bvat.engine.ranks import RankEngine
 from bvat.graph import Graph
 from bvat.parts.folder import write_parts
 from bvat.parts.join import join
-from bvat.parts.order import locality
-from bvat.parts.parts import assign, cut_share
+from bvat.parts.parts import assign, cut_share, locality
 from bvat.training.loop import predict, run_epoch
 from bvat.training.memory import current_mb, peak_mb, reset_peak
 from bvat.training.provenance import graph_fingerprint

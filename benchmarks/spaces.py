@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bvat.bench.cell import Cell, run_cells
-from bvat.bench.epochs import epoch_action
+from bvat.bench.epochs import epoch_action, interleave
 from bvat.bench.plan import Budget, settings_of
 from bvat.bench.run import machine
-from bvat.bench.timing import interleave
 from bvat.data import load
 from bvat.data.files import write_json
 from bvat.engine.sparse import SparseMatrix

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +21,11 @@ DTYPES = [torch.float32, torch.float64]
 WIDTHS = [8, 16, 24, 64]
 
 
-without_numba = backend.plain
+@contextmanager
+def without_numba() -> Iterator[None]:
+    """Within the block nothing runs compiled that has a form in tensor operations."""
+    with mock.patch.object(backend, "has_numba", return_value=False):
+        yield
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:

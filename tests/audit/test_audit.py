@@ -100,7 +100,7 @@ def test_many_random_starts_find_hardly_a_larger_lds(
         search = FastAscent(epsilon, steps=20, warm=False)
         for seed in range(30):
             start = torch.randn(other.space.shape, generator=torch.Generator().manual_seed(seed))
-            search.ascend(other, search.full_step(other, start).r)
+            search.ascend(other, other.full_step(start, epsilon, "row").r)
     assert float((found / other.largest).median()) > median
     assert float((found / other.largest).quantile(0.05)) > fifth_percentile
 

@@ -14,7 +14,7 @@ import torch
 
 from bvat.baselines import planetoid
 from bvat.baselines.base import largest_one, take_columns, used_columns, visible_part
-from bvat.baselines.manireg import laprls
+from bvat.baselines.smooth import laprls
 from bvat.baselines.table import BASELINES
 from bvat.baselines.walks import walks_per_node
 from bvat.cli.main import main

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,9 @@ from bvat.bench.cell import Cell, run_cell
 from bvat.bench.plan import FULL, GCN_ROWS, QUICK, ROWS, BenchPlan, Budget, settings_of
 from bvat.bench.run import run_bench
 from bvat.data import load
+from bvat.engine.compiled.engine import CompiledEngine
+from bvat.engine.tensor import TensorEngine
+from bvat.graph import Graph
 from bvat.perturb.methods import ON_GCN
 from bvat.report.bench_files import all_tables
 from bvat.training.loop import run_epoch
@@ -80,29 +82,17 @@ def test_a_process_that_fails_is_skipped_with_the_reason(
 
 
 def test_plain_epochs_run_without_compiled_kernels(graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside: list[str] = []
-    seen: list[tuple[list[str], list[str]]] = []
+    engines: list[type] = []
 
-    @contextmanager
-    def plain() -> Iterator[None]:
-        inside.append("plain")
-        yield
-        inside.pop()
+    def epoch_action(graph: Graph, _: Any) -> Callable[[], float]:
+        engines.append(type(graph.engine))
+        assert type(graph.propagation.engine) is type(graph.adjacency.engine) is engines[-1]
+        return lambda: float(sum(range(10_000)))  # takes some CPU time
 
-    def epoch_action(*_: Any) -> Callable[[], float]:
-        built = list(inside)
-
-        def epoch() -> float:
-            seen.append((built, list(inside)))
-            return float(sum(range(10_000)))  # takes some CPU time
-
-        return epoch
-
-    monkeypatch.setattr(epochs, "plain", plain)
     monkeypatch.setattr(epochs, "epoch_action", epoch_action)
     budget = Budget(warmup=1, rounds=1, seconds=0.0, min_rounds=1)
     epochs.measure_compiled(load(str(graph_file)), "tiny", ["vat"], [8], budget)
-    assert seen == [(["plain"], ["plain"]), ([], [])] * 2
+    assert engines == [TensorEngine, CompiledEngine]
 
 
 def test_quick_is_a_part_of_the_full_benchmark() -> None:

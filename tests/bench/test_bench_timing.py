@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from bvat.bench.epochs import Times, interleave
 from bvat.bench.plan import Budget
-from bvat.bench.timing import Times, interleave
 
 
 def test_actions_run_in_turn() -> None:

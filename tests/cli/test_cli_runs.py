@@ -233,7 +233,7 @@ def test_show(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert shown["settings"]["epochs"] == 8
     code, out, _ = bvat(["runs", "show", str(runs / "deep" / VAT)], capsys)
     assert code == 0
-    assert "method vat, epochs 8, patience 2" in out
+    assert "differ from the defaults: epochs 8, patience 2" in out
     assert "gcn + vat on synthetic" in out
 
 
@@ -286,7 +286,7 @@ def test_the_shell_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert completions("runs ", monkeypatch, capsys) == ["list", "show", "compare"]
     assert completions("train --method o", monkeypatch, capsys) == ["obvat"]
     assert completions("train --class-weights ", monkeypatch, capsys) == ["none", "balanced"]
-    assert "--log" in completions("train --lo", monkeypatch, capsys)
+    assert completions("train --res", monkeypatch, capsys) == ["--resume"]
 
 
 def test_completion_is_installed(

@@ -87,7 +87,7 @@ def test_check_agrees() -> None:
 
 def test_check_of_a_graph_that_is_not_table_1s(monkeypatch: pytest.MonkeyPatch) -> None:
     book = small_registry("http://127.0.0.1:9/")
-    object.__setattr__(book.datasets["tiny"].table1, "nodes", 15)
+    book.datasets["tiny"].table1["nodes"] = 15
     monkeypatch.setattr(registry, "read_registry", lambda: book)
     report = _json("check", "tiny", code=1)
     assert report["ok"] is False

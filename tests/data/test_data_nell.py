@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from data_files import NELL, nell_files
 
-from bvat.data.nell import RECOVERED_FILE, read_nell
+from bvat.data.planetoid import RECOVERED_FILE, read_nell
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import DataError
 from bvat.graph import Graph

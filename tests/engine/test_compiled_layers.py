@@ -16,7 +16,7 @@ from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.sparse import SparseMatrix
 from bvat.engine.tensor import Trace
 from bvat.graph import Graph
-from bvat.graph.fields import Block
+from bvat.graph.inputs import Block
 from bvat.models import Masks
 from core_helpers import gradients, make_gcn, seeded
 from kernel_helpers import DTYPES, assert_same, random, sparse, without_numba

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bvat.engine.compiled import backend, loops
 from bvat.engine.sparse import SparseMatrix
-from bvat.graph.fields import Block
+from bvat.graph.inputs import Block
 from kernel_helpers import DTYPES, WIDTHS, assert_same, random, sparse, times, without_numba
 
 

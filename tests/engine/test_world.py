@@ -8,7 +8,7 @@ from bvat.data.synthetic import synthetic_graph
 from bvat.engine.compiled.engine import DEFAULT_ENGINE
 from bvat.engine.draws import RowDraws
 from bvat.engine.fields import disjoint_fields, grow
-from bvat.graph.fields import ReceptiveFields
+from bvat.graph.inputs import ReceptiveFields
 from bvat.models.table import MODELS
 from bvat.training.loop import train
 from bvat.tuning.variants import Variant

@@ -15,7 +15,7 @@ from torch import Tensor
 import bvat.engine.compiled.compile
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.graph.fields import ReceptiveFields, _collect
+from bvat.graph.inputs import ReceptiveFields, _collect
 from bvat.models import linearize
 from core_helpers import gradients, make_gcn, seeded
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from bvat.models.partition import PARTITIONS, flood, spectral
+from bvat.models.gpnn import PARTITIONS, flood, spectral
 
 every_partition = pytest.mark.parametrize("name", PARTITIONS)
 

@@ -16,9 +16,9 @@ from bvat.cli.main import main
 from bvat.data.checksums import read_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.paper import timing
+from bvat.paper import measurements
+from bvat.paper.measurements import CURVES
 from bvat.paper.request import Request, parse_seeds
-from bvat.paper.robustness import CURVES
 from bvat.paper.targets import TARGETS, reproduce
 from bvat.store.store import RunSpec, RunStore
 from bvat.training.settings import preset
@@ -37,7 +37,7 @@ def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_everything_can_be_asked_for(small_file: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(timing, "ROUNDS", 3)
+    monkeypatch.setattr(measurements, "ROUNDS", 3)
     request = Request(datasets=[str(small_file)], seeds={"*": 2}, overrides={"epochs": 2})
     found = reproduce(list(TARGETS), request, tmp_path, jobs=1)
     assert list(found) == ["table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time"]

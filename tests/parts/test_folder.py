@@ -15,8 +15,7 @@ from bvat.errors import DataError, SettingsError
 from bvat.parts.batches import open_batches
 from bvat.parts.folder import check_parts, part_file, read_about, read_part, whole_graph
 from bvat.parts.join import join
-from bvat.parts.order import locality, reordered
-from bvat.parts.parts import assign, cut, cut_share
+from bvat.parts.parts import assign, cut, cut_share, locality, reordered
 from bvat.training.provenance import graph_fingerprint
 from graph_helpers import random_graph
 from rank_helpers import write

@@ -9,7 +9,7 @@ import torch
 
 import bvat.perturb.searches as package
 from bvat.graph import Graph
-from bvat.graph.fields import ReceptiveFields
+from bvat.graph.inputs import ReceptiveFields
 from bvat.perturb import KL, AdamAscent, DisjointFields, FastAscent, NoSearch, PowerIteration, RandomDirection
 from bvat.perturb.divergence import Divergence
 from bvat.perturb.problem import Problem

@@ -142,7 +142,8 @@ def tensors_of(problem: Problem) -> Iterator[Tensor]:
     for matrix in matrices:
         yield from (matrix.crow, matrix.col, matrix.values)
     yield from (problem.clean_logits, problem.clean.p, problem.clean.log_p, problem.next_pass()[1])
-    yield from (part for part in (problem.rows, problem.owner, problem.space.upper) if part is not None)
+    upper = getattr(problem.space, "upper", None)
+    yield from (part for part in (problem.rows, problem.owner, upper) if part is not None)
     for weight in problem.model.parameters():  # type: ignore[attr-defined]
         yield weight.detach()
         yield weight.grad

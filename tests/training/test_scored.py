@@ -8,7 +8,7 @@ import torch
 from bvat.data import synthetic_graph
 from bvat.engine.dense import DenseMatrix
 from bvat.graph import Graph
-from bvat.graph.fields import ReceptiveFields
+from bvat.graph.inputs import ReceptiveFields
 from bvat.training.loop import run_epoch
 from bvat.training.settings import preset
 from bvat.training.state import start_training

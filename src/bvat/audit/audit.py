@@ -15,8 +15,8 @@ from bvat.audit.copied_fields import CopiedFields, copied_fields, disjoint_parts
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.graph.graph import html_table
 from bvat.graph.inputs import GraphInputs
-from bvat.graph.notebook import html_table
 from bvat.models.base import ProjectedModel
 from bvat.models.reading import evaluation
 from bvat.models.wrapped import WrappedModule, adapt

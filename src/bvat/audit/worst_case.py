@@ -79,7 +79,7 @@ def local_smoothness(
         point = FixedPass(problem)
         slope = problem.space.pull(point.linearised(point.base)[1](select))
         for g in (slope, -slope):
-            problem.record(search.ascend(problem, search.full_step(problem, g).r).r)
+            problem.record(search.ascend(problem, problem.full_step(g, epsilon, "row").r).r)
     return problem.largest
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -22,17 +22,11 @@ LEAST = 1e-9
 """The smallest probability: weights and logits stay finite."""
 
 Result = TypeVar("Result")
-
-
-class Once(Protocol):
-    """Computes once, for a graph and a seed, what several baselines need."""
-
-    def __call__(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
-        """Return what was computed under this name before, or compute it; the caller may change it."""
+Once = Callable[[str, Callable[[], Tensor]], Tensor]
+"""Computes once, for a graph and a seed, what several baselines need, by name; the caller may change it."""
 
 
 def always(name: str, compute: Callable[[], Tensor]) -> Tensor:
-    """Compute it; nothing is kept."""
     return compute()
 
 
@@ -133,20 +127,13 @@ def choose(
 ) -> tuple[tuple[float, ...], Result]:
     """Fit all combinations; return the first with the highest score, and its result.
 
-    Only the first choices are fitted where no validation nodes can decide.
-
-    Args:
-        graph: with or without validation nodes.
-        grid: what to choose from, one tuple per argument of ``fit``.
-        fit: returns a score on the validation nodes, and what was fitted.
+    ``grid`` has one tuple per argument of ``fit``, which returns a score on the validation nodes and what was
+    fitted. Only the first choices are fitted where no validation nodes can decide.
     """
-    winner: tuple[float, tuple[float, ...], Result] | None = None
-    for choice in product(*grid if graph.val.numel() else (values[:1] for values in grid)):
-        score, result = fit(*choice)
-        if winner is None or score > winner[0]:
-            winner = score, choice, result
-    assert winner is not None, "there is nothing to choose from"
-    return winner[1:]
+    choices = product(*grid if graph.val.numel() else (values[:1] for values in grid))
+    fitted = ((choice, *fit(*choice)) for choice in choices)
+    best, _, result = max(fitted, key=lambda found: found[1])  # of equal scores the first
+    return best, result
 
 
 def glorot(inputs: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:

@@ -18,7 +18,6 @@ Scores = NDArray[np.floating[Any]]
 
 
 def fit(graph: Graph, variant: str, seed: int) -> Fit:
-    """Propagate the training labels."""
     adjacency, known = graph.adjacency.to_scipy().astype(np.float32), one_hot(graph)
     if variant == "harmonic":
         train = graph.train.numpy()

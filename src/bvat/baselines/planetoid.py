@@ -128,7 +128,6 @@ class Inductive(Frozen):
                         "wx": "DC", "bx": "C", "wf": "BC", "bf": "C"}  # fmt: skip
 
     def forward(self, graph: Graph) -> Tensor:
-        """Return the logits (N, C)."""
         return inductive_logits(dict(self.named_parameters()), largest_one(graph.features))[0]
 
 
@@ -235,7 +234,6 @@ def head_logits(weights: Weights, x: FeatureMatrix | None, e: Tensor) -> list[Te
 
 
 def sum_of_losses(every: list[Tensor], labels: Tensor) -> Tensor:
-    """Return the sum of the cross-entropies of all logits."""
     return torch.stack([F.cross_entropy(logits, labels) for logits in every]).sum()
 
 

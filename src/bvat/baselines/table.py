@@ -46,7 +46,6 @@ class Baseline:
 
     @property
     def short(self) -> str:
-        """Its name in figures."""
         return self.title
 
     def fit(self, graph: Any, variant: str, seed: int, **shared: Any) -> Any:
@@ -77,8 +76,8 @@ _ROWS = [
         "manireg",
         "ManiReg",
         "linear softmax whose predictions differ little along edges (Belkin et al., 2006)",
-        "bvat.baselines.manireg:fit",
-        model="bvat.baselines.manireg:Linear",
+        "bvat.baselines.smooth:fit_manireg",
+        model="bvat.baselines.smooth:Linear",
         protocol="inductive",
         variants=("gradient", "laprls"),
         random=False,
@@ -88,8 +87,8 @@ _ROWS = [
         "semiemb",
         "SemiEmb",
         "one hidden layer that differs little along edges (Weston et al., 2012)",
-        "bvat.baselines.semiemb:fit",
-        model="bvat.baselines.semiemb:Embedding",
+        "bvat.baselines.smooth:fit_semiemb",
+        model="bvat.baselines.smooth:Embedding",
         protocol="inductive",
         colour=2,
     ),

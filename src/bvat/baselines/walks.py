@@ -43,14 +43,9 @@ walk = Compiled(_walk, nogil=True)
 
 
 def random_walks(adjacency: Any, starts: Nodes, length: int, seed: int, *, workers: int = 1) -> Nodes:
-    """Return one walk per start, int32 (n, length), the same for any number of workers.
+    """Return one walk per start, int32 (n, length), the same for any number of workers (threads).
 
-    Args:
-        adjacency: scipy CSR (N, N).
-        starts: first nodes, int32 (n).
-        length: nodes per walk.
-        seed: of all walks.
-        workers: threads.
+    Shapes: adjacency scipy CSR (N, N), starts int32 (n).
     """
     walks = np.full((len(starts), length), NOWHERE, np.int32)
     crow, col = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int32)

@@ -20,13 +20,10 @@ from bvat.bench.plan import Budget, settings_of
 
 @dataclass(frozen=True)
 class Cell:
-    """What to train and measure: a row of the benchmark on a graph.
+    """What to train and measure: a row of the benchmark on a graph, with the presets of ``dataset``.
 
     Args:
         source: a data set, a file, or the arguments of ``synthetic_graph``.
-        dataset: the name of its presets.
-        method: of :data:`bvat.bench.plan.ROWS`.
-        budget: how long to measure.
         changes: settings that differ from those of the row.
     """
 
@@ -70,11 +67,9 @@ def run_cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """Measure a cell in this process."""
     import torch
 
-    from bvat.bench.epochs import epoch_action
-    from bvat.bench.timing import interleave
+    from bvat.bench.epochs import epoch_action, interleave
     from bvat.data import load, synthetic_graph
     from bvat.training.memory import current_mb, peak_mb, reset_peak
 
@@ -99,7 +94,6 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read a cell from standard input, measure it and write the result to standard output."""
     given = json.load(sys.stdin)
     cell = Cell(**{**given, "budget": Budget(**given["budget"])})
     sys.stdout.write(json.dumps(measure(cell)) + "\n")

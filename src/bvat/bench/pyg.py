@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bvat.bench.epochs import epoch_action
+from bvat.bench.epochs import Action, epoch_action, interleave
 from bvat.bench.plan import Budget, settings_of
-from bvat.bench.timing import Action, interleave
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
 from bvat.training.settings import Settings
@@ -32,7 +31,6 @@ SETTLE_BELOW_MS = 100.0
 
 
 def import_pyg() -> Any | None:
-    """Import torch_geometric with its layers; None if it is not installed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # raised by its own imports
@@ -58,7 +56,6 @@ class PygGCN(nn.Module):
         self.dropout = settings.dropout
 
     def forward(self, x: Tensor, edges: Any) -> Tensor:
-        """Return the logits, shape (N, C)."""
         hidden = self.first(self._dropped(x), edges).relu()
         hidden = F.dropout(hidden, self.dropout, self.training)
         logits: Tensor = self.second(hidden, edges)

@@ -41,11 +41,7 @@ ABOUT = {
 
 
 def run_bench(plan: BenchPlan, log: Callable[[str], None]) -> dict[str, Any]:
-    """Measure everything in ``plan`` with one thread; ``log`` is called with what is being measured.
-
-    Returns:
-        the object that ``bvat bench --json`` prints; ``ABOUT`` explains its numbers.
-    """
+    """Measure everything in ``plan`` with one thread; return what ``bvat bench --json`` prints."""
     started = time.perf_counter()
     methods: Table = {}
     pyg: Table = {}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bvat.cli.common import Json, print_json
+from bvat.cli.common import Json, print_json, print_lines
 
 
 def bench(
@@ -40,7 +40,7 @@ def bench(
     """
     from bvat.bench import plan
     from bvat.bench.run import run_bench
-    from bvat.report.bench_files import check_folder, print_tables, write_bench_files
+    from bvat.report.bench_files import all_tables, check_folder, shown_value, write_bench_files
 
     if out is not None:
         check_folder(out)
@@ -55,5 +55,9 @@ def bench(
         write_bench_files(results, out)
     if as_json:
         print_json(results)
-    else:
-        print_tables(results)
+        return
+    for table in all_tables(results):
+        print_lines(table.title, table.header, [tuple(map(shown_value, row)) for row in table.rows])
+        typer.echo()
+    for line in results["skipped"]:
+        typer.echo(f"skipped: {line}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +26,8 @@ def list_datasets(as_json: Json = False) -> None:
     """List the data sets, their sizes in Table 1 of the paper, and where their files are."""
     from bvat.data.registry import read_registry
 
-    rows = [
-        {"name": name, "about": dataset.about, **asdict(dataset.table1), "raw_files": _whereabouts(dataset)}
+    rows: list[dict[str, Any]] = [
+        {"name": name, "about": dataset.about, **dataset.table1, "raw_files": _whereabouts(dataset)}
         for name, dataset in read_registry().datasets.items()
     ]
     if as_json:

@@ -66,8 +66,7 @@ def partition(
 
 def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) -> dict[str, Any]:
     from bvat.parts.folder import write_parts
-    from bvat.parts.order import check_order, locality
-    from bvat.parts.parts import assign, cut_share
+    from bvat.parts.parts import assign, check_order, cut_share, locality
     from bvat.training.provenance import graph_fingerprint
 
     check_order(order)

@@ -30,7 +30,6 @@ _MARK = re.compile(rb"sha256:[0-9a-f]{64}")
 
 
 def sha256(content: bytes) -> str:
-    """Return the digest that ``sha256sum`` prints."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -70,7 +69,6 @@ def seal_line(content: Mapping[str, Any]) -> bytes:
 
 
 def write_sealed_json(path: Path, content: dict[str, Any]) -> None:
-    """Write an object as JSON with its checksum as the last entry, atomically."""
     text = json.dumps({**content, CHECKSUM: UNSEALED}, indent=2, allow_nan=False) + "\n"
     write_atomic(path, seal(text.encode()))
 

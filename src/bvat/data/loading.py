@@ -13,8 +13,7 @@ from typing import Any
 
 from bvat.data import readers, registry
 from bvat.data.cora import paper_ids, read_cora
-from bvat.data.nell import read_nell
-from bvat.data.planetoid import read_planetoid
+from bvat.data.planetoid import read_nell, read_planetoid
 from bvat.data.registry import Dataset
 from bvat.data.sources import Files, cache_folder, complete, find_file, keep, local_files, obtain, usable
 from bvat.data.store import FORMAT, graph_to_bytes, load_graph
@@ -92,7 +91,6 @@ def find_dataset(name: str) -> Dataset:
 
 
 def build_graph(dataset: Dataset, found: Files) -> Graph:
-    """Build the graph of a data set from its raw files."""
     files = {name: hit.content for name, hit in found.items()}
     if dataset.layout == "nell":
         return read_nell(files, dataset.prefix, name=dataset.name)
@@ -105,7 +103,6 @@ def build_graph(dataset: Dataset, found: Files) -> Graph:
 
 
 def prepare(dataset: Dataset, found: Files) -> Graph:
-    """Build the graph of a data set and cache it."""
     graph = build_graph(dataset, found)
     name = cache_name(dataset, found)
     keep(name, graph_to_bytes(graph, name))
@@ -189,11 +186,9 @@ class DatasetCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether every checksum and every count agrees."""
         return all(file.ok for file in self.files) and all(row.ok for row in self.counts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as plain data, ready for JSON."""
         counts = [{**asdict(row), "ok": row.ok} for row in self.counts]
         return {"ok": self.ok, **asdict(self), "counts": counts}
 
@@ -236,12 +231,12 @@ def count(dataset: Dataset, graph: Graph) -> tuple[CountCheck, ...]:
     lists = f"half of the {entries:,} entries in the raw neighbour lists"
     left_out = f"without {loops:,} self-loop and {repeated:,} repeated entries"
     return (
-        CountCheck("nodes", paper.nodes, graph.num_nodes),
-        CountCheck("edges as Table 1 counts", paper.edges, half, lists),
+        CountCheck("nodes", paper["nodes"], graph.num_nodes),
+        CountCheck("edges as Table 1 counts", paper["edges"], half, lists),
         CountCheck("distinct edges", None, graph.num_edges, left_out),
-        CountCheck("features", paper.features, graph.num_features),
-        CountCheck("classes", paper.classes, graph.num_classes),
-        CountCheck("training nodes", paper.train, len(graph.train)),
+        CountCheck("features", paper["features"], graph.num_features),
+        CountCheck("classes", paper["classes"], graph.num_classes),
+        CountCheck("training nodes", paper["train"], len(graph.train)),
         CountCheck("validation nodes", None, len(graph.val), graph.validation),
         CountCheck("test nodes", None, len(graph.test)),
     )

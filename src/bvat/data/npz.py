@@ -22,15 +22,9 @@ class ObjectArray(ValueError):
 
 
 def read_npz(content: bytes, skip: Collection[str] = ()) -> dict[str, Any]:
-    """Return the arrays of an ``.npz`` file.
+    """Return the arrays in the content of an ``.npz`` file; those in ``skip`` may hold Python objects.
 
-    Args:
-        content: of the file.
-        skip: arrays to leave out if they hold Python objects.
-
-    Raises:
-        ObjectArray: another array holds Python objects.
-        ValueError: the content is not a readable ``.npz`` file; the text says why.
+    ObjectArray if another array does, ValueError that says why if the content cannot be read.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -1,4 +1,4 @@
-"""The Planetoid files (Yang, Cohen, Salakhutdinov 2016) and their public split.
+"""The Planetoid files (Yang, Cohen, Salakhutdinov 2016) and their public split; NELL in the same files.
 
 ``allx`` and ``ally`` are the first nodes, ``x`` and ``y`` the training nodes (the first rows of ``allx``),
 ``tx`` and ``ty`` the test nodes, whose numbers are in ``test.index``; ``graph`` maps nodes to neighbours.
@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from bvat.data.npz import read_npz
 from bvat.data.unpickle import unpickle
 from bvat.errors import DataError
 from bvat.graph import UNKNOWN, Graph
@@ -21,6 +22,9 @@ from bvat.graph import UNKNOWN, Graph
 VALIDATION_NODES = 500
 """Number of validation nodes in the public split: those after the training nodes."""
 OFFICIAL = "official validation labels"
+RECOVERED = "recovered labels ({count} nodes from the sister splits)"
+NONE = "no validation labels (neither {prefix}ally nor recovered labels were found)"
+RECOVERED_FILE = "nell.0.001.recovered_labels.npz"
 
 IntArray = NDArray[np.int64]
 
@@ -128,21 +132,28 @@ def read_planetoid(
     unknown, and they are in no split.
     """
     parts = read_parts(files, prefix)
-    labels = labels_of(parts.onehot)
-    first = len(parts.train)
-    val = np.arange(first, min(first + VALIDATION_NODES, int(parts.test.min())))
-    return Graph.build(
+    return _split_graph(
+        parts,
         parts.features,
-        parts.adjacency,
-        labels,
-        train=parts.train,
-        val=val[labels[val] != UNKNOWN],
-        test=parts.test[labels[parts.test] != UNKNOWN],
+        labels_of(parts.onehot),
+        _public_validation(parts),
         class_names=class_names or tuple(str(k) for k in range(parts.onehot.shape[1])),
         name=name,
         node_names=node_names,
         validation=OFFICIAL,
     )
+
+
+def _public_validation(parts: Parts) -> IntArray:
+    first = len(parts.train)
+    return np.arange(first, min(first + VALIDATION_NODES, int(parts.test.min())))
+
+
+def _split_graph(parts: Parts, features: Any, labels: IntArray, val: IntArray, **about: Any) -> Graph:
+    """Return the graph; nodes without a label are in no split."""
+    test = parts.test[labels[parts.test] != UNKNOWN]
+    val = val[labels[val] != UNKNOWN]
+    return Graph.build(features, parts.adjacency, labels, train=parts.train, val=val, test=test, **about)
 
 
 def _check_kinds(
@@ -161,3 +172,68 @@ def _check_kinds(
     )
     if not good:
         raise DataError(f"the files {prefix}* do not match each other: get the original files")
+
+
+def read_nell(files: Mapping[str, bytes], prefix: str, *, name: str = "nell") -> Graph:
+    """Build NELL (Carlson et al. 2010), prepared by Yang et al.: one labelled entity per class.
+
+    Of its 65,755 nodes, 9,891 are entities with 5,414 features. The others are relations without features in
+    the files; each gets its own feature column, so that X is 65,755 x 61,278 and must stay sparse. Of the 210
+    label columns, 105 are used: those with a training node, in ascending order. A class is named after the
+    number of its column, and labels outside these columns count as unknown.
+
+    As in Kipf's loader, the validation nodes are the 500 rows after the training nodes if ``ally`` contains
+    their labels; otherwise they are ``val500`` of the recovered labels; otherwise there are none. Test nodes
+    are never used for validation. ``Graph.validation`` records which case applies.
+    """
+    parts = read_parts(files, prefix)
+    columns = labels_of(parts.onehot)
+    if f"{prefix}ally" in files:
+        val, validation = _public_validation(parts), OFFICIAL
+    elif RECOVERED_FILE in files:
+        recovered, val = read_recovered(files[RECOVERED_FILE], columns)
+        columns = np.where(columns == UNKNOWN, recovered, columns)
+        validation = RECOVERED.format(count=len(val))
+    else:
+        val, validation = np.arange(0), NONE.format(prefix=prefix)
+    used = np.unique(columns[parts.train])
+    labels = compress(columns, used, parts.onehot.shape[1])
+    features, names = (
+        with_own_columns(parts.features, ~parts.described),
+        tuple(str(column) for column in used),
+    )
+    return _split_graph(parts, features, labels, val, class_names=names, name=name, validation=validation)
+
+
+def with_own_columns(features: Any, bare: NDArray[np.bool_]) -> Any:
+    """Give each node without features its own feature column, in ascending order of the nodes.
+
+    Shapes: features CSR (N, D), bare bool (N) with M true; result CSR (N, D + M).
+    """
+    nodes = np.flatnonzero(bare)
+    own = sp.csr_array(
+        (np.ones(len(nodes), features.dtype), (nodes, np.arange(len(nodes)))), shape=(len(bare), len(nodes))
+    )
+    return sp.hstack([features, own], format="csr")
+
+
+def compress(columns: IntArray, used: IntArray, width: int) -> IntArray:
+    """Renumber the used label columns from 0; all others become -1. Shapes: columns, result int64 (N)."""
+    number = np.full(width + 1, UNKNOWN, dtype=np.int64)  # the last entry is for column -1
+    number[used] = np.arange(len(used))
+    return number[columns]
+
+
+def read_recovered(content: bytes, columns: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the recovered label columns (N), -1 for unknown, and the validation nodes."""
+    try:
+        stored = read_npz(content)
+        labels, val = stored["label"].astype(np.int64), stored["val500"].astype(np.int64)
+    except (ValueError, KeyError) as fault:
+        raise DataError(f"{RECOVERED_FILE} cannot be read ({type(fault).__name__}): get it again") from None
+    known = columns != UNKNOWN
+    if val.ndim != 1 or (val.size and not 0 <= val.min() <= val.max() < known.size):
+        raise DataError(f"{RECOVERED_FILE} names nodes that do not exist: get it again")
+    if labels.shape != columns.shape or (labels[known] != columns[known]).any() or known[val].any():
+        raise DataError(f"{RECOVERED_FILE} contradicts the training and test labels: get it again")
+    return labels, np.sort(val)

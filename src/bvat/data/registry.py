@@ -26,19 +26,7 @@ class RawFile:
     published: bool = True
 
     def matches(self, content: bytes) -> bool:
-        """Return whether ``content`` has the registered size and sha256."""
         return len(content) == self.size and sha256(content).hexdigest() == self.sha256
-
-
-@dataclass(frozen=True)
-class Table1:
-    """The counts in Table 1 of the paper."""
-
-    nodes: int
-    edges: int
-    features: int
-    classes: int
-    train: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,8 @@ class Dataset:
     """``planetoid`` or ``nell``: how the files are read, and their folder in the cache."""
     prefix: str
     """Prefix of the file names, followed by x, y, tx, ty, allx, ally, ..."""
-    table1: Table1
+    table1: dict[str, int]
+    """The counts in Table 1 of the paper: nodes, edges, features, classes, train."""
     files: tuple[RawFile, ...]
     optional: tuple[RawFile, ...] = ()
     """Used if present, but never required."""
@@ -88,7 +77,6 @@ class Registry:
 
 @cache
 def read_registry() -> Registry:
-    """Return the registry shipped with the package."""
     return parse_registry(package_files("bvat.data").joinpath("registry.toml").read_text(encoding="utf-8"))
 
 
@@ -109,18 +97,13 @@ def parse_registry(text: str) -> Registry:
 
 def _dataset(name: str, table: dict[str, Any]) -> Dataset:
     base, names = table.pop("base", None), table.pop("class_names", None)
-    groups: dict[str, Any] = {
-        group: tuple(
-            RawFile(
-                file,
-                entry["bytes"],
-                entry["sha256"],
-                base + file if base is not None and group == "files" else None,
-                entry.get("published", True),
-            )
-            for file, entry in table.pop(group, {}).items()
+
+    def files(group: str) -> tuple[RawFile, ...]:
+        url = base if group == "files" else None
+        return tuple(
+            RawFile(file, about["bytes"], about["sha256"], url and url + file, about.get("published", True))
+            for file, about in table.pop(group, {}).items()
         )
-        for group in ("files", "optional", "equivalent")
-    }
-    table1, class_names = Table1(**table.pop("table1")), None if names is None else tuple(names)
-    return Dataset(name=name, table1=table1, class_names=class_names, **groups, **table)
+
+    groups: dict[str, Any] = {group: files(group) for group in ("files", "optional", "equivalent")}
+    return Dataset(name=name, class_names=None if names is None else tuple(names), **groups, **table)

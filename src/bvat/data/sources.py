@@ -30,7 +30,6 @@ class Found:
 
     @property
     def good(self) -> bool:
-        """Whether the checksum is right."""
         return self.file.matches(self.content)
 
 
@@ -38,7 +37,6 @@ Files = dict[str, Found]
 
 
 def given_folder() -> Path | None:
-    """Return the folder given by ``$BVAT_DATA``, or None if it is not set."""
     value = os.environ.get("BVAT_DATA", "")
     if not value:
         return None
@@ -129,12 +127,10 @@ def _good_files(files: Iterable[RawFile]) -> Files:
 
 
 def complete(found: Files, files: Iterable[RawFile]) -> bool:
-    """Return whether all of ``files`` were found."""
     return all(file.name in found for file in files)
 
 
 def usable(dataset: Dataset, found: Files) -> bool:
-    """Return whether the graph can be built from these files."""
     return complete(found, dataset.files) or (
         bool(dataset.equivalent) and complete(found, dataset.equivalent)
     )
@@ -143,13 +139,8 @@ def usable(dataset: Dataset, found: Files) -> bool:
 def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = False) -> Files:
     """Return the raw files of a data set; fetch and cache those that are missing.
 
-    Args:
-        dataset: the data set.
-        found: the files already found (default: look for them).
-        optional: also try to download the optional files; it is not an error if they are missing.
-
-    Raises:
-        DataError: the files cannot be found or fetched; the message says which files to put where.
+    ``found`` are files already found (default: look for them). With ``optional``, try to download the
+    optional files too; it is not an error if they are missing.
     """
     found = local_files(dataset) if found is None else dict(found)
     reasons: list[str] = []

@@ -53,7 +53,6 @@ class ReadOptions:
 
     @property
     def chooses_split(self) -> bool:
-        """Whether any option about the split is set."""
         return self.split_seed != 0 or any(
             number is not None for number in (self.train_per_class, self.val, self.test)
         )
@@ -88,9 +87,6 @@ def stratified_split(labels: IntArray, class_names: Sequence[str], options: Read
     500, at most half of them), then ``test`` (default all).
 
     Shapes: labels int64 (N), -1 for unknown.
-
-    Raises:
-        GraphError: more nodes are to be held out than can be, with a training node left in each class.
     """
     rng = np.random.default_rng(options.split_seed)
     members = [rng.permutation(np.flatnonzero(labels == k)) for k in range(len(class_names))]
@@ -136,7 +132,6 @@ def _held_out(
 def _experiment(
     sizes: IntArray, class_names: Sequence[str], options: ReadOptions, notes: list[str]
 ) -> tuple[IntArray, int, int, str]:
-    """Return the training nodes of each class (C), the numbers held out, and where they come from."""
     wanted = options.train_per_class or 0
     kept = np.minimum(sizes, wanted)
     small = [
@@ -182,11 +177,7 @@ def _joined(parts: list[IntArray]) -> IntArray:
 
 
 def resplit(graph: Graph, train_per_class: int, val: int, seed: int) -> Graph:
-    """Return the graph with a new random split: some training nodes per class, ``val`` nodes, the rest test.
-
-    Raises:
-        GraphError: the labels are too few to leave nodes for validation and for testing.
-    """
+    """Draw a new split: some training nodes per class, ``val`` validation nodes, the rest test nodes."""
     if int((graph.labels != UNKNOWN).sum()) <= train_per_class * graph.num_classes:
         raise GraphError(
             f"{graph.name} has too few labels for {train_per_class} training nodes per class: use fewer"

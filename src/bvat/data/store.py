@@ -49,12 +49,7 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
 def load_graph(path: str | os.PathLike[str], purpose: str | None = None) -> Graph:
     """Read a graph written by :func:`save_graph`; nothing in the file is executed.
 
-    Args:
-        path: the file.
-        purpose: the file must have a checksum for this purpose, see :func:`graph_to_bytes`.
-
-    Raises:
-        DataError: the file cannot be read, is damaged, or does not contain a graph.
+    With ``purpose``, the file must have a checksum for it, see :func:`graph_to_bytes`.
     """
     source = Path(path)
     try:

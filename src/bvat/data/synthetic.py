@@ -137,14 +137,10 @@ def _adjacency(source: IntArray, target: IntArray, nodes: int) -> SymmetricMatri
     key = np.concatenate([source * nodes + target, target * nodes + source])
     key.sort()
     row = key // nodes
-    crow = _pointers(row, nodes)
+    crow = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=nodes))]).astype(np.int32)
     key -= row * nodes
-    return SymmetricMatrix(
-        torch.from_numpy(crow),
-        torch.from_numpy(key.astype(np.int32)),
-        torch.ones(len(key)),
-        (nodes, nodes),
-    )
+    col = torch.from_numpy(key.astype(np.int32))
+    return SymmetricMatrix(torch.from_numpy(crow), col, torch.ones(len(key)), (nodes, nodes))
 
 
 def _draw_words(
@@ -160,8 +156,7 @@ def _draw_words(
     new = np.ones_like(on_topic)
     new[:, 1:] = word[:, 1:] != word[:, :-1]
     counts = new.sum(axis=1)
-    crow = np.zeros(nodes + 1, dtype=np.int32)
-    np.cumsum(counts, out=crow[1:])
+    crow = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return SparseMatrix(
         torch.from_numpy(crow),
         torch.from_numpy(word[new].astype(np.int32)),
@@ -189,13 +184,6 @@ def _split(
 
 def _index(nodes: IntArray) -> torch.Tensor:
     return torch.from_numpy(np.sort(nodes))
-
-
-def _pointers(row: IntArray, nodes: int) -> NDArray[np.int32]:
-    """Return CSR row pointers (N + 1) for ascending row numbers."""
-    crow = np.zeros(nodes + 1, dtype=np.int32)
-    np.cumsum(np.bincount(row, minlength=nodes), out=crow[1:])
-    return crow
 
 
 def _whole(name: str, value: Any, low: int, high: int | None) -> int:

@@ -24,7 +24,6 @@ from bvat.data.files import check_regular, read_regular, write_atomic
 def write_safetensors(
     path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str], *, new_folders: bool = True
 ) -> None:
-    """Write tensors and metadata with a checksum, atomically."""
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomic(path, seal(save(content, {**about, CHECKSUM: UNSEALED})), new_folders=new_folders)
 
@@ -58,15 +57,9 @@ def file_digest(path: Path) -> str:
 
 
 def map_safetensors(path: Path, digest: str | None) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Return the metadata and the tensors of a file, memory-mapped.
+    """Return the metadata and the tensors of a file, memory-mapped; ValueError if it is damaged.
 
-    Args:
-        path: the file.
-        digest: its sha256; None to leave it unchecked.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is damaged.
+    ``digest`` is its sha256; None leaves it unchecked.
     """
     if digest is not None and file_digest(path) != digest:
         raise ValueError(DAMAGED)

@@ -38,7 +38,6 @@ class _Note:
         self.state = state
 
     def build(self, done: _Done) -> Any:
-        """Return the object that the record describes."""
         raise _Refused(f"a bare {type(self).__name__.strip('_').lower()}")
 
 
@@ -50,7 +49,6 @@ class _Dtype(_Note):
     """``numpy.dtype``: args (code, align, copy), state (version, byte order, ...); only part of an array."""
 
     def read(self) -> np.dtype[Any]:
-        """Return the dtype of plain numbers."""
         code = self.args[0] if self.args else None
         order = self.state[1] if isinstance(self.state, tuple) and len(self.state) > 1 else "="
         if not isinstance(code, str) or order not in _BYTE_ORDERS:
@@ -211,13 +209,7 @@ def _build_anew(value: Any, done: _Done) -> Any:
 def unpickle(content: bytes, name: str) -> Any:
     """Return the arrays, CSR matrices, dicts and lists that a pickle of Python 2 or 3 holds.
 
-    Args:
-        content: the pickle.
-        name: the file name, for error messages.
-
-    Raises:
-        DataError: it contains anything but numpy arrays, dtypes and scalars, scipy CSR matrices and plain
-            containers, or it is damaged.
+    DataError, which mentions the file by ``name``, if it contains anything else or is damaged.
     """
     try:
         return _built(_Reader(io.BytesIO(content), encoding="latin-1").load(), {})

@@ -97,32 +97,28 @@ class TensorDraws:
         self.device = generator.device
 
     def dropout_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
-        """One 64-bit draw serves four entries of 16 bits each, and 0 and 1 are made by clamping whole
-        numbers rather than by comparing: both are several times faster than a uniform number per entry and a
-        comparison. ``rate`` is rounded to a multiple of 2^-16 and the factor made to fit, so the expectation
-        is exactly 1.
-        """
-        kept_from = _dropout_level(rate) - 2**15  # of the 2^16 values of 16 bits, those from here on are kept
-        drawn = self._bits(shape, torch.int16, like)
-        if kept_from == -(2**15):
-            return like.new_ones(shape)
-        drawn = drawn.clamp_(kept_from - 1, kept_from).sub_(kept_from - 1)
-        return drawn.to(like.dtype).mul_(dropout_factor(rate)).view(shape)
+        return self._mask(shape, rate, like, torch.int16)
 
     def coarse_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
-        level = _dropout_level(rate, 8)
-        drawn = self._bits(shape, torch.uint8, like)
+        return self._mask(shape, rate, like, torch.uint8)
+
+    def _mask(self, shape: tuple[int, ...], rate: float, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """Draw a mask from as many random bits per entry as a type of whole numbers has.
+
+        One 64-bit draw serves four or eight entries, and 0 and 1 are made by clamping whole numbers rather
+        than by comparing: both are several times faster than a uniform number per entry and a comparison.
+        ``rate`` is rounded to a multiple of 2^-bits and the factor made to fit, so the expectation is
+        exactly 1.
+        """
+        size, each, bits = math.prod(shape), 8 // dtype.itemsize, 8 * dtype.itemsize
+        words = torch.empty((size + each - 1) // each, dtype=torch.int64, device=like.device)
+        drawn = words.random_(-(2**63), None, generator=self.generator).view(dtype)[:size]
+        level = _dropout_level(rate, bits)
         if not level:
             return like.new_ones(shape)
-        drawn = drawn.clamp_(level - 1, level).sub_(level - 1)
-        return drawn.to(like.dtype).mul_(dropout_factor(rate, 8)).view(shape)
-
-    def _bits(self, shape: tuple[int, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
-        """Draw random bits as whole numbers of a type, as many as entries of a shape."""
-        size, each = math.prod(shape), 8 // dtype.itemsize
-        words = torch.empty((size + each - 1) // each, dtype=torch.int64, device=like.device)
-        words.random_(-(2**63), None, generator=self.generator)
-        return words.view(dtype)[:size]
+        kept_from = level + torch.iinfo(dtype).min  # of the values of these bits, those from here on are kept
+        drawn = drawn.clamp_(kept_from - 1, kept_from).sub_(kept_from - 1)
+        return drawn.to(like.dtype).mul_(dropout_factor(rate, bits)).view(shape)
 
     def entry_mask(self, features: Any, rate: float) -> Tensor:
         return self.dropout_mask(tuple(features.values.shape), rate, features.values)

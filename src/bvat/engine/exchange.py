@@ -105,19 +105,14 @@ class ExchangedMatrix(SparseMatrix):
 
     def neighbour_mean(self) -> ExchangedMatrix:
         """Return M with ``(M H)_v`` the mean over the neighbours of v without v itself."""
-        other = self.rows != self.col
-        rows, size = self.rows[other], self.halo.nodes.numel()
-        counts = torch.bincount(rows, minlength=size)
-        crow = torch.zeros(size + 1, dtype=torch.int32)
-        crow[1:] = torch.cumsum(counts, 0)
-        share = counts.to(self.dtype).reciprocal()
-        col = self.col[other]
+        mean = super().neighbour_mean()
+        share = torch.diff(mean.crow).to(self.dtype).reciprocal()
         received = share.new_empty(self.halo.halo.numel(), 1)
         if self.halo.ranks.size > 1:
             with connected():
                 self.halo.receive(share[:, None].contiguous(), received).wait()
         shares = torch.cat([share, received.flatten()])
-        return ExchangedMatrix(crow, col, share[rows], shares[col.long()], self.halo)
+        return ExchangedMatrix(mean.crow, mean.col, mean.values, shares[mean.col.long()], self.halo)
 
     def product(self, dense: Tensor) -> Tensor:
         """Return own rows of ``S @ dense`` without autograd; dense and result (n, H), rows of own nodes."""

@@ -156,7 +156,7 @@ class _Search:
         frontier = balls
         for _ in range(self.depth):
             own, away, who = _spread(self.crow, self.col, frontier, self.nodes.shape[0])
-            arrived = self._pass_on(_unique(away, who))
+            arrived = self._pass_on(np.unique(_as_pairs(away, who)))
             grown = np.unique(np.concatenate([own, arrived]))
             frontier = np.setdiff1d(grown, balls, assume_unique=True)
             balls = np.union1d(balls, frontier)
@@ -198,10 +198,6 @@ class _Search:
 def _as_pairs(rows: Any, candidates: Any) -> Any:
     """Return a row and a candidate as one number; both int64 (m)."""
     return rows * CHUNK + candidates
-
-
-def _unique(rows: Any, candidates: Any) -> Any:
-    return np.unique(_as_pairs(rows, candidates))
 
 
 def _spread(crow: Any, col: Any, frontier: Any, size: int) -> tuple[Any, Any, Any]:

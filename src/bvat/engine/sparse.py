@@ -61,6 +61,13 @@ def check_csr(crow: Any, col: Any, values: Any, shape: tuple[int, int], *, order
         raise ValueError("the columns of a row are not ascending")
 
 
+def row_pointers(counts: Tensor) -> Tensor:
+    """Return the row pointers, int32 (rows + 1), of rows with so many entries each."""
+    crow = torch.zeros(counts.numel() + 1, dtype=torch.int32, device=counts.device)
+    crow[1:] = torch.cumsum(counts, 0)
+    return crow
+
+
 class _Product(torch.autograd.Function):
     """``S @ H`` whose backward uses the stored transpose of S; no gradient reaches S."""
 
@@ -209,9 +216,7 @@ class SparseMatrix:
     def _transpose(self) -> tuple[Tensor, Tensor, Tensor]:
         """Row pointers and columns of Sᵀ, and where each of its entries stands in ``values``."""
         order = torch.argsort(self.col, stable=True)
-        counts = torch.bincount(self.col, minlength=self.shape[1])
-        crow = torch.zeros(self.shape[1] + 1, dtype=torch.int32, device=self.device)
-        crow[1:] = torch.cumsum(counts, 0)
+        crow = row_pointers(torch.bincount(self.col, minlength=self.shape[1]))
         return crow, self.rows[order].to(torch.int32), order
 
     @cached_property
@@ -284,10 +289,8 @@ class SparseMatrix:
         other = self.rows != self.col
         rows, col = self.rows[other], self.col[other]
         counts = torch.bincount(rows, minlength=self.shape[0])
-        crow = torch.zeros(counts.numel() + 1, dtype=torch.int32, device=self.device)
-        crow[1:] = torch.cumsum(counts, 0)
         values = counts.to(self.dtype).reciprocal()[rows]
-        return SparseMatrix(crow, col, values, self.shape, self.engine)
+        return SparseMatrix(row_pointers(counts), col, values, self.shape, self.engine)
 
     def entries(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return row pointers (m + 1) over the chosen rows, and where their entries stand in ``values``."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from html import escape
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +19,6 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.graph.inputs import FeatureMatrix, Subgraph
-from bvat.graph.notebook import html_table
 from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
 from bvat.graph.validation import validate, validate_features
 
@@ -150,7 +150,7 @@ class Graph:
         """What computes on the graph: compiled loops on a CPU with numba, tensor operations elsewhere."""
         return self.features.engine
 
-    def with_engine(self, engine: Literal["tensor", "compiled"] | TensorEngine) -> Graph:
+    def with_engine(self, engine: Literal["tensor", "compiled"] | TensorEngine) -> Self:
         """Return the graph with another engine, for example "tensor" for debugging."""
         found = find_engine(engine)
         content = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -169,16 +169,16 @@ class Graph:
             edge_weight=self.adjacency.values if weighted else None,
         )
 
-    def with_features(self, features: FeatureMatrix) -> Graph:
+    def with_features(self, features: FeatureMatrix) -> Self:
         """Return the graph with other features (N, D') that are known to be valid."""
         changed = self._copy({f.name: getattr(self, f.name) for f in fields(self)} | {"features": features})
         changed.__dict__["propagation"] = self.propagation  # depends on the edges only
         return changed
 
-    @staticmethod
-    def _copy(content: Mapping[str, Any]) -> Graph:
+    @classmethod
+    def _copy(cls, content: Mapping[str, Any]) -> Self:
         """Return a graph of contents that were validated already."""
-        graph = object.__new__(Graph)
+        graph = object.__new__(cls)
         for name, value in content.items():
             object.__setattr__(graph, name, value)
         return graph
@@ -220,3 +220,14 @@ class Graph:
             f"{self.num_features} features, {self.num_classes} classes, "
             f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
         )
+
+
+def html_table(title: str, rows: Mapping[str, Any]) -> str:
+    """Return what notebooks show: a table of names and values under a title; everything is escaped.
+
+    Example:
+        >>> html_table("A < B", {"nodes": 3})
+        '<table><caption>A &lt; B</caption><tr><th>nodes</th><td>3</td></tr></table>'
+    """
+    lines = [f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items()]
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"

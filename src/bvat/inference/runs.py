@@ -277,7 +277,7 @@ def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
         rows.append({"run": str(run.path), "seeds": seeds, **_differences(base, run, seeds)})
     changed = {
         name: [run.settings.get(name) for run in runs]
-        for name in sorted({name for run in runs for name in run.settings})
+        for name in sorted(set.intersection(*(set(run.settings) for run in runs)))
         if len({repr(run.settings.get(name)) for run in runs}) > 1
     }
     return {

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
+from bvat.errors import SettingsError
 from bvat.graph.inputs import FeatureMatrix, GraphInputs
 
 Pullback = Callable[[Tensor], Tensor]
@@ -86,4 +87,15 @@ def linearize(
     with torch.enable_grad():
         point = projected.detach().requires_grad_()
         logits = model.propagate(inputs, point, masks)
-    return logits.detach(), lambda grad: torch.autograd.grad(logits, point, grad)[0]
+
+    def pullback(grad: Tensor) -> Tensor:
+        found = None
+        if logits.requires_grad:
+            (found,) = torch.autograd.grad(logits, point, grad, allow_unused=True)
+        if found is None:
+            raise SettingsError(
+                "the model's output does not depend on x: let it read x in every pass (cached=False)"
+            )
+        return found
+
+    return logits.detach(), pullback

@@ -23,12 +23,9 @@ class GAT(LayeredModel):
     ``h_j``, as in the authors' code. Edge weights are not used.
 
     Args:
-        in_features: D.
-        classes: C.
+        in_features, classes, layers, generator: as for every :class:`LayeredModel`.
         hidden: width of the hidden layers, all heads together: a multiple of ``heads``.
-        layers: K, at least 1.
         dropout: rate for the input of every head, for what it projects the input to, and for the attention.
-        generator: source of the Glorot-uniform weights; biases start at 0.
         heads: number of heads of the hidden layers.
         output_heads: number of heads of the last layer, which are averaged.
 
@@ -67,10 +64,6 @@ class GAT(LayeredModel):
         )
         self.source = nn.ParameterList(_scoring(*shape, generator) for shape in shapes)  # s, (heads, F)
         self.target = nn.ParameterList(_scoring(*shape, generator) for shape in shapes)  # t, (heads, F)
-
-    @property
-    def depth(self) -> int:
-        return len(self.weights)
 
     def draw_feature_mask(self, inputs: GraphInputs, draws: Draws) -> Tensor:
         """Draw the mask of the features, one per head, which is the last axis."""

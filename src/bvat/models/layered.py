@@ -25,6 +25,11 @@ class EdgeMasks(Masks):
 class LayeredModel(nn.Module):
     """A model ``X W0`` -> ``propagate`` -> logits with dropout before every layer.
 
+    All models are built with the same first arguments; each describes only what is its own or different:
+    ``in_features`` D, ``classes`` C, ``hidden`` (the width of the hidden layers), ``layers`` (K, at least 1),
+    ``dropout`` (the rate for the input of every layer) and ``generator`` (the source of the Glorot-uniform
+    weights; biases start at 0).
+
     Args:
         weights: W0 (D, H), then the weights of the further layers.
         biases: the width of each layer's bias; none by default. They start at 0.
@@ -32,13 +37,13 @@ class LayeredModel(nn.Module):
         hidden_widths: widths of the masks of the hidden layers.
         edge_widths: columns of the masks of Â's entries.
 
-    A subclass offers ``depth`` and ``propagate``.
+    A subclass offers ``propagate``, and ``depth`` if that is not the number of weights.
     """
 
     perturbed_on: ClassVar[Literal["fields", "subgraph"]] = "subgraph"
     """The part of the graph that a pass may run on when only some nodes are of interest, those chosen to be
     perturbed or the labelled ones: their receptive fields layer by layer
-    (:class:`bvat.graph.fields.ReceptiveFields`), or the subgraph these induce."""
+    (:class:`bvat.graph.inputs.ReceptiveFields`), or the subgraph these induce."""
 
     def __init__(
         self,
@@ -59,7 +64,7 @@ class LayeredModel(nn.Module):
 
     @property
     def depth(self) -> int:
-        raise NotImplementedError
+        return len(self.weights)
 
     @property
     def first_weight(self) -> nn.Parameter:

@@ -48,11 +48,8 @@ class MoNet(LayeredModel):
     The last layer has no relu. The maps W_k of a layer lie side by side in one matrix.
 
     Args:
-        in_features: D.
-        classes: C.
+        in_features, classes, layers, dropout: as for every :class:`LayeredModel`.
         hidden: width of the hidden layers; W0 is (D, kernels * hidden).
-        layers: K, at least 1.
-        dropout: rate for the input of every layer.
         generator: source of the Glorot-uniform weights and of the centres mu; biases start at 0.
         kernels: number of kernels of a layer.
         coordinates: r, the length of v.
@@ -92,15 +89,11 @@ class MoNet(LayeredModel):
         self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p
         self.centres = nn.ParameterList(
-            _centres(kernels, coordinates, generator) for _ in range(layers)
+            nn.Parameter(0.1 * torch.randn(kernels, coordinates, generator=generator)) for _ in range(layers)
         )  # mu
         self.sharpness = nn.ParameterList(
             nn.Parameter(torch.ones(kernels, coordinates)) for _ in range(layers)
         )  # s
-
-    @property
-    def depth(self) -> int:
-        return len(self.weights)
 
     def edge_weights(self, pseudo: Tensor, layer: int) -> Tensor:
         """Return ``w_k(v_ij)`` of a layer; pseudo (pairs, 2), result (pairs, kernels)."""
@@ -121,7 +114,3 @@ class MoNet(LayeredModel):
             weights = self.edge_weights(pairs, layer).index_select(0, place)
             state = inputs.engine.attend(every, weights.view(-1, 1), h).flatten(1) + bias
         return state
-
-
-def _centres(kernels: int, coordinates: int, generator: torch.Generator | None) -> nn.Parameter:
-    return nn.Parameter(0.1 * torch.randn(kernels, coordinates, generator=generator))

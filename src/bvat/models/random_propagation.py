@@ -46,12 +46,9 @@ class RandomPropagation(LayeredModel):
     commutes with W0 and runs on N x H instead of N x D. Nothing is dropped in evaluation mode.
 
     Args:
-        in_features: D.
-        classes: C.
-        hidden: width of the hidden layers.
+        in_features, classes, hidden, generator: as for every :class:`LayeredModel`.
         layers: number of linear maps, at least 1.
         dropout: rate for the hidden layers.
-        generator: source of the Glorot-uniform weights; biases start at 0.
         power_steps: K, how far features spread.
         teleport: t of the weights "pagerank".
         spread: weights theta: "pagerank" (``∝ (1 - t)^k``) or "mean" (all equal).

@@ -23,7 +23,7 @@ from bvat.errors import SettingsError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.repair import symmetric_adjacency
 from bvat.models.arguments import Arguments, call_arguments
-from bvat.models.base import ProjectedModel, Pullback
+from bvat.models.base import ProjectedModel
 from bvat.models.reading import Reading, injected, read_module
 
 
@@ -223,25 +223,6 @@ class WrappedModule:
             effects = torch.split(projected, [weight.shape[0] for weight in self._weights()], 1)
             with injected(self.module, maps, effects):
                 return self._run(inputs.features.values, inputs.arguments, masks)
-
-    def linearize(self, inputs: EdgeInputs, projected: Tensor, masks: Any) -> tuple[Tensor, Pullback]:
-        with torch.enable_grad():
-            point = projected.detach().requires_grad_()
-            logits = self.propagate(inputs, point, masks)
-
-        def pullback(grad: Tensor) -> Tensor:
-            found = (
-                torch.autograd.grad(logits, point, grad, allow_unused=True)[0]
-                if logits.requires_grad
-                else None
-            )
-            if found is None:
-                raise SettingsError(
-                    "the model's output does not depend on x: let it read x in every pass (cached=False)"
-                )
-            return found
-
-        return logits.detach(), pullback
 
     def __call__(self, data: Any, masks: int | None = None) -> Tensor:
         """Return the logits (N, C) of an ordinary pass, with the dropout that ``masks`` stands for."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from bvat.paper.measurements import CURVES
 from bvat.paper.published import named, paper, short
 from bvat.paper.request import Request
-from bvat.paper.robustness import CURVES
 from bvat.store.store import RunSpec, RunStore
 from bvat.training.statistics import sample
 
@@ -92,7 +92,6 @@ def collect_fig1(request: Request, store: RunStore, target: str) -> dict[str, An
 
 
 def _fig1_lines(request: Request, target: str) -> tuple[str, list[Curve]]:
-    """Return the title and the lines of a part of Figure 1."""
     method = FIG1[target]
     if method is None:
         title = "Figure 1a: how adversarial the perturbations are, on a GCN trained without them"
@@ -103,95 +102,71 @@ def _fig1_lines(request: Request, target: str) -> tuple[str, list[Curve]]:
     return title, [Curve(w, f"trained {w} {name}", trained, method) for w, trained in words.items()]
 
 
-def _sweep(
-    request: Request, dataset: str, method: str, varied: str, fixed: dict[str, Any]
-) -> list[list[RunSpec]]:
-    """Return the runs over the values of a setting, one list per seed; the rest comes from the preset."""
-    figure = paper()["fig3" if varied == "epsilon" else "fig4"]
-    return [
-        [
-            RunSpec(dataset, request.settings(dataset, method, **{**fixed, varied: value}), seed)
-            for value in figure[varied]
+class SweptLine(NamedTuple):
+    """A line of Figure 3 or 4: validation accuracy of ``method`` against one of its settings."""
+
+    name: str
+    label: str
+    method: str
+    fixed: dict[str, Any]
+    """Settings that differ from the preset, besides the one on the x axis."""
+    published: Sequence[float] | None
+
+
+SWEEPS = {
+    "fig3": ("epsilon", "Figure 3: validation accuracy of S-BVAT against epsilon"),
+    "fig4": ("alpha", "Figure 4: validation accuracy against alpha, the weight of the entropy"),
+}
+"""The setting on the x axis, and the title."""
+
+
+def _swept_lines(request: Request, target: str, dataset: str) -> list[SweptLine]:
+    figure = paper()[target]
+    if target == "fig3":
+        row, field = ({**figure["settings"].get(dataset, {}), "norm": norm} for norm in ("row", "field"))
+        label = "epsilon per row, as in the authors' code"
+        return [
+            SweptLine("sbvat", label, "sbvat", row, figure["accuracy"].get(dataset)),
+            SweptLine("field", "epsilon per receptive field, as in the text", "sbvat", field, None),
         ]
-        for seed in request.seeds_of(dataset)
+    shown = figure["accuracy"] if dataset in figure["datasets"] else {}
+    return [
+        SweptLine(method, short(method), method, figure["settings"][method], shown.get(method))
+        for method in request.methods_of(("sbvat", "obvat"))
     ]
 
 
-NORMS = {
-    "row": "epsilon per row, as in the authors' code",
-    "field": "epsilon per receptive field, as in the text",
-}
+def _swept_runs(request: Request, target: str, dataset: str, line: SweptLine) -> list[list[RunSpec]]:
+    varied, _ = SWEEPS[target]
+    settings = [
+        request.settings(dataset, line.method, **{**line.fixed, varied: value})
+        for value in paper()[target][varied]
+    ]
+    return [[RunSpec(dataset, each, seed) for each in settings] for seed in request.seeds_of(dataset)]
 
 
-def _fig3_sweeps(request: Request) -> dict[tuple[str, str], list[list[RunSpec]]]:
-    fixed = paper()["fig3"]["settings"]
-    return {
-        (dataset, norm): _sweep(
-            request, dataset, "sbvat", "epsilon", {**fixed.get(dataset, {}), "norm": norm}
-        )
-        for dataset in request.datasets_of("fig3")
-        for norm in NORMS
-    }
+def plan_sweep(request: Request, target: str) -> list[RunSpec]:
+    return [
+        run
+        for dataset in request.datasets_of(target)
+        for line in _swept_lines(request, target, dataset)
+        for row in _swept_runs(request, target, dataset, line)
+        for run in row
+    ]
 
 
-def _fig4_sweeps(request: Request) -> dict[tuple[str, str], list[list[RunSpec]]]:
-    fixed = paper()["fig4"]["settings"]
-    return {
-        (dataset, method): _sweep(request, dataset, method, "alpha", fixed[method])
-        for dataset in request.datasets_of("fig4")
-        for method in request.methods_of(("sbvat", "obvat"))
-    }
-
-
-def plan_fig3(request: Request) -> list[RunSpec]:
-    """Return the runs of Figure 3."""
-    return [run for rows in _fig3_sweeps(request).values() for row in rows for run in row]
-
-
-def plan_fig4(request: Request) -> list[RunSpec]:
-    """Return the runs of Figure 4."""
-    return [run for rows in _fig4_sweeps(request).values() for row in rows for run in row]
-
-
-def _validation(
-    store: RunStore, rows: list[list[RunSpec]], name: str, label: str, published: Any
-) -> dict[str, Any]:
-    values = [[result["last"]["val"] for result in store.results(row)] for row in rows]
-    percent = None if published is None else [100 * value for value in published]
-    return series(name, label, values, percent)
-
-
-def collect_fig3(request: Request, store: RunStore) -> dict[str, Any]:
-    """Figure 3: validation accuracy of S-BVAT against epsilon."""
-    published = paper()["fig3"]["accuracy"]
-    sweeps = _fig3_sweeps(request)
+def collect_sweep(request: Request, store: RunStore, target: str) -> dict[str, Any]:
+    varied, title = SWEEPS[target]
     panels = []
-    for dataset in request.datasets_of("fig3"):
-        theirs = published.get(dataset)
-        row = _validation(store, sweeps[dataset, "row"], "sbvat", NORMS["row"], theirs)
-        field = _validation(store, sweeps[dataset, "field"], "field", NORMS["field"], None)
-        panels.append(_panel(dataset, "", [row, field]))  # the published points are drawn once
-    x = paper()["fig3"]["epsilon"]
-    title = "Figure 3: validation accuracy of S-BVAT against epsilon"
-    return _figure("fig3", title, "epsilon", "validation accuracy (%)", x, panels)
-
-
-def collect_fig4(request: Request, store: RunStore) -> dict[str, Any]:
-    """Figure 4: validation accuracy of S-BVAT and O-BVAT against alpha."""
-    published = paper()["fig4"]["accuracy"]
-    panels = []
-    sweeps = _fig4_sweeps(request)
-    for dataset in request.datasets_of("fig4"):
-        shown = dataset in paper()["fig4"]["datasets"]
-        lines = [
-            _validation(store, rows, method, short(method), published[method] if shown else None)
-            for (of, method), rows in sweeps.items()
-            if of == dataset
-        ]
-        panels.append(_panel(dataset, "", lines))
-    x = paper()["fig4"]["alpha"]
-    title = "Figure 4: validation accuracy against alpha, the weight of the entropy"
-    return _figure("fig4", title, "alpha", "validation accuracy (%)", x, panels)
+    for dataset in request.datasets_of(target):
+        shown = []
+        for line in _swept_lines(request, target, dataset):
+            rows = _swept_runs(request, target, dataset, line)
+            values = [[result["last"]["val"] for result in store.results(row)] for row in rows]
+            percent = None if line.published is None else [100 * value for value in line.published]
+            shown.append(series(line.name, line.label, values, percent))
+        panels.append(_panel(dataset, "", shown))
+    return _figure(target, title, varied, "validation accuracy (%)", paper()[target][varied], panels)
 
 
 def _panel(dataset: str, title: str, lines: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:

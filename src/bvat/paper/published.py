@@ -22,12 +22,10 @@ class Published(NamedTuple):
 
 @cache
 def paper() -> dict[str, Any]:
-    """Return everything in ``published.toml``."""
     return tomllib.loads(resources.files("bvat.paper").joinpath("published.toml").read_text("utf-8"))
 
 
 def table2(method: str, dataset: str) -> Published | None:
-    """Return the published cell; None if the paper has none."""
     cell = paper()["table2"].get(method, {}).get(dataset)
     return None if cell is None else Published(cell[0], cell[1] if len(cell) > 1 else None)
 
@@ -43,18 +41,15 @@ def title(row: str) -> str:
 
 
 def short(row: str) -> str:
-    """Return the name of a row in figures."""
     return Variant.parse(row).short
 
 
 def named(dataset: str) -> str:
-    """Return the title of a data set."""
     name = short_name(dataset)
     return NAMES.get(name, name)
 
 
 def datasets(target: str) -> list[str]:
-    """Return the data sets that the paper shows in a table or figure."""
     if target == "table2":
         return list(paper()["table2"]["gcn"])
     return list(paper()[target[:4]]["datasets"])  # fig1a, fig1b and fig1c are all of fig1

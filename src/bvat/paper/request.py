@@ -65,18 +65,15 @@ class Request:
         return list(self.datasets) if target == "table2" or not both else both
 
     def methods_of(self, target: Sequence[str]) -> list[str]:
-        """Return the requested methods of a table or figure, in its order."""
         return [method for method in target if self.methods is None or method in self.methods]
 
     def rows_of(self, dataset: str) -> list[str]:
-        """Return the rows of Table 2 for a data set."""
         if self.methods is not None:
             return in_order(Variant.parse(name).name for name in self.methods)
         fitting = [name for name in BEYOND if has_model_preset(dataset, Variant.parse(name).model)]
         return [*BASELINES, *[name for name in PLAIN_MODELS if name in MODELS], *METHODS_OF_GCN, *fitting]
 
     def seeds_of(self, dataset: str) -> range:
-        """Return the seeds of a data set."""
         return range(self.seeds.get(short_name(dataset), self.seeds[DEFAULT]))
 
     def seeds_for(self, dataset: str, row: str) -> range:

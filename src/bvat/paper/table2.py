@@ -16,7 +16,6 @@ SELECTIONS = {"last": "last epoch", "best": "epoch with the best validation accu
 
 
 def plan(request: Request) -> list[RunSpec]:
-    """Return the runs of the table."""
     return [
         RunSpec(dataset, request.settings(dataset, method), seed)
         for dataset in request.datasets_of("table2")
@@ -26,7 +25,6 @@ def plan(request: Request) -> list[RunSpec]:
 
 
 def collect(request: Request, store: RunStore) -> dict[str, Any]:
-    """Return the table from the results of its runs."""
     datasets = request.datasets_of("table2")
     methods = list(dict.fromkeys(method for dataset in datasets for method in request.rows_of(dataset)))
     cells = {

@@ -11,7 +11,7 @@ from typing import Any
 from bvat.data import load
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import SettingsError
-from bvat.paper import figures, table2, timing
+from bvat.paper import figures, measurements, table2
 from bvat.paper.request import Request
 from bvat.store.claim import share
 from bvat.store.store import RunSpec, RunStore
@@ -37,24 +37,23 @@ TARGETS = {
         name: PaperTarget(partial(figures.plan_fig1, target=name), partial(figures.collect_fig1, target=name))
         for name in figures.FIG1
     },
-    "fig3": PaperTarget(figures.plan_fig3, figures.collect_fig3),
-    "fig4": PaperTarget(figures.plan_fig4, figures.collect_fig4),
-    "time": PaperTarget(timing.plan_time, timing.collect_time),
+    **{
+        name: PaperTarget(
+            partial(figures.plan_sweep, target=name), partial(figures.collect_sweep, target=name)
+        )
+        for name in figures.SWEEPS
+    },
+    "time": PaperTarget(lambda request: [], measurements.collect_time),  # measured while nothing else runs
 }
 
 
 def reproduce(
     names: Sequence[str], request: Request, out: Path, jobs: int, console: Any = None, *, add: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Reproduce tables and figures: do the missing runs, and write one JSON file per target.
+    """Reproduce some of :data:`TARGETS`: do the missing runs, and write one JSON file per target.
 
-    Args:
-        names: of :data:`TARGETS`.
-        request: data sets, methods and seeds.
-        out: folder for ``NAME.json`` and ``runs/``; finished runs in it are not repeated.
-        jobs: number of parallel processes.
-        console: where progress is shown.
-        add: keep the rows of Table 2 in the folder that this call does not replace.
+    Finished runs in ``out`` are not repeated. With ``add``, rows of Table 2 in the folder that this call does
+    not replace are kept.
     """
     unknown = set(names) - set(TARGETS)
     if unknown:
@@ -78,7 +77,6 @@ def reproduce(
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Read the JSON file of a table or figure."""
     try:
         content: dict[str, Any] = read_sealed_json(path)
         if content["format"] == RESULT_FORMAT:
@@ -134,7 +132,6 @@ def as_tables(result: dict[str, Any]) -> Iterator[tuple[str, list[str], list[lis
 
 
 def _cell(cell: dict[str, Any] | None) -> str:
-    """Return a cell of Table 2: mean ± standard deviation (published mean)."""
     if cell is None:
         return "–"
     ours = f"{cell['last']['mean']:.1f} ± {cell['last']['std']:.1f}"

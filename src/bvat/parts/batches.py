@@ -21,9 +21,8 @@ from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
-from bvat.parts.folder import read_about, read_part, read_parts, stack
-from bvat.parts.order import symmetric
-from bvat.parts.parts import Part
+from bvat.parts.folder import described, read_about, read_part, read_parts, stack
+from bvat.parts.parts import Part, symmetric
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,20 +70,14 @@ class PartsGraph(Graph):
 
     def scaled(self, factor: float) -> PartsGraph:
         """Return the graph with its features multiplied by a factor."""
-        return _make({f.name: getattr(self, f.name) for f in fields(self)} | {"factor": factor * self.factor})
+        content = {f.name: getattr(self, f.name) for f in fields(self)}
+        return self._copy(content | {"factor": factor * self.factor})
 
     def to(self, device: Any = None, dtype: Any = None) -> PartsGraph:
         """Return the graph itself; SettingsError for another device."""
         if device is not None and torch.device(device).type != "cpu":
             raise SettingsError("--batch-parts runs on the CPU: use --device cpu")
         return self
-
-
-def _make(content: dict[str, Any]) -> PartsGraph:
-    graph = object.__new__(PartsGraph)
-    for name, value in content.items():
-        object.__setattr__(graph, name, value)
-    return graph
 
 
 def open_batches(folder: Path, size: int, seed: int = 0) -> PartsGraph:
@@ -100,10 +93,8 @@ def open_batches(folder: Path, size: int, seed: int = 0) -> PartsGraph:
     content: dict[str, Any] = {
         "labels": torch.cat([rest["labels"] for _, _, rest in shares]),
         **{name: place[splits[name]] for name in ("train", "val", "test")},
-        "class_names": tuple(about["classes"]),
         "node_names": None,
-        **{name: about[name] for name in ("name", "validation", "repairs", "recipe")},
-        "notes": tuple(about["notes"]),
+        **described(about),
         "folder": str(folder),
         "about": about,
         "size": size,
@@ -111,8 +102,8 @@ def open_batches(folder: Path, size: int, seed: int = 0) -> PartsGraph:
         "seed": seed,
         "factor": 1.0,
     }
-    first = _load(_make(content), range(1))
-    return _make({**content, "features": first.features, "adjacency": first.propagation})
+    first = _load(PartsGraph._copy(content), range(1))
+    return PartsGraph._copy({**content, "features": first.features, "adjacency": first.propagation})
 
 
 def _load(graph: PartsGraph, numbers: Sequence[int]) -> Graph:

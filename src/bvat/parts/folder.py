@@ -24,7 +24,7 @@ from torch import Tensor
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.tensors import file_digest, map_safetensors
 from bvat.engine.dense import DenseMatrix
-from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix, row_pointers
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
@@ -284,22 +284,20 @@ def whole_graph(folder: Path) -> Graph:
     """Put the parts together again; needs the memory of the whole graph."""
     about, pieces, splits = read_parts(folder)
     back = torch.argsort(torch.cat([part.nodes for part, _, _ in pieces]))
-    rows, values = [], []
+    rows = []
     for number, (part, _, rest) in enumerate(pieces):
         numbers = torch.cat([part.nodes, part.halo])[part.col.long()]
         own = torch.repeat_interleave(part.nodes, torch.diff(part.crow.long()))
         edge = own != numbers
-        counts = torch.zeros(part.nodes.numel(), dtype=torch.int64)
         place = torch.repeat_interleave(torch.arange(part.nodes.numel()), torch.diff(part.crow.long()))
-        counts.index_add_(0, place[edge], torch.ones(int(edge.sum()), dtype=torch.int64))
+        counts = torch.bincount(place[edge], minlength=part.nodes.numel())
         ones = torch.ones(int(edge.sum()), dtype=part.values.dtype)
         weights = rest.get("weights", ones)
         if weights.shape != ones.shape or weights.dtype != ones.dtype:
             raise _no_part(folder, number, "there is not one weight per edge")
-        rows.append((counts, numbers[edge]))
-        values.append(weights)
+        rows.append((counts, numbers[edge], weights))
     size = about["nodes"]
-    stacked = stack([(c, n, w) for (c, n), w in zip(rows, values, strict=True)], (size, size)).select(back)
+    stacked = stack(rows, (size, size)).select(back)
     features: FeatureMatrix
     if about["sparse"]:
         sparse = [(torch.diff(x.crow.long()), x.col, x.values) for _, x, _ in pieces]  # type: ignore[union-attr]
@@ -310,15 +308,15 @@ def whole_graph(folder: Path) -> Graph:
         features=features,
         adjacency=SymmetricMatrix.of(stacked),
         labels=torch.cat([rest["labels"] for _, _, rest in pieces])[back],
-        **{name: splits[name].clone() for name in _SPLITS},
-        class_names=tuple(about["classes"]),
-        name=about["name"],
         node_names=read_names(folder),
-        validation=about["validation"],
-        repairs=about["repairs"],
-        notes=tuple(about["notes"]),
-        recipe=about["recipe"],
+        **described(about) | {name: splits[name].clone() for name in _SPLITS},
     )
+
+
+def described(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a graph that ``partition.json`` holds."""
+    same = {name: about[name] for name in ("name", "validation", "repairs", "recipe")}
+    return {**same, "class_names": tuple(about["classes"]), "notes": tuple(about["notes"])}
 
 
 def read_names(folder: Path) -> tuple[str, ...] | None:
@@ -338,10 +336,8 @@ def read_names(folder: Path) -> tuple[str, ...] | None:
 def stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:
     """Return blocks of rows, each as counts, columns and values, below each other."""
     counts = torch.cat([counts for counts, _, _ in blocks])
-    crow = torch.zeros(counts.numel() + 1, dtype=torch.int32)
-    crow[1:] = torch.cumsum(counts, 0)
     col = torch.cat([col for _, col, _ in blocks]).to(torch.int32)
-    return SparseMatrix(crow, col, torch.cat([values for _, _, values in blocks]), shape)
+    return SparseMatrix(row_pointers(counts), col, torch.cat([values for _, _, values in blocks]), shape)
 
 
 def check_parts(folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from bvat._version import __version__
 from bvat.data.checksums import sha256
 from bvat.engine.ranks import RankEngine, connect, connected
 from bvat.errors import BvatError, DataError, SettingsError
-from bvat.parts.folder import read_about, read_part
+from bvat.parts.folder import described, read_about, read_part
 from bvat.parts.part_graph import PartGraph, part_graph
 
 _MMAP_THRESHOLD = -3
@@ -78,11 +78,9 @@ def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None
     _compare(rank, _gathered(mine, size))
     ranks = RankEngine(rank, size, about["nodes"])
     own: dict[str, Any] = {name: rest[name] for name in ("labels", "train", "val", "test")}
-    named = {"class_names": tuple(about["classes"]), "notes": tuple(about["notes"])}
-    sizes = {"whole_nodes": about["nodes"], "whole_edges": about["edges"]}
-    rest_of_graph = {name: about[name] for name in ("name", "validation", "repairs", "recipe")}
-    place = {"fingerprint": about["graph"], "folder": str(folder)}
-    return part_graph(ranks, part, features, {**own, **named, **sizes, **rest_of_graph, **place})
+    own |= {"whole_nodes": about["nodes"], "whole_edges": about["edges"]}
+    own |= {"fingerprint": about["graph"], "folder": str(folder)}
+    return part_graph(ranks, part, features, {**own, **described(about)})
 
 
 def _digest(content: Any) -> str:

@@ -50,22 +50,12 @@ class PartGraph(Graph):
     def propagation(self) -> ExchangedMatrix:  # type: ignore[override]
         return self.adjacency  # type: ignore[return-value]
 
-    def with_features(self, features: FeatureMatrix) -> PartGraph:
-        return _make({f.name: getattr(self, f.name) for f in fields(self)} | {"features": features})
-
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartGraph:
         """Return the part itself; SettingsError for a device or precision that it does not have."""
         elsewhere = device is not None and torch.device(device).type != "cpu"
         if elsewhere or dtype not in (None, self.features.dtype):
             raise SettingsError("training over several ranks runs on the CPU: use --device cpu")
         return self
-
-
-def _make(content: Mapping[str, Any]) -> PartGraph:
-    graph = object.__new__(PartGraph)  # checked before it was cut
-    for name, value in content.items():
-        object.__setattr__(graph, name, value)
-    return graph
 
 
 def part_graph(ranks: RankEngine, part: Part, features: FeatureMatrix, about: Mapping[str, Any]) -> PartGraph:
@@ -94,7 +84,7 @@ def part_graph(ranks: RankEngine, part: Part, features: FeatureMatrix, about: Ma
     defaults = {
         f.name: f.default for f in fields(Graph) if f.name in ("name", "node_names", "validation", "notes")
     }
-    return _make(
+    return PartGraph._copy(  # checked before it was cut
         {
             **defaults,
             "repairs": {},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -47,25 +47,33 @@ class CleanPrediction(NamedTuple):
     log_p: Tensor
 
 
-class Divergence(Protocol):
+class Divergence:
     """A measure of how far a perturbed prediction is from the clean one, node by node."""
 
     name: str
 
-    def on(self, engine: TensorEngine) -> Divergence:
+    def __init__(self, engine: TensorEngine = DEFAULT_ENGINE) -> None:
+        self.engine = engine
+
+    def on(self, engine: TensorEngine) -> Self:
         """Return the divergence computed by an engine."""
+        return type(self)(engine)
 
     def predict(self, logits: Tensor) -> CleanPrediction:
         """Return the clean prediction of some logits (n, C); it carries no gradient."""
+        raise NotImplementedError
 
     def confidence(self, logits: Tensor) -> Tensor:
         """Return how sure the prediction of each node is, (n)."""
+        raise NotImplementedError
 
     def logits(self, probabilities: Tensor) -> Tensor:
         """Return logits (n, C) that predict these probabilities (n, C)."""
+        raise NotImplementedError
 
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
         """Return the gradient of the sum over the nodes with respect to the logits, (n, C)."""
+        return self.value_and_gradient(clean, logits)[1]
 
     def value_and_gradient(
         self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
@@ -74,17 +82,10 @@ class Divergence(Protocol):
 
         ``q``, the prediction of the logits (n, C), saves time where it is known.
         """
+        raise NotImplementedError
 
 
-class _OnEngine:
-    def __init__(self, engine: TensorEngine = DEFAULT_ENGINE) -> None:
-        self.engine = engine
-
-    def on(self, engine: TensorEngine) -> Self:
-        return type(self)(engine)
-
-
-class _OneOfC(_OnEngine):
+class _OneOfC(Divergence):
     """Predictions of one class of C, ``p = softmax(l)``."""
 
     def predict(self, logits: Tensor) -> CleanPrediction:
@@ -114,7 +115,7 @@ class KL(_OneOfC):
         return value, q.sub_(clean.p)
 
 
-class Bernoulli(_OnEngine):
+class Bernoulli(Divergence):
     """KL of independent yes-or-no labels, ``sum_k KL(sigmoid(l_k) || sigmoid(z_k))``; gradient ``q - p``.
 
     For several labels that may hold at once, and for one logit (binary classification). The clean side has
@@ -141,7 +142,6 @@ class Bernoulli(_OnEngine):
     def value_and_gradient(
         self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return KL of each node, summed over its labels, (n) and ``q - p`` (n, C)."""
         log_q = self.predict(logits).log_p
         value = self.engine.row_sums((clean.log_p - log_q).mul_(clean.p)).clamp_min_(0)
         return value, self.gradient(clean, logits)
@@ -152,10 +152,6 @@ class SquaredError(_OneOfC):
 
     name = "squared"
 
-    def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
-        """Return ``2 q (d - sum q d)``, d = q - p, (n, C)."""
-        return self.value_and_gradient(clean, logits)[1]
-
     def value_and_gradient(
         self, clean: CleanPrediction, logits: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -165,11 +161,7 @@ class SquaredError(_OneOfC):
         return row_sums(d * d), (d - row_sums(q * d)[:, None]).mul_(q).mul_(2)
 
 
-DIVERGENCES: dict[str, type[KL] | type[SquaredError] | type[Bernoulli]] = {
-    "kl": KL,
-    "squared": SquaredError,
-    "bernoulli": Bernoulli,
-}
+DIVERGENCES: dict[str, type[Divergence]] = {kind.name: kind for kind in (KL, SquaredError, Bernoulli)}
 
 
 def refuse_probabilities(logits: Tensor) -> None:

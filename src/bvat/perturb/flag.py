@@ -5,8 +5,8 @@ https://arxiv.org/abs/2010.09891
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import cross_entropy
 from bvat.perturb.methods import FLAGOptions
-from bvat.perturb.passes import DropoutPolicy, make_passes
-from bvat.perturb.regulariser import Outcome, node_indices
+from bvat.perturb.problem import DropoutPolicy, make_passes
+from bvat.perturb.regulariser import Outcome, no_outcome, node_indices
+from bvat.perturb.searches.base import Stateless
 from bvat.perturb.spaces import SpaceName, make_space
 
 
@@ -37,8 +38,72 @@ class _KnownGradients(torch.autograd.Function):
         return None, None, *(gradient * grads[0] for gradient in ctx.saved_tensors)
 
 
+class CleanPass(NamedTuple):
+    """What is known of the clean pass, and the labels that count.
+
+    Shapes: logits (N, C) with their gradient; projected (N, H); nodes int64, None for all; train int64 (n),
+    the training nodes among these, and their labels int64 (n).
+    """
+
+    logits: Tensor
+    masks: Any
+    projected: Tensor | None
+    nodes: Tensor | None
+    train: Tensor
+    labels: Tensor
+
+
 @dataclass
-class FLAG:
+class OnLabels(Stateless):
+    """A term that reads the labels: it is called as a :class:`bvat.perturb.Regulariser` is."""
+
+    generator: Source | int | None = field(default=None, kw_only=True)
+    """Source of all randomness, or a seed for one."""
+    class_weights: Tensor | None = field(default=None, kw_only=True)
+    """Weight of each class in L0, (C); None: all alike."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.generator, int):
+            self.generator = torch.Generator().manual_seed(self.generator)
+
+    def __call__(
+        self,
+        model: ProjectedModel | torch.nn.Module,
+        graph: Any,
+        logits: Tensor,
+        masks: Any = None,
+        projected: Tensor | None = None,
+        target: Tensor | None = None,
+        nodes: Tensor | int | None = None,
+        **arguments: Any,
+    ) -> Outcome:
+        """Return the loss to add to the supervised one; see :class:`bvat.perturb.Regulariser`.
+
+        There is no use for ``target``. With ``nodes`` only these count, and the training nodes among them.
+        """
+        train, labels = _labelled(graph, type(self).__name__)
+        chosen = None if nodes is None else node_indices(nodes, logits)
+        if chosen is not None:
+            train = train[torch.isin(train, chosen)]
+        model, inputs = adapt(model, graph, arguments)
+        return self.outcome(model, inputs, CleanPass(logits, masks, projected, chosen, train, labels[train]))
+
+    def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
+        raise NotImplementedError
+
+
+def _labelled(graph: Any, who: str) -> tuple[Tensor, Tensor]:
+    """Return the training nodes int64 and the labels int64 (N) of a graph or of torch_geometric's Data."""
+    if hasattr(graph, "labels"):
+        return graph.train, graph.labels
+    mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
+    if mask is None or labels is None:
+        raise SettingsError(f"{who} needs labels and training nodes: set data.y and data.train_mask")
+    return torch.nonzero(mask).flatten(), labels
+
+
+@dataclass
+class FLAG(OnLabels):
     """M steps of signed gradient ascent on the supervised loss, whose gradients are averaged over the steps.
 
     ``R_0`` is uniform in ``[-a, a]``, ``R_{m+1} = R_m + a sign(grad_R L0(X + R_m))`` for all nodes at once,
@@ -59,48 +124,25 @@ class FLAG:
     step_size: float = FLAGOptions.step_size
     space: SpaceName = "auto"
     dropout: DropoutPolicy = "reuse"
-    generator: Source | int | None = None
-    class_weights: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.generator, int):
-            self.generator = torch.Generator().manual_seed(self.generator)
+        super().__post_init__()
         if self.steps < 1 or not 0 < self.step_size < float("inf"):
             raise SettingsError(
                 f"FLAG needs steps >= 1 and a positive step_size, not {self.steps} and {self.step_size}"
             )
 
-    def __call__(
-        self,
-        model: ProjectedModel | torch.nn.Module,
-        graph: Any,
-        logits: Tensor,
-        masks: Any = None,
-        projected: Tensor | None = None,
-        target: Tensor | None = None,
-        nodes: Tensor | int | None = None,
-        **arguments: Any,
-    ) -> Outcome:
-        """Return the loss to add to the supervised one; see :class:`bvat.perturb.Regulariser`.
-
-        There is no use for ``target``: the labels are what FLAG compares with. With ``nodes`` only the
-        training nodes among these count.
-
-        Shapes: logits (N, C) of the clean pass, with their gradient; projected (N, H) of the clean pass.
-        """
-        module: Any = getattr(model, "module", model)  # of a wrapped one
+    def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
+        """Return ``1/M sum_m L0(X + R_m) - L0(X)``."""
+        module = getattr(model, "module", model)  # of a wrapped one
+        logits, train, labels = clean.logits, clean.train, clean.labels
         if not isinstance(module, torch.nn.Module) or logits.shape[1] == 1:
             raise SettingsError("FLAG needs a module with parameters, and one logit per class")
-        train, labels = labelled(graph, "FLAG")
-        if nodes is not None:
-            train = train[torch.isin(train, node_indices(nodes, logits))]
-            if not train.numel():
-                return Outcome(0.0 * logits.sum(), 0, logits.new_zeros(()), logits.new_zeros(()), "none")
-        labels = labels[train]
+        if clean.nodes is not None and not train.numel():
+            return no_outcome(logits)
         parameters = [p for p in module.parameters() if p.requires_grad]
-        model, inputs = adapt(model, graph, arguments)
         draws, engine = as_draws(cast("Source | None", self.generator)), inputs.engine
-        passes = make_passes(self.dropout, model, inputs, draws, masks, projected)
+        passes = make_passes(self.dropout, model, inputs, draws, clean.masks, clean.projected)
         space = make_space(self.space, model, inputs)
         r = draws.uniform(space.shape, -self.step_size, self.step_size, logits)
         value = logits.new_zeros(())
@@ -122,22 +164,6 @@ class FLAG:
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
         adversarial: Tensor = _KnownGradients.apply(value, tuple(totals), *parameters)  # type: ignore[no-untyped-call]
-        clean = cross_entropy(logits.index_select(0, train), labels, self.class_weights, engine)
-        norms, nodes = space.row_squares(r).sqrt(), engine.total(train.numel())
-        return Outcome(adversarial - clean, nodes, engine.mean(norms), engine.largest(norms), space.name)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore nothing: FLAG keeps nothing between calls."""
-
-
-def labelled(graph: Any, who: str) -> tuple[Tensor, Tensor]:
-    """Return the training nodes int64 and the labels int64 (N) of a graph or of torch_geometric's Data."""
-    if hasattr(graph, "labels"):
-        return graph.train, graph.labels
-    mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
-    if mask is None or labels is None:
-        raise SettingsError(f"{who} needs labels and training nodes: set data.y and data.train_mask")
-    return torch.nonzero(mask).flatten(), labels
+        without = cross_entropy(logits.index_select(0, train), labels, self.class_weights, engine)
+        norms, count = space.row_squares(r).sqrt(), engine.total(train.numel())
+        return Outcome(adversarial - without, count, engine.mean(norms), engine.largest(norms), space.name)

@@ -55,11 +55,7 @@ class NodeSelection(Protocol):
     """Chooses nodes anew for each call of a regulariser."""
 
     def choose(
-        self,
-        inputs: GraphInputs,
-        depth: int,
-        generator: Source | None,
-        among: Tensor | None = None,
+        self, inputs: GraphInputs, depth: int, generator: Source | None, among: Tensor | None = None
     ) -> Selection:
         """Choose nodes of a graph for a model that looks ``depth`` hops far (-1: unknown).
 
@@ -71,11 +67,7 @@ class AllNodes:
     """Every node (VAT, O-BVAT)."""
 
     def choose(
-        self,
-        inputs: GraphInputs,
-        depth: int,
-        generator: Source | None,
-        among: Tensor | None = None,
+        self, inputs: GraphInputs, depth: int, generator: Source | None, among: Tensor | None = None
     ) -> Selection:
         return Selection(among)
 
@@ -85,7 +77,7 @@ FEW = 0.5
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=5)  # where the regulariser is called
+    warnings.warn(text, stacklevel=4)  # where the regulariser is called
 
 
 @dataclass
@@ -110,13 +102,8 @@ class DisjointFields:
             raise SettingsError(f"the number of sampled nodes must be at least 1, not {self.count}")
 
     def choose(
-        self,
-        inputs: GraphInputs,
-        depth: int,
-        generator: Source | None,
-        among: Tensor | None = None,
+        self, inputs: GraphInputs, depth: int, generator: Source | None, among: Tensor | None = None
     ) -> Selection:
-        """Choose nodes at random, one after another, until ``count`` are found or none is left."""
         if depth < 0:
             raise SettingsError(
                 "S-BVAT needs the depth of the model, which could not be determined: "
@@ -125,18 +112,13 @@ class DisjointFields:
         if depth > 0 and not isinstance(getattr(inputs, "edge_index", inputs.propagation.crow), Tensor):
             raise SettingsError("receptive fields need the edges as a tensor: pass edge_index=... (2, E)")
         matrix, engine = inputs.propagation, inputs.engine
-        draws = as_draws(generator)
-        selection = Selection(*engine.disjoint_fields(matrix, depth, self.count, draws, among))
+        chosen, *rest = engine.disjoint_fields(matrix, depth, self.count, as_draws(generator), among)
         size = engine.total(matrix.shape[0] if among is None else among.numel())
-        self._check(engine.total(len(selection.chosen)), size, depth)  # type: ignore[arg-type]
-        return selection
-
-    def _check(self, found: int, size: int, depth: int) -> None:
-        """Say once that far fewer nodes are found than asked for."""
-        if found < FEW * min(self.count, size) and not self.told:
+        if engine.total(chosen.numel()) < FEW * min(self.count, size) and not self.told:
             self.told = True
             self.tell(
                 f"S-BVAT finds fewer than half of the {self.count} nodes asked for, because receptive fields "
                 f"of {depth} hops soon meet in this graph: use fewer layers, a smaller count, or VAT or "
                 "O-BVAT, which take all nodes"
             )
+        return Selection(chosen, *rest)

@@ -1,4 +1,4 @@
-"""What a search maximises, and the perturbation it finds."""
+"""What a search maximises, the perturbation it finds, and the passes of the model that both need."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.compiled.backend import LayeredPass
+from bvat.engine.draws import Source
 from bvat.engine.tensor import TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
@@ -19,6 +20,11 @@ from bvat.perturb.divergence import CleanPrediction, Divergence
 from bvat.perturb.spaces import Space
 
 Norm = Literal["row", "field"]
+DropoutPolicy = Literal["fresh", "pair", "reuse", "shared"]
+POLICIES = ("fresh", "pair", "reuse", "shared")
+
+NextPass = Callable[[], tuple[Any, Tensor]]
+"""Returns the masks of a pass and its projected features, (N, H)."""
 
 
 class Found(NamedTuple):
@@ -44,8 +50,7 @@ class Problem:
     clean_logits: Tensor
     rows: Tensor | None
     owner: Tensor | None
-    next_pass: Callable[[], tuple[Any, Tensor]]
-    """Returns the masks and the projected features (N, H) of the next pass."""
+    next_pass: NextPass
     same_masks: bool
     """Whether clean and perturbed predictions agree at r = 0: same masks, and no other target."""
     same_passes: bool
@@ -81,19 +86,14 @@ class Problem:
 
     def gradient(self, r: Tensor | None) -> Tensor:
         """Return the gradient with respect to r, at r; None stands for r = 0."""
-        masks, projected = self.next_pass()
-        if r is not None:
-            projected = self.space.add_effect(projected, r)
-        logits, pullback = linearize(self.model, self.inputs, projected, masks)
-        at = logits if self.rows is None else logits.index_select(0, self.rows)
-        grad = self.divergence.gradient(self.clean, at)
+        point = FixedPass(self)
+        logits, pullback = point.linearised(point.base if r is None else self.space.add_effect(point.base, r))
+        grad = self.divergence.gradient(self.clean, logits)
         if self.weights is not None:
             grad = grad.mul_(self.weights[:, None])
-        if self.rows is not None:
-            grad = torch.zeros_like(logits).index_copy_(0, self.rows, grad)
         return self.space.pull(pullback(grad))
 
-    def loss(self, found: Found | None, last: Callable[[], tuple[Any, Tensor]]) -> Tensor:
+    def loss(self, found: Found | None, last: NextPass) -> Tensor:
         """Return the mean of ``LDS_u`` at a perturbation, in the pass whose masks ``last`` gives."""
         masks, projected = last()
         if found is not None:
@@ -106,6 +106,12 @@ class Problem:
             value, gradient = value * self.weights, gradient * self.weights[:, None]
         mean = self.share * self.engine.mean(value)
         return with_gradient(perturbed, mean, gradient, self.share / self.num_chosen)
+
+    def full_step(self, gradient: Tensor, length: float, norm: Norm) -> Found:
+        """Return ``length g / |g|``, the point of the sphere that a gradient points at; g is overwritten."""
+        # unit length first: squares of tiny gradients would underflow
+        gradient.div_(self.engine.largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny))
+        return self.scaled(Found(gradient, self.space.row_squares(gradient)), length, norm)
 
     def scaled(self, found: Found, length: float, norm: Norm) -> Found:
         """Return the perturbation with every row, or every receptive field, scaled to ``length``.
@@ -154,3 +160,58 @@ class FixedPass:
 
     def _chosen(self, logits: Tensor) -> Tensor:
         return logits if self.problem.rows is None else logits.index_select(0, self.problem.rows)
+
+
+@dataclass(frozen=True)
+class PerturbedPasses:
+    """Where the perturbed passes get their masks from.
+
+    ``search`` serves the passes of the search, without gradient; ``last`` the pass of the loss.
+    """
+
+    search: NextPass
+    last: NextPass
+    same_masks: bool
+    """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
+    same_passes: bool
+    """Whether all perturbed passes have the same masks."""
+
+
+def make_passes(
+    policy: DropoutPolicy,
+    model: ProjectedModel,
+    inputs: GraphInputs,
+    generator: Source | None,
+    masks: Any,
+    projected: Tensor | None,
+) -> PerturbedPasses:
+    """Return the passes on ``inputs`` (the graph, or a part of it that knows its ``nodes``).
+
+    ``masks`` and ``projected`` (N, H) are those of the clean pass on the whole graph.
+    """
+    nodes: Tensor | None = getattr(inputs, "nodes", None)
+    if policy == "reuse" and projected is None:
+        policy = "pair"
+    if policy == "shared":
+        held = masks if nodes is None else model.restrict_masks(masks, inputs.whole, nodes)  # type: ignore[attr-defined]
+        if held is None and model.training and model.draw_masks(inputs, generator) is not None:
+            raise SettingsError("dropout 'shared' needs the masks of the clean pass: call with masks=...")
+    else:
+        held = model.draw_masks(inputs, generator, features=policy != "reuse")
+    # held is None in training mode too when the rate is 0: then all passes agree at r = 0
+    if policy == "reuse" and projected is not None:
+        base = projected if nodes is None else projected.index_select(0, nodes)
+    elif policy == "fresh" and held is not None:
+        unused = [held]
+
+        def fresh() -> tuple[Any, Tensor]:
+            drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
+            return drawn, model.project(inputs, drawn)
+
+        return PerturbedPasses(fresh, fresh, same_masks=False, same_passes=False)
+    else:
+        base = model.project(inputs, held)
+    same = policy == "shared" or held is None
+    return PerturbedPasses(
+        lambda: (held, base.detach()), lambda: (held, base), same, same or policy != "fresh"
+    )

@@ -14,19 +14,12 @@ from torch import Tensor
 from bvat.engine.draws import Source
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.graph.fields import ReceptiveFields
-from bvat.graph.inputs import GraphInputs
+from bvat.graph.inputs import GraphInputs, ReceptiveFields
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
-from bvat.perturb.divergence import (
-    Bernoulli,
-    Divergence,
-    make_divergence,
-    refuse_probabilities,
-)
+from bvat.perturb.divergence import Bernoulli, Divergence, make_divergence, refuse_probabilities
 from bvat.perturb.nodes import AllNodes, NodeSelection, Selection
-from bvat.perturb.passes import POLICIES, DropoutPolicy, make_passes
-from bvat.perturb.problem import Problem
+from bvat.perturb.problem import POLICIES, DropoutPolicy, Problem, make_passes
 from bvat.perturb.searches import PowerIteration, Search
 from bvat.perturb.spaces import SpaceName, make_space
 
@@ -59,6 +52,11 @@ class Outcome:
     def measured(self) -> dict[str, Any]:
         """Return what the metrics of an epoch have of it."""
         return {"r_vadv": self.loss.detach(), "row_norm": self.row_norm, "nodes": self.nodes}
+
+
+def no_outcome(logits: Tensor) -> Outcome:
+    """Return the outcome for no nodes at all."""
+    return Outcome(0.0 * logits.sum(), 0, logits.new_zeros(()), logits.new_zeros(()), "none")
 
 
 @dataclass
@@ -159,7 +157,7 @@ class Regulariser:
                 kept = sure.index_select(0, selection.chosen)
                 selection, share = selection.only(kept, engine), float(engine.mean(kept.float()))
             if not engine.any(bool(sure.any())) or not share:
-                return Outcome(0.0 * logits.sum(), 0, clean.new_zeros(()), clean.new_zeros(()), "none")
+                return no_outcome(logits)
         inputs, rows, owner = _cut(model, graph, selection)
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
         space = make_space(self.space, model, inputs)

@@ -21,12 +21,11 @@ from bvat.engine.tensor import CLASS_MAJOR_UP_TO, TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
-from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import KL, CleanPrediction, Divergence, cross_entropy, make_divergence
-from bvat.perturb.flag import labelled
+from bvat.perturb.flag import CleanPass, OnLabels
 from bvat.perturb.methods import GRANDOptions
-from bvat.perturb.passes import DropoutPolicy
-from bvat.perturb.regulariser import Outcome, node_indices
+from bvat.perturb.problem import DropoutPolicy
+from bvat.perturb.regulariser import Outcome
 
 
 class Pass(NamedTuple):
@@ -54,25 +53,26 @@ def draw_passes(
     *,
     reuse: bool = False,
     keep_projected: bool = True,
+    first: Pass | None = None,
 ) -> Passes:
-    """Make ``count`` passes with masks of their own.
+    """Make ``count`` passes with masks of their own, of which ``first`` may have been made before.
 
     Without ``keep_projected``, a model that has ``whole_pass`` need not compute what is dropped later.
 
     With ``reuse`` they share the projected features of the first, and with them its mask of the features:
     the products with X, on many graphs the most expensive ones, are then needed once.
     """
-    passes = Passes()
+    passes = Passes([] if first is None else [first])
     reuse = reuse and count > 1
     whole_pass = None if keep_projected or reuse else getattr(model, "whole_pass", None)
-    for _ in range(count):
+    for _ in range(len(passes), count):
         if whole_pass is not None:
             masks = model.draw_masks(inputs, generator)
             passes.append(Pass(masks, None, whole_pass(inputs, masks)))
             continue
-        first = passes[0].projected if reuse and passes else None
-        masks = model.draw_masks(inputs, generator, features=first is None)
-        projected = model.project(inputs, masks) if first is None else first
+        reused = passes[0].projected if reuse and passes else None
+        masks = model.draw_masks(inputs, generator, features=reused is None)
+        projected = model.project(inputs, masks) if reused is None else reused
         passes.append(Pass(masks, projected, model.propagate(inputs, projected, masks)))
     return passes
 
@@ -148,7 +148,7 @@ def _sharpened(mean: Tensor, temperature: float, engine: TensorEngine) -> Tensor
 
 
 @dataclass
-class GRAND:
+class GRAND(OnLabels):
     """Several dropout passes that must agree with their sharpened mean (Feng et al., 2020).
 
     The returned loss is ``mean_s L0(p_s) - L0(p_1) + agreement * mean_s D(q, p_s)`` over S passes, of which
@@ -170,9 +170,7 @@ class GRAND:
     temperature: float = GRANDOptions.temperature
     divergence: Divergence | str = GRANDOptions.divergence
     dropout: DropoutPolicy = "reuse"
-    generator: Source | int | None = None
     confidence: float = GRANDOptions.confidence
-    class_weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.samples < 2 or not 0 < self.temperature <= 1:
@@ -180,9 +178,8 @@ class GRAND:
                 "GRAND compares several passes: use samples 2 or more and a temperature above 0 and at most "
                 f"1, not {self.samples} and {self.temperature}"
             )
+        super().__post_init__()
         self.divergence = make_divergence(self.divergence)
-        if isinstance(self.generator, int):
-            self.generator = torch.Generator().manual_seed(self.generator)
 
     def draw(
         self, model: ProjectedModel, inputs: GraphInputs, generator: Source, *, keep_projected: bool
@@ -196,54 +193,22 @@ class GRAND:
         divergence = cast("Divergence", self.divergence)
         return agreement(logits, self.samples, self.temperature, divergence, self.confidence, engine)
 
-    def __call__(
-        self,
-        model: ProjectedModel | torch.nn.Module,
-        graph: Any,
-        logits: Tensor,
-        masks: Any = None,
-        projected: Tensor | None = None,
-        target: Tensor | None = None,
-        nodes: Tensor | int | None = None,
-        **arguments: Any,
-    ) -> Outcome:
-        """Return the loss to add to the supervised one; see :class:`bvat.perturb.Regulariser`.
-
-        There is no use for ``target``: it is the mean of the passes. With ``nodes`` only these count.
-
-        Shapes: logits (N, C) of the clean pass, with their gradient; projected (N, H) of the clean pass.
-        """
-        train, labels = labelled(graph, "GRAND")
-        model, inputs = adapt(model, graph, arguments)
+    def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
+        """Return ``mean_s L0(p_s) - L0(p_1) + agreement * mean_s D(q, p_s)``."""
         engine, generator = inputs.engine, as_draws(cast("Source | None", self.generator))
-        passes = Passes([Pass(masks, projected, logits)])
-        for _ in range(1, self.samples):
-            reused = projected if self.dropout == "reuse" else None
-            drawn = model.draw_masks(inputs, generator, features=reused is None)
-            point = model.project(inputs, drawn) if reused is None else reused
-            passes.append(Pass(drawn, point, model.propagate(inputs, point, drawn)))
-        every, clean, count = passes.stacked, logits, logits.shape[0]
-        if nodes is not None:
-            chosen = node_indices(nodes, logits)
-            train = train[torch.isin(train, chosen)]
-        known = nodes_of_passes(train, count, self.samples)
+        logits, train, labels = clean.logits, clean.train, clean.labels
+        first, reuse = Pass(clean.masks, clean.projected, logits), self.dropout == "reuse"
+        passes = draw_passes(model, inputs, generator, self.samples, reuse=reuse, first=first)
+        every, count = passes.stacked, logits.shape[0]
         supervised = every.new_zeros(())
         if train.numel():
-            all_passes = cross_entropy(
-                every.index_select(0, known), labels[train].repeat(self.samples), self.class_weights, engine
-            )
-            supervised = all_passes - cross_entropy(
-                clean.index_select(0, train), labels[train], self.class_weights, engine
-            )
-        if nodes is not None:
-            every = every.index_select(0, nodes_of_passes(chosen, count, self.samples))
-            count = chosen.numel()
-        loss = supervised + self.agreement * self.agree(every, engine).loss
+            of_all = every.index_select(0, nodes_of_passes(train, count, self.samples))
+            supervised = cross_entropy(
+                of_all, labels.repeat(self.samples), self.class_weights, engine
+            ) - cross_entropy(logits.index_select(0, train), labels, self.class_weights, engine)
+        if clean.nodes is not None:
+            every = every.index_select(0, nodes_of_passes(clean.nodes, count, self.samples))
+            count = clean.nodes.numel()
         none = logits.new_zeros(())
+        loss = supervised + self.agreement * self.agree(every, engine).loss
         return Outcome(loss, engine.total(count), none, none, "none")
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore nothing: GRAND keeps nothing between calls."""

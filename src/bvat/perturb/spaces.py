@@ -8,7 +8,7 @@ effects and lengths. Lengths are always those of R itself, in the units of the f
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,48 +25,61 @@ from bvat.models.base import ProjectedModel
 SpaceName = Literal["auto", "dense", "sparse", "factored"]
 
 
-class Space(Protocol):
-    """How perturbations are stored; r stands for coordinates of whatever shape the space uses."""
+class Space:
+    """How perturbations are stored; r stands for coordinates of whatever shape the space uses.
+
+    Where r is a matrix with a row per node, R W0 is ``r M`` and lengths are those of its rows: what is here.
+    """
 
     name: str
+    shape: tuple[int, ...]
+    """The shape of r."""
+    engine: TensorEngine
 
     @property
-    def upper(self) -> Tensor | None:
-        """U (H, H) in the factored space, None in others."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of r."""
+    def effect_map(self) -> Tensor | None:
+        """M, by which r is multiplied, without gradient; None for the identity."""
+        raise NotImplementedError
 
     def draw(self, generator: Source | None) -> Tensor:
         """Draw R with independent N(0, 1) entries; return its coordinates r."""
+        raise NotImplementedError
 
     def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
         """Draw as :meth:`draw` does; return r and the squared length of each row (N)."""
+        r = self.draw(generator)
+        return r, self.row_squares(r)
 
     def effect(self, r: Tensor) -> Tensor:
         """Return R W0 (N, H) without gradient."""
+        return r if self.effect_map is None else self.engine.times(r, self.effect_map)
 
     def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
         """Return base + R W0 (N, H) without gradient."""
+        return base + r if self.effect_map is None else self.engine.plus_times(base, r, self.effect_map)
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Turn a gradient with respect to the effect (N, H) into one with respect to r."""
+        return gradient if self.effect_map is None else self.engine.times(gradient, self.effect_map.t())
 
     def row_squares(self, r: Tensor) -> Tensor:
         """Return the squared length of each row of R, shape (N)."""
+        return self.engine.row_dots(r, r)
 
     def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
         """Multiply row v of R by factor[v]; factor (N)."""
+        return r * factor[:, None]
 
     def trained_effect(self, r: Tensor) -> Tensor:
-        """Return R W0 (N, H) with R held fixed, differentiable with respect to W0."""
+        """Return R W0 (N, H) with R held fixed: W0 has the gradient Rᵀ G."""
+        raise NotImplementedError
 
     def to_dense(self, r: Tensor) -> Tensor:
         """Return R itself, shape (N, D): for tests and small graphs."""
+        raise NotImplementedError
 
 
-class DenseSpace:
+class DenseSpace(Space):
     """R stored in full, (N, D): the reference, and the space of models that are not linear in X.
 
     Args:
@@ -75,7 +88,6 @@ class DenseSpace:
     """
 
     name = "dense"
-    upper = None
 
     def __init__(
         self,
@@ -86,38 +98,21 @@ class DenseSpace:
     ) -> None:
         self.weight, self.shape, self.like, self.engine = weight, shape, like, engine
 
+    @property
+    def effect_map(self) -> Tensor | None:
+        return None if self.weight is None else self.weight.detach()
+
     def draw(self, generator: Source | None) -> Tensor:
         return as_draws(generator).normal(self.shape, self.like)
 
-    def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
-        r = self.draw(generator)
-        return r, self.row_squares(r)
-
-    def effect(self, r: Tensor) -> Tensor:
-        return r if self.weight is None else self.engine.times(r, self.weight.detach())
-
-    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
-        return base + r if self.weight is None else self.engine.plus_times(base, r, self.weight.detach())
-
-    def pull(self, gradient: Tensor) -> Tensor:
-        """Return G W0ᵀ (N, D)."""
-        return gradient if self.weight is None else self.engine.times(gradient, self.weight.detach().t())
-
-    def row_squares(self, r: Tensor) -> Tensor:
-        return self.engine.row_dots(r, r)
-
-    def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
-        return r * factor[:, None]
-
     def trained_effect(self, r: Tensor) -> Tensor:
-        """Return R W0 with the gradient Rᵀ G for W0."""
         return r if self.weight is None else self.engine.times(r, self.weight)
 
     def to_dense(self, r: Tensor) -> Tensor:
         return r
 
 
-class SparseSpace:
+class SparseSpace(Space):
     """R non-zero only where X is: coordinates are one number per stored entry of X, (nnz). The paper's NELL.
 
     Args:
@@ -126,7 +121,6 @@ class SparseSpace:
     """
 
     name = "sparse"
-    upper = None
 
     def __init__(self, weight: Tensor, pattern: SparseMatrix) -> None:
         self.weight, self.pattern = weight, pattern
@@ -134,10 +128,6 @@ class SparseSpace:
 
     def draw(self, generator: Source | None) -> Tensor:
         return as_draws(generator).entry_normal(self.pattern)
-
-    def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
-        r = self.draw(generator)
-        return r, self.row_squares(r)
 
     def effect(self, r: Tensor) -> Tensor:
         return self.pattern.with_values(r).product(self.weight.detach())
@@ -162,7 +152,6 @@ class SparseSpace:
         return r * factor[self.pattern.rows]
 
     def trained_effect(self, r: Tensor) -> Tensor:
-        """Return R W0 with the gradient Rᵀ G for W0."""
         return self.pattern.with_values(r) @ self.weight
 
     def to_dense(self, r: Tensor) -> Tensor:
@@ -186,7 +175,7 @@ class _FactoredEffect(torch.autograd.Function):
         return None, None, weight @ torch.linalg.solve_triangular(upper, summed, upper=True), None
 
 
-class FactoredSpace:
+class FactoredSpace(Space):
     """R = Z Qᵀ with W0 = Q U, Q orthonormal (D, H), U upper triangular (H, H): coordinates Z, (N, H).
 
     Only the part of R in span(Q) has an effect, so nothing is lost: gradients lie in the span anyway, and
@@ -237,27 +226,14 @@ class FactoredSpace:
             squares = squares + 2 * as_draws(generator).gamma((features - hidden) / 2, squares)
         return z, squares
 
-    def effect(self, r: Tensor) -> Tensor:
-        """Return Z U."""
-        return self.engine.times(r, self.upper)
-
-    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
-        """Return base + Z U."""
-        return self.engine.plus_times(base, r, self.upper)
+    @property
+    def effect_map(self) -> Tensor:
+        return self.upper
 
     def pull(self, gradient: Tensor) -> Tensor:
-        """Return G Uᵀ (N, H)."""
         return self.engine.times(gradient, self.upper.t().contiguous())
 
-    def row_squares(self, r: Tensor) -> Tensor:
-        """Return |Z_v|² = |R_v|²."""
-        return self.engine.row_dots(r, r)
-
-    def scale_rows(self, r: Tensor, factor: Tensor) -> Tensor:
-        return r * factor[:, None]
-
     def trained_effect(self, r: Tensor) -> Tensor:
-        """Return R W0 with the gradient Rᵀ G for W0 (Rᵀ = Q̂ Zᵀ)."""
         effect: Tensor = _FactoredEffect.apply(self.engine, r, self.weight, self.upper)  # type: ignore[no-untyped-call]
         return effect
 

@@ -119,8 +119,8 @@ def build_method(
             options.temperature,
             options.divergence,
             options.masks,
-            generator,
             options.confidence,
+            generator=generator,
         )
     regulariser = METHODS[name].build(options, generator)
     if hasattr(regulariser, "class_weights"):

@@ -38,7 +38,6 @@ class AuditedRun(NamedTuple):
 
 
 def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
-    """Return the page of one run, or of two runs compared."""
     first = runs[0]
     found = first.audit.summary()
     epsilon = f"{first.audit.epsilon:g}"
@@ -134,15 +133,10 @@ def neighbourhood(
     becomes: int,
     rows: tuple[Tensor, Tensor],
 ) -> Chart:
-    """Draw a node with its neighbours at one and two hops.
+    """Draw a node, which a perturbation changes to the class ``becomes``, with its neighbours at two hops.
 
-    Args:
-        graph: the graph.
-        class_names: names of the classes (C).
-        predicted: class of every node, int64 (N).
-        node: the node in the middle.
-        becomes: the class that the perturbation changes it to.
-        rows: the nodes of its receptive field (m) and the norm of the perturbation at each (m).
+    Shapes: predicted int64 (N); rows, the nodes of its receptive field (m) and the norm of the perturbation
+    at each (m).
     """
     total = float(rows[1].square().sum().sqrt()) or 1.0
     share = {int(v): float(length) / total for v, length in zip(*rows, strict=True)}
@@ -199,7 +193,6 @@ def _neighbours(graph: Graph, node: int) -> list[int]:
 
 
 def _predicted(run: AuditedRun, graph: Graph) -> Tensor:
-    """Return the class of every node, int64 (N), on the CPU."""
     model: Any = run.classifier.models[0]
     with torch.no_grad():
         classes: Tensor = model(graph).argmax(1).cpu()

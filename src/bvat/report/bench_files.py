@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bvat.bench.plan import ROWS
-from bvat.data.files import write_atomic, write_json
+from bvat.data.files import write_atomic, write_csv, write_json
 from bvat.errors import SettingsError
 from bvat.report.charts import Chart, Line, bar_chart, line_chart, standalone
 
@@ -28,16 +26,11 @@ def check_folder(folder: Path) -> None:
 
 
 def write_bench_files(results: dict[str, Any], folder: Path) -> None:
-    """Write ``bench.json``, one CSV file per table and one SVG file per chart."""
     write_json(folder / "bench.json", results)
     for table in all_tables(results):
-        write_atomic(folder / f"{table.name}.csv", table.as_csv())
-    for name, content in bench_charts(results).items():
-        write_atomic(folder / f"{name}.svg", content)
-
-
-Value = str | float | int | None
-Rows = list[tuple[Value, ...]]
+        write_csv(folder / f"{table.name}.csv", table.header, table.rows)
+    for name, title, charts, columns in _figures(results):
+        write_atomic(folder / f"{name}.svg", standalone(title, charts, columns))
 
 
 class BenchTable(NamedTuple):
@@ -46,34 +39,41 @@ class BenchTable(NamedTuple):
     name: str
     title: str
     header: tuple[str, ...]
-    rows: Rows
-
-    def as_csv(self) -> str:
-        """Return the table as CSV; missing values are empty."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.header)
-        writer.writerows(["" if value is None else value for value in row] for row in self.rows)
-        return text.getvalue()
+    rows: list[tuple[str | float | int | None, ...]]
 
 
 def all_tables(results: dict[str, Any]) -> list[BenchTable]:
-    """Return the tables of all sections that were measured."""
-    makers = (_methods, _pyg, _memory, _compiled)
-    return [table for make in makers if (table := make(results)).rows]
+    ratios = results["ratios"]
+    times = {
+        "epoch ms": results["epoch_ms"],
+        "p10": results["epoch_ms_p10"],
+        "step ms": results["step_ms"],
+        "step p10": results["step_ms_p10"],
+        "epoch / GCN": ratios["method_over_gcn"],
+        "step / GCN": ratios["method_step_over_gcn_step"],
+    }
+    memory = {
+        "peak MiB": results["peak_mb"],
+        "process MiB": results["process_peak_mb"],
+        "peak / GCN": ratios["memory_over_gcn"],
+    }
+    tables = [
+        _by_method("methods", "Methods (epoch: step and evaluation; step: training step alone)", times),
+        _pyg(results),
+        _by_method("memory", "Memory (of training; of the whole process)", memory),
+        _compiled(results),
+    ]
+    return [table for table in tables if table.rows]
 
 
-def _methods(results: dict[str, Any]) -> BenchTable:
-    header = ("dataset", "method", "epoch ms", "p10", "step ms", "step p10", "epoch / GCN", "step / GCN")
-    columns = [results[key] for key in ("epoch_ms", "epoch_ms_p10", "step_ms", "step_ms_p10")]
-    columns += [results["ratios"][key] for key in ("method_over_gcn", "method_step_over_gcn_step")]
-    rows: Rows = [
-        (dataset, method, *(column[dataset][method] for column in columns))
-        for dataset, row in results["epoch_ms"].items()
+def _by_method(name: str, title: str, columns: Mapping[str, Any]) -> BenchTable:
+    first = next(iter(columns.values()))
+    rows = [
+        (dataset, method, *(column[dataset][method] for column in columns.values()))
+        for dataset, row in first.items()
         for method in row
     ]
-    title = "Methods (epoch: step and evaluation; step: training step alone)"
-    return BenchTable("methods", title, header, rows)
+    return BenchTable(name, title, ("dataset", "method", *columns), rows)
 
 
 def _pyg(results: dict[str, Any]) -> BenchTable:
@@ -81,24 +81,13 @@ def _pyg(results: dict[str, Any]) -> BenchTable:
     keys = ("epoch_ms", "epoch_ms_p10", "step_ms")
     ratios = [results["ratios"][key] for key in ("pyg_over_ours", "pyg_step_over_ours")]
     labels = {"ours": "ours", "edge_index": "PyG edge_index", "sparse": "PyG sparse"}
-    rows: Rows = [
+    rows = [
         (dataset, label, *(measured[form][key] for key in keys), *(r[dataset].get(form, 1.0) for r in ratios))
         for dataset, measured in results["pyg"].items()
         for form, label in labels.items()
         if form in measured
     ]
     return BenchTable("pyg", "Our GCN and torch_geometric's", header, rows)
-
-
-def _memory(results: dict[str, Any]) -> BenchTable:
-    columns = [results["peak_mb"], results["process_peak_mb"], results["ratios"]["memory_over_gcn"]]
-    rows: Rows = [
-        (dataset, method, *(column[dataset][method] for column in columns))
-        for dataset, row in results["peak_mb"].items()
-        for method in row
-    ]
-    header = ("dataset", "method", "peak MiB", "process MiB", "peak / GCN")
-    return BenchTable("memory", "Memory (of training; of the whole process)", header, rows)
 
 
 def _compiled(results: dict[str, Any]) -> BenchTable:
@@ -111,40 +100,13 @@ def _compiled(results: dict[str, Any]) -> BenchTable:
     return BenchTable("compiled", "Compiled kernels (epoch time)", tuple(columns), rows)
 
 
-def print_tables(results: dict[str, Any]) -> None:
-    """Print all tables, and what was skipped and why."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
-    for table in all_tables(results):
-        shown = Table(title=table.title, title_justify="left", box=SIMPLE)
-        rows = [tuple(map(_short, row)) for row in table.rows]
-        for k, title in enumerate(table.header):
-            numeric = all(isinstance(row[k], int | float | None) for row in table.rows)
-            widest = max(len(row[k]) for row in rows)
-            shown.add_column(title, justify="right" if numeric else "left", min_width=widest)
-        for cells in rows:
-            shown.add_row(*cells)
-        console.print(shown)
-    for line in results["skipped"]:
-        console.print(f"skipped: {line}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _short(value: Value) -> str:
+def shown_value(value: str | float | int | None) -> str:
+    """Return a value for the terminal; floats with three digits."""
     if value is None:
         return "-"
     if not isinstance(value, float):
         return str(value)
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def bench_charts(results: dict[str, Any]) -> dict[str, str]:
-    """Return a standalone SVG file per section that was measured, by its name without suffix."""
-    return {name: standalone(title, charts, columns) for name, title, charts, columns in _figures(results)}
 
 
 def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, list[Chart], int]]:
@@ -158,12 +120,8 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, list[Chart], i
     memory = _bars(results["peak_mb"], "peak MiB", log=True)
     yield "memory", "Memory of the methods", [memory], 1
     if results["compiled"]:
-        yield (
-            "compiled",
-            "Gain of the compiled kernels: plain / compiled",
-            _compiled_charts(results["compiled"]),
-            2,
-        )
+        gains = _compiled_charts(results["compiled"])
+        yield "compiled", "Gain of the compiled kernels: plain / compiled", gains, 2
 
 
 def _bars(groups: Mapping[str, Mapping[str, float | None]], y_label: str, **options: Any) -> Chart:

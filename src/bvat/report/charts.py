@@ -86,11 +86,9 @@ def line_chart(
 ) -> Chart:
     """Return lines with their bands.
 
+    Points that are not finite, or not positive on a logarithmic axis, are left out.
+
     Args:
-        lines: points that are not finite, or not positive on a logarithmic axis, are left out.
-        x_label: what the horizontal axis shows.
-        y_label: what the vertical axis shows.
-        title: the heading above the chart.
         floor: the low end of the vertical axis.
         log: the logarithmic axes: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
         x_ticks: the ticks of the horizontal axis, instead of round numbers.
@@ -128,12 +126,9 @@ def bar_chart(
 
     Args:
         groups: the values by row and column; a newline in the name of a row starts a second line.
-        y_label: what the bars show.
-        title: the heading above the chart.
         looks: label and colour of a column; by default its name, and a colour by its position.
         log: a logarithmic axis; zeros leave gaps too.
         reference: a value at which a line is drawn across.
-        width: the width of the chart.
     """
     columns = list(dict.fromkeys(name for row in groups.values() for name in row))
     look = {name: (name, k) for k, name in enumerate(columns)} | dict(looks or {})

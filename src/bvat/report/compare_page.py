@@ -42,7 +42,7 @@ def _base(result: dict[str, Any], article: str = "the") -> str:
 
 
 def _given(result: dict[str, Any]) -> bool:
-    """Return whether the splits that the graphs have were used."""
+    """Whether the splits that the graphs have were used."""
     return bool(result.get("split") == "given")
 
 
@@ -58,7 +58,6 @@ def _by_labels(result: dict[str, Any]) -> list[tuple[int | str, list[dict[str, A
 
 
 def compare_page(result: dict[str, Any]) -> str:
-    """Return the whole page."""
     given, graphs = _given(result), len(result["graphs"])
     intro = f"{graphs} graph{'s' if graphs > 1 else ''}, {split_counts(result)}"
     if not given:

@@ -61,7 +61,6 @@ def write_paper_files(folder: Path) -> list[Path]:
 
 
 def paper_page(results: dict[str, Result]) -> str:
-    """Return the page that shows all results, with a summary at the top."""
     table, time = results.get("table2"), results.get("time")
     with_settings = {"table2": table} if table else results
     return render(

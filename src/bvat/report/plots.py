@@ -78,7 +78,6 @@ def plot(
 
 
 def _charts(things: Sequence[Any]) -> tuple[str, dict[str, Chart]]:
-    """Return a title and the charts by name."""
     audits = [thing for thing in things if isinstance(thing, Audit)]
     if audits and len(audits) == len(things):
         names = [f"audit {k + 1}" if len(audits) > 1 else "nodes" for k in range(len(audits))]

@@ -42,15 +42,9 @@ def write_run_page(
     summary: dict[str, Any],
     command: str = "",
 ) -> None:
-    """Write ``report.html`` into a finished run folder.
+    """Write ``report.html`` into a finished run folder; ``summary`` is what ``bvat train --json`` prints.
 
-    Args:
-        folder: the run folder.
-        graph: the graph the run was trained on.
-        settings: the settings of the run.
-        seeds: the seeds to show; curves are means over them, predictions are those of the first.
-        summary: what ``bvat train --json`` prints.
-        command: the command line, shown at the end.
+    Curves are means over the seeds, predictions are those of the first.
     """
     model = restore_model(settings, graph.num_features, graph.num_classes, folder.weights(seeds[0]))
     logits = predict(model.to(graph.device), graph).cpu()
@@ -91,7 +85,6 @@ def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapp
 
 
 def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
-    """Return the metrics of a seed, one list per column."""
     names, *rows = folder.curves(seed)
     return {name: [float(row[k]) if row[k] else math.nan for row in rows] for k, name in enumerate(names)}
 
@@ -110,7 +103,6 @@ def _numbers(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tried(entries: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """Return what was tried before a method was chosen."""
     rows = []
     for entry in entries:
         val = entry["val"]
@@ -128,7 +120,6 @@ def _training_note(seeds: int, settings: Settings, summary: dict[str, Any]) -> s
 
 
 def _f1(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return F1 class by class."""
     several = summary["seeds"] > 1 and summary["f1_nodes"] != "cross-validated"
     keys = ("mean", "std") if several else ("mean",)
     rows = [
@@ -144,7 +135,6 @@ def _f1(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
-    """Return confusions, calibration and the map of the nodes."""
     labels, names = graph.labels.cpu(), list(graph.class_names)
     word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
     nodes = nodes.cpu()

@@ -90,7 +90,7 @@ def in_order(graph: Graph, order: str) -> Graph:
     """Return the graph to train on, with its nodes in another order; predictions need no order."""
     if order == "none":
         return graph
-    from bvat.parts.order import check_order, reordered
+    from bvat.parts.parts import check_order, reordered
 
     check_order(order)
     if getattr(graph, "folder", ""):

@@ -90,7 +90,8 @@ def _run_in_processes(
     threads: int,
     advice: str,
 ) -> list[Any]:
-    _start_tracker()
+    with _environment(threads):  # not from the current folder
+        _start_tracker()
     context = mp.get_context("spawn")
     shared = _Shared(context, len(tasks))
     others, workers = set(multiprocessing.active_children()), set[Any]()

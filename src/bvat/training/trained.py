@@ -12,8 +12,8 @@ from torch import Tensor
 from bvat.engine.sparse import SparseMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.graph import Graph
-from bvat.graph.fields import ReceptiveFields
-from bvat.graph.notebook import html_table
+from bvat.graph.graph import html_table
+from bvat.graph.inputs import ReceptiveFields
 from bvat.parts.batches import PartsGraph
 from bvat.training.plottable import Plottable
 from bvat.training.statistics import accuracy_text

@@ -27,14 +27,8 @@ ACCEPTED = (
 def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph in a file or folder.
 
-    Args:
-        path: a file or folder.
-        options: text column and split.
-        like: ``graph.recipe`` of the graph that a model was trained on, to get the same features and classes.
-
-    Raises:
-        DataError: the format is unknown.
-        GraphError: the content is invalid; the message says where, and how to fix it.
+    ``like`` is ``graph.recipe`` of the graph that a model was trained on, to get the same features and
+    classes. DataError if the format is unknown, GraphError if the content is invalid.
     """
     chosen = options or ReadOptions()
     if path.is_dir() and is_graph_folder(path):

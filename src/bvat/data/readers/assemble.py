@@ -48,7 +48,6 @@ def whole_labels(given: NDArray[Any], below: int, where: str = "") -> IntArray:
 
 
 def require_classes(classes: Classes, where: str) -> None:
-    """Raise GraphError unless there are at least two classes."""
     if not classes.names:
         raise GraphError(f"{where}: no node has a label: label a few nodes of each class")
     if len(classes.names) == 1:
@@ -78,16 +77,7 @@ def assemble(
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
-    Args:
-        name: name of the graph.
-        classes: labels and class names.
-        edges: (N, N) scipy matrix; may be directed, with duplicates and self-loops.
-        features: None to make them from the edges.
-        split: None if the options say which nodes train.
-        options: about the split.
-        node_names: N names.
-        notes: notes of the reader, for the user.
-        like: the recipe of the graph whose features must be matched.
+    ``edges`` is a scipy matrix (N, N), which may be directed, with duplicates and self-loops.
     """
     adjacency, repairs = symmetric_adjacency(edges)
     made = features or edge_features(adjacency, like)

@@ -26,9 +26,6 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
     made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. There is no
     split. With ``like``, the recipe of the graph that a model was trained on, no node needs a label.
-
-    Raises:
-        GraphError: an array is missing or invalid, or needs pickle.
     """
     if options.text is not None:
         raise GraphError(f"{path} has no columns: leave out --text, or use a folder with nodes.csv")

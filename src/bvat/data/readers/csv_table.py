@@ -47,7 +47,6 @@ class CsvTable:
         self.names = tuple(name.strip() for name in header)
 
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
-        """Yield the rows of the named columns; raise GraphError at a row that cannot be read."""
         start = yield from self._simple_blocks(texts, numbers)
         if start is None:
             return
@@ -173,7 +172,6 @@ class CsvTable:
                 ) from None
 
     def _refuse_encoding(self) -> NoReturn:
-        """Find the first byte that is not UTF-8."""
         with self._open() as file, suppress(OSError, EOFError, zlib.error):  # truncated after the bad byte
             for number, line in enumerate(file.buffer, 1):
                 try:
@@ -203,9 +201,13 @@ class CsvTable:
         raise fault(self, start, None, "this row or one below cannot be read: write plain numbers")
 
 
+_WIDEST = 50_000
+"""Columns up to which pyarrow reads a table: each takes it 5 kB, however few rows there are."""
+
+
 def _parsed(lines: bytes, names: Sequence[str], convert: Any) -> Any:
     """Return complete lines as a table of pyarrow; None if it cannot read them, or would change them."""
-    if lines.startswith(_MARK):  # pyarrow would drop it, but only the first one of a file is not a character
+    if len(names) > _WIDEST or lines.startswith(_MARK):  # it would drop a mark that is not the first one
         return None
     read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(lines) + 1)
     try:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bvat.data.readers.matrices import is_sparse
+from bvat.data.readers.matrices import is_sparse, read_features
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
 
@@ -128,11 +129,8 @@ def tfidf(texts: Sequence[str], idf: Mapping[str, float] | None = None) -> tuple
 
     Words have two or more letters, digits or underscores, in lower case. With N texts of which n(w) contain
     word w, ``idf(w) = ln((1 + N) / (1 + n(w))) + 1``, in alphabetical order. Words that occur in only one
-    text are ignored (unless there are no others), and at most ``MAX_WORDS`` words are kept.
-
-    Args:
-        texts: N texts.
-        idf: that of the texts a model was trained on; None to compute it.
+    text are ignored (unless there are no others), and at most ``MAX_WORDS`` words are kept. ``idf`` is given
+    for texts that a trained model is to read.
 
     Shapes: result CSR (N, W), float32, not normalised.
     """
@@ -164,6 +162,27 @@ def matrix_features(matrix: Any) -> Features:
     return Features(row_normalised(matrix), (), {"matrix": int(matrix.shape[1])})
 
 
+def stored_features(folder: Path, size: int, like: Recipe | None) -> list[Features]:
+    """Return the features in features.npz or features.mtx, if it exists."""
+    found = [path for end in ("npz", "mtx") if (path := folder / f"features.{end}").is_file()]
+    if len(found) > 1:
+        raise GraphError(f"{folder} has both features.npz and features.mtx: keep one of them")
+    if like is not None and ("matrix" in like) != bool(found):
+        remedy = "remove it" if found else "add features.npz or features.mtx"
+        raise GraphError(
+            f"{folder}: the model was trained {'without' if found else 'with'} a feature matrix: {remedy}"
+        )
+    if not found:
+        return []
+    matrix = read_features(found[0], size)
+    if like is not None and like["matrix"] != matrix.shape[1]:
+        raise GraphError(
+            f"{found[0]} has {matrix.shape[1]} columns, but the model was trained with {like['matrix']}: "
+            "give the same columns"
+        )
+    return [matrix_features(matrix)]
+
+
 def edge_features(adjacency: SparseMatrix, like: Recipe | None = None) -> Features:
     """Make features from the edges alone: one feature per node, or in large graphs the degree.
 
@@ -191,7 +210,6 @@ def edge_features(adjacency: SparseMatrix, like: Recipe | None = None) -> Featur
 
 
 def joined(parts: Sequence[Features]) -> Features:
-    """Concatenate features (N, D1), (N, D2), ... along the columns."""
     if len(parts) == 1:
         return parts[0]
     matrices = [part.matrix for part in parts]

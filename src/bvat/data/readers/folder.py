@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
 from bvat.data.readers.csv_table import CsvTable
-from bvat.data.readers.edges import read_edges
-from bvat.data.readers.matrices import read_features
 from bvat.data.readers.parquet_table import ParquetTable
 from bvat.data.readers.table import Table, fault, find_column, require_columns
 from bvat.data.splits import ReadOptions, Split
@@ -43,22 +43,15 @@ class _Nodes:
 
 
 def is_graph_folder(folder: Path) -> bool:
-    """Return whether a folder contains a nodes or edges file."""
     return any((folder / f"{stem}{ending}").is_file() for stem in ("nodes", "edges") for ending in ENDINGS)
 
 
 def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph in a folder.
 
-    Args:
-        folder: contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
-            ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz`` or
-            ``features.mtx`` with one row per line of the nodes file.
-        options: text column and split.
-        like: ``graph.recipe`` of the graph that a model was trained on, to get the same features and classes.
-
-    Raises:
-        GraphError: a file is invalid; the message names the file, line and column, and how to fix it.
+    It contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
+    ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz`` or
+    ``features.mtx`` with one row per line of the nodes file.
     """
     node_table, edge_table = open_table(_find(folder, "nodes")), open_table(_find(folder, "edges"))
     text = options.text if like is None else like.get("text", {}).get("column")
@@ -69,14 +62,14 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
     split = _given_split(node_table, nodes.splits, classes, notes)
-    edges = read_edges(edge_table, index, node_table, notes)
+    edges = _read_edges(edge_table, index, node_table, notes)
     if split is not None and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     where = str(node_table.path)
     parts = _column_part(nodes, numeric, where, like, notes)
     if text is not None:
         parts.append(make.text_features(nodes.texts, text, where, like))
-    parts += _matrix_part(folder, len(nodes.ids), like)
+    parts += make.stored_features(folder, len(nodes.ids), like)
     return assemble(
         name=folder.resolve().name,
         classes=classes,
@@ -263,22 +256,43 @@ def _column_part(
     return [make.column_features(kept, matrix, where, like)]
 
 
-def _matrix_part(folder: Path, size: int, like: Mapping[str, Any] | None) -> Iterable[make.Features]:
-    """Return the features in features.npz or features.mtx, if it exists."""
-    found = [path for end in ("npz", "mtx") if (path := folder / f"features.{end}").is_file()]
-    if len(found) > 1:
-        raise GraphError(f"{folder} has both features.npz and features.mtx: keep one of them")
-    if like is not None and ("matrix" in like) != bool(found):
-        remedy = "remove it" if found else "add features.npz or features.mtx"
-        raise GraphError(
-            f"{folder}: the model was trained {'without' if found else 'with'} a feature matrix: {remedy}"
-        )
-    if not found:
-        return []
-    matrix = read_features(found[0], size)
-    if like is not None and like["matrix"] != matrix.shape[1]:
-        raise GraphError(
-            f"{found[0]} has {matrix.shape[1]} columns, but the model was trained with {like['matrix']}: "
-            "give the same columns"
-        )
-    return [make.matrix_features(matrix)]
+def _read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:
+    """Return the edges as a COO matrix (N, N)."""
+    ends = require_columns(table, "source", "target")
+    weight = find_column(table, "weight")
+    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
+    weights: list[NDArray[np.float64]] = []
+    for block in table.blocks(ends, [weight] if weight is not None else []):
+        for name in ends:
+            rows = np.fromiter(map(index.get, block.texts[name], repeat(-1)), dtype=np.int64)
+            if rows.size and rows.min() < 0:
+                row = int(np.argmin(rows >= 0))
+                given = block.texts[name][row]
+                problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
+                if given.strip() in index:
+                    problem = "matches an id only without its leading or trailing spaces: remove them"
+                raise fault(table, block.start + row, name, f"{shown(given)} {problem}")
+            found[name].append(rows)
+        if weight is not None:
+            weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
+    source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
+    values = np.concatenate([np.zeros(0), *weights]) if weight is not None else np.ones(source.size)
+    if not source.size:
+        notes.append(f"{table.path.name} has no edges")
+    _note(notes, values == 0, "edges of weight 0 removed")
+    unused = [name for name in table.names if name not in (*ends, weight)]
+    if unused:
+        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
+    return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
+
+
+def _checked_weights(
+    table: Table, start: int, column: str, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Reject weights (n) that are negative, or so small that they vanish in float32."""
+    bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
+    if bad.size:
+        value = weights[bad[0]]
+        problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
+        raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
+    return weights

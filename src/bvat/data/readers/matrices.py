@@ -33,7 +33,6 @@ _Check = Callable[[Sequence[int]], None]
 
 
 def is_sparse(matrix: Any) -> bool:
-    """Return whether a matrix is a scipy sparse matrix."""
     return bool(sp.issparse(matrix))
 
 

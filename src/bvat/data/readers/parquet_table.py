@@ -38,7 +38,6 @@ class ParquetTable:
         check_unpacked(self, sum(int(group.total_byte_size) for group in groups))
 
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
-        """Yield the rows of the named columns; raise GraphError at an invalid value."""
         start = 0
         for batch in self._batches(texts, numbers):
             matrix = np.empty((batch.num_rows, len(numbers)), dtype=np.float64)
@@ -69,7 +68,6 @@ class ParquetTable:
         )
 
     def place(self, row: int) -> str:
-        """Return the row's number, counted from 1."""
         return f"row {row + 1}"
 
     def _texts(self, batch: Any, name: str, start: int) -> list[str]:
@@ -101,7 +99,6 @@ class ParquetTable:
             raise fault(self, row, name, "the bytes are not UTF-8: write the column as text") from None
 
     def _numbers(self, batch: Any, name: str, start: int) -> NDArray[np.float64]:
-        """Return a column as float64 (rows)."""
         column = batch.column(self._fields[name].name)
         kind = column.type
         if pa.types.is_boolean(kind):

@@ -2,7 +2,7 @@
 
 The mathematics of bvat is written in tensor operations. A few operations have a compiled twin that does the
 same in fewer passes over memory; the code that needs one asks here, and gets None where the twin does not
-apply (another device or precision, shapes that do not fill whole vectors, numba missing, :func:`plain`):
+apply (another device or precision, shapes that do not fill whole vectors, numba missing):
 
     result = backend.product(...)
     if result is None:
@@ -14,9 +14,7 @@ with its tensor operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +23,6 @@ from torch import Tensor
 
 from bvat.engine.compiled.compile import has_numba
 from bvat.engine.matrix import Matrix
-
-_enabled: ContextVar[bool] = ContextVar("compiled", default=True)
 
 
 class LayeredPass(NamedTuple):
@@ -42,23 +38,9 @@ class LayeredPass(NamedTuple):
     factor: float = 1.0
 
 
-@contextmanager
-def plain() -> Iterator[None]:
-    """Use tensor operations only within the block: for comparisons and for debugging."""
-    before = _enabled.set(False)
-    try:
-        yield
-    finally:
-        _enabled.reset(before)
-
-
 def usable(*tensors: Tensor) -> bool:
     """Return whether compiled twins take these tensors: single precision, on a CPU, and numba installed."""
-    return (
-        _enabled.get()
-        and has_numba()
-        and all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
-    )
+    return has_numba() and all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
 
 
 def product(crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, columns: int) -> Tensor | None:

@@ -1,9 +1,8 @@
-"""How the perturbation is found, one file per search."""
+"""How the perturbation is found."""
 
 from bvat.perturb.searches.adam_ascent import AdamAscent
 from bvat.perturb.searches.base import NoSearch, RandomDirection, Search
-from bvat.perturb.searches.fast_ascent import FastAscent
-from bvat.perturb.searches.power_iteration import PowerIteration
+from bvat.perturb.searches.full_steps import FastAscent, PowerIteration
 from bvat.perturb.searches.smallest_flip import SmallestFlip
 
 __all__ = [
