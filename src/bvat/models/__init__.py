@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 from bvat.models.table import MODELS
 
 if TYPE_CHECKING:
+    from bvat.models.appnp import APPNP
     from bvat.models.base import Masks, ProjectedModel, linearize
     from bvat.models.gat import GAT
-    from bvat.models.gcn import GCN, SGC, GraphSAGE
+    from bvat.models.gcn import GCN
     from bvat.models.gpnn import GPNN
-    from bvat.models.mlp import APPNP, MLP
+    from bvat.models.mlp import MLP
     from bvat.models.monet import MoNet
     from bvat.models.random_propagation import RandomPropagation
+    from bvat.models.sage import GraphSAGE
+    from bvat.models.sgc import SGC
     from bvat.models.wrapped import WrappedModule, wrap
 
 _MODULE_OF = {
-    "APPNP": "mlp", "GAT": "gat", "GCN": "gcn", "GPNN": "gpnn", "MLP": "mlp",
-    "MoNet": "monet", "SGC": "gcn", "GraphSAGE": "gcn",
+    "APPNP": "appnp", "GAT": "gat", "GCN": "gcn", "GPNN": "gpnn", "MLP": "mlp",
+    "MoNet": "monet", "SGC": "sgc", "GraphSAGE": "sage",
     "Masks": "base", "ProjectedModel": "base", "RandomPropagation": "random_propagation",
     "WrappedModule": "wrapped", "linearize": "base", "wrap": "wrapped",
 }  # fmt: skip

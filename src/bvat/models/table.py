@@ -113,8 +113,8 @@ _ROWS = [
     Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions),
     Model("monet", "MoNet", "bvat.models.monet:MoNet", MoNetOptions),
     Model("gpnn", "GPNN", "bvat.models.gpnn:GPNN", GPNNOptions),
-    Model("sage", "GraphSAGE", "bvat.models.gcn:GraphSAGE", distributed=True),
-    Model("appnp", "APPNP", "bvat.models.mlp:APPNP", APPNPOptions, distributed=True),
+    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True),
+    Model("appnp", "APPNP", "bvat.models.appnp:APPNP", APPNPOptions, distributed=True),
     Model(
         "random-propagation",
         "random propagation",
@@ -122,7 +122,7 @@ _ROWS = [
         RandomPropagationOptions,
         distributed=True,
     ),
-    Model("sgc", "SGC", "bvat.models.gcn:SGC", SGCOptions, distributed=True),
+    Model("sgc", "SGC", "bvat.models.sgc:SGC", SGCOptions, distributed=True),
     Model("mlp", "MLP", "bvat.models.mlp:MLP", distributed=True),
 ]
 

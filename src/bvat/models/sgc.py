@@ -1,0 +1,49 @@
+"""Simple graph convolution: a linear model on features that spread over the graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bvat.errors import SettingsError
+from bvat.graph.inputs import GraphInputs
+from bvat.models.layered import EdgeMasks, LayeredModel, glorot
+
+
+class SGC(LayeredModel):
+    """Simple graph convolution, ``logits = Â^K dropout(X) W0`` (https://arxiv.org/abs/1902.07153).
+
+    Args:
+        in_features, classes, layers: as for every :class:`LayeredModel`.
+        dropout: rate for the features; the paper has none.
+        generator: source of the Glorot-uniform weights; there are no biases.
+
+    Example:
+        >>> logits = SGC(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        *,
+        layers: int = 2,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if layers < 1:
+            raise SettingsError(f"SGC needs layers >= 1, not {layers}")
+        super().__init__([glorot(in_features, classes, generator)], dropout=dropout)
+        self.layers = layers
+
+    @property
+    def depth(self) -> int:
+        """K, the power of Â."""
+        return self.layers
+
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+        """Turn projected features (N, C) into logits (N, C)."""
+        state = projected
+        for _ in range(self.layers):
+            state = inputs.propagation @ state
+        return state
