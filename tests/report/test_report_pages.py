@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from page_checks import EVIL, check_page, made_up_results
 
+from bvat.cli.common import train_command
 from bvat.cli.main import main
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.errors import SettingsError
 from bvat.report.charts import standalone
 from bvat.report.pages import compared_settings, render, signed
 from bvat.report.paper_page import figure_charts, paper_page, table2_markdown, write_paper_files
-from bvat.report.run_page import train_command, write_run_page
+from bvat.report.run_page import write_run_page
 from bvat.store.folder import RunFolder
 from bvat.store.results import summary_of
 from bvat.training.settings import Settings

@@ -223,3 +223,16 @@ def print_lines(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]
     for line in lines:
         padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=False)]
         typer.echo("  ".join([*padded, line[-1]]).rstrip())
+
+
+def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapping[str, Any]) -> str:
+    """Return the command that reproduces a run; options whose value is None are omitted."""
+    parts = ["bvat", "train", dataset, "--method", method]
+    parts += ["--seeds", str(len(seeds)), "--seed", str(seeds[0])]
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            parts.append(f"--{'' if value else 'no-'}{flag}")
+        elif value is not None:
+            parts += [f"--{flag}", str(value)]
+    return shlex.join(parts)

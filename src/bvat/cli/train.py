@@ -74,7 +74,6 @@ def train(
 
       torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """
-    from bvat.report.run_page import train_command
     from bvat.runs.parts import join_parts, name_of_parts, resumes
     from bvat.runs.run import RunOptions, choose_device, resolve, run
     from bvat.training.settings import short_name
@@ -90,7 +89,7 @@ def train(
         name=short_name(name),
         budget=parse_budget(budget) if budget is not None else None,
         page=report,
-        command=train_command(dataset, method, numbers, repeated),
+        command=common.train_command(dataset, method, numbers, repeated),
         console=common.messages(),
         **how,
     )

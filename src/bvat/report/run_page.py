@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import colorsys
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -69,19 +68,6 @@ def write_run_page(
         **_f1(summary),
     )
     write_atomic(folder.path / PAGE, content)
-
-
-def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapping[str, Any]) -> str:
-    """Return the command that reproduces a run; options whose value is None are omitted."""
-    parts = ["bvat", "train", dataset, "--method", method]
-    parts += ["--seeds", str(len(seeds)), "--seed", str(seeds[0])]
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            parts.append(f"--{'' if value else 'no-'}{flag}")
-        elif value is not None:
-            parts += [f"--{flag}", str(value)]
-    return shlex.join(parts)
 
 
 def _read_curves(folder: RunFolder, seed: int) -> dict[str, list[float]]:
