@@ -21,7 +21,7 @@ from bvat.engine.ranks import RankEngine
 from bvat.graph import Graph
 from bvat.parts.folder import write_parts
 from bvat.parts.join import join
-from bvat.parts.parts import assign, cut_share, locality
+from bvat.parts.parts import assign, blocks, cut_share
 from bvat.training.loop import predict, run_epoch
 from bvat.training.memory import current_mb, peak_mb, reset_peak
 from bvat.training.provenance import graph_fingerprint
@@ -65,13 +65,11 @@ def train_parts(parts: Path, ranks: int, runs: Runs) -> dict[str, dict[str, Any]
         return found
 
 
-def cut_into(
-    graph: Graph, ranks: int, folder: Path, by: Any = "metis", order: Any = "none"
-) -> dict[str, Any]:
+def cut_into(graph: Graph, ranks: int, folder: Path, by: Any = "metis") -> dict[str, Any]:
     """Cut a graph; return the description of the parts."""
     owner = assign(graph, ranks, by)
-    how = {"by": by, "cut": cut_share(graph, owner), "order": order}
-    place = locality(graph, order)
+    how = {"by": by, "cut": cut_share(graph, owner)}
+    place = blocks(graph, by)
     return write_parts(graph, owner, folder, fingerprint=graph_fingerprint(graph), how=how, rank=place)
 
 

@@ -68,7 +68,7 @@ def formula(method: str, sent_rows: int, settings: Any) -> int:
 
 
 def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
-    """Measure epochs of GCN, VAT and O-BVAT; all runs have the same communities and order.
+    """Measure epochs of GCN, VAT and O-BVAT; all runs have the same communities.
 
     Memory is that above a rank that has trained a graph of 1,000 nodes, ``memory_mb``, and above one that has
     only imported everything, ``memory_with_code_mb``: compiled code and the libraries that it needs are not
@@ -85,8 +85,8 @@ def speed(work: Path, nodes: int, edges: int, epochs: int, ranks: tuple[int, ...
     logits: dict[str, Any] = {}
     for size in ranks:
         folder = work / f"communities-{nodes}-{edges}-{size}"
-        about = cut_into(graph, size, folder, order="metis")
-        cut_into(tiny, size, work / f"tiny-{size}", order="metis")
+        about = cut_into(graph, size, folder)
+        cut_into(tiny, size, work / f"tiny-{size}")
         empty = train_parts(work / f"tiny-{size}", size, runs)
         found = train_parts(folder, size, runs)
         rows[str(size)] = {
@@ -120,20 +120,13 @@ def halos(graph: Graph, parts: int) -> dict[str, Any]:
 
 
 def growth(work: Path, sizes: list[int], epochs: int) -> dict[str, Any]:
-    """Measure O-BVAT's epoch on one rank at several numbers of edges, ordered and not."""
+    """Measure O-BVAT's epoch on one rank at several numbers of edges."""
     rows: list[dict[str, Any]] = []
     options = {**FROM_THE_START, "hidden": 16, "model": "gcn", "search": "adam", "steps": 10}
     for edges in sizes:
-        graph = community_graph(edges // 10, edges)
-        for order in ("metis", "none"):
-            folder = work / f"growth-{edges}-{order}"
-            cut_into(graph, 1, folder, order=order)
-            found = train_parts(folder, 1, {"obvat": ("", "obvat", epochs, options)})["obvat"]
-            times = {"seconds": found["seconds"], "processor_seconds": found["busy"][0]}
-            rows.append({"edges": edges, "order": order, **times})
-    exponents = {}
-    for order in ("metis", "none"):
-        chosen = [row for row in rows if row["order"] == order]
-        x = [math.log(row["edges"]) for row in chosen]
-        exponents[order] = float(np.polyfit(x, [math.log(row["processor_seconds"]) for row in chosen], 1)[0])
-    return {"rows": rows, "exponents_of_processor_time": exponents}
+        folder = work / f"growth-{edges}"
+        cut_into(community_graph(edges // 10, edges), 1, folder)
+        found = train_parts(folder, 1, {"obvat": ("", "obvat", epochs, options)})["obvat"]
+        rows.append({"edges": edges, "seconds": found["seconds"], "processor_seconds": found["busy"][0]})
+    x, y = ([math.log(row[name]) for row in rows] for name in ("edges", "processor_seconds"))
+    return {"rows": rows, "exponent": float(np.polyfit(x, y, 1)[0])}

@@ -55,17 +55,13 @@ def halos(speed: dict) -> str:
 
 def growth(found: dict) -> str:
     """Return processor seconds against edges."""
-    orders = ("metis", "none")
-    sizes = sorted({row["edges"] for row in found["rows"]})
-    seconds = {(row["edges"], row["order"]): row["processor_seconds"] for row in found["rows"]}
+    rows = found["rows"]
+    cells = [*(f"{row['processor_seconds']:.2f}" for row in rows), f"{found['exponent']:.2f}"]
     lines = [
-        "| order of the nodes | " + " | ".join(f"{size:,} edges" for size in sizes) + " | exponent |",
-        "|---|" + "---:|" * (len(sizes) + 1),
+        "| " + " | ".join(f"{row['edges']:,} edges" for row in rows) + " | exponent |",
+        "|" + "---:|" * len(cells),
+        "| " + " | ".join(cells) + " |",
     ]
-    for order in orders:
-        cells = [f"{seconds[size, order]:.2f}" for size in sizes]
-        cells.append(f"{found['exponents_of_processor_time'][order]:.2f}")
-        lines.append(f"| `{order}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from data_files import NELL, nell_files, planetoid_files
 
-from bvat.data import download, load, loading, names, readers, save_graph, synthetic_graph
+from bvat.data import load, names, readers, save_graph, synthetic_graph
 from bvat.errors import DataError
 
 CHOICES = f"use cora, citeseer, pubmed, nell, or the path of {readers.ACCEPTED}"
@@ -74,100 +74,17 @@ def _put(folder: Path, files: dict[str, bytes], *but: str) -> None:
             (folder / name).write_bytes(data)
 
 
-def _graphs(cache: Path) -> list[Path]:
-    return sorted((cache / "graphs").iterdir())
-
-
-@pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The data sets that were built from raw files, in order."""
-    built: list[str] = []
-    original = loading.build_graph
-
-    def build(dataset: Any, found: Any) -> Any:
-        built.append(dataset.name)
-        return original(dataset, found)
-
-    monkeypatch.setattr(loading, "build_graph", build)
-    return built
-
-
-def test_the_second_load_reads_the_cached_graph(cache: Path, use_registry: Any, parsed: list[str]) -> None:
-    use_registry()
-    _put(cache, planetoid_files())
-    one = load("tiny")
-    assert len(_graphs(cache)) == 1
-    for file in planetoid_files():
-        (cache / file).unlink()  # not even the raw files are needed
-    two = load("tiny")
-    assert parsed == ["tiny"]
-    assert one.repairs == two.repairs
-    assert one.labels.tolist() == two.labels.tolist()
-
-
-@pytest.mark.parametrize("damage", [b"", b"garbage", None], ids=["empty", "garbage", "flipped byte"])
-def test_a_damaged_cached_graph_is_built_again(
-    damage: bytes | None, cache: Path, use_registry: Any, parsed: list[str]
-) -> None:
-    use_registry()
-    _put(cache, planetoid_files())
-    load("tiny")
-    (path,) = _graphs(cache)
-    good = path.read_bytes()
-    place = good.index(b"labels.npy") + 150
-    path.write_bytes(
-        good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :] if damage is None else damage
-    )
-    assert load("tiny").num_nodes == 14
-    assert parsed == ["tiny", "tiny"]
-    assert path.read_bytes() == good
-
-
-def test_nell_with_and_without_ally_are_not_confused(
-    cache: Path, tmp_path: Path, use_registry: Any, parsed: list[str], monkeypatch: pytest.MonkeyPatch
+def test_the_best_labels_of_nell_are_used(
+    tmp_path: Path, use_registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_registry()
     raw = tmp_path / "raw"
     monkeypatch.setenv("BVAT_DATA", str(raw))
-    recovered = "nell.0.001.recovered_labels.npz"
     said = []
-    _put(raw, nell_files(), f"{NELL}ally", recovered)
-    said.append(load("nell").validation.split(" (")[0])
-    _put(raw, nell_files(), f"{NELL}ally")
-    said.append(load("nell").validation.split(" (")[0])
-    _put(raw, nell_files())
-    said.append(load("nell").validation.split(" (")[0])
+    for absent in ((f"{NELL}ally", "nell.0.001.recovered_labels.npz"), (f"{NELL}ally",), ()):
+        _put(raw, nell_files(), *absent)
+        said.append(load("nell").validation.split(" (")[0])
     assert said == ["no validation labels", "recovered labels", "official validation labels"]
-    assert len(_graphs(cache)) == len(parsed) == 3
-    (raw / f"{NELL}ally").unlink()
-    assert load("nell").validation.startswith("recovered")
-    monkeypatch.delenv("BVAT_DATA")
-    assert load("nell").validation.startswith("official")  # no raw file at hand: the best of the cached ones
-    assert len(parsed) == 3
-
-
-def test_a_new_format_outdates_the_cache(
-    cache: Path, use_registry: Any, parsed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_registry()
-    _put(cache, planetoid_files())
-    load("tiny")
-    monkeypatch.setattr(loading, "FORMAT", 2)
-    load("tiny")
-    assert parsed == ["tiny", "tiny"]
-    assert len(_graphs(cache)) == 2
-
-
-def test_nothing_is_fetched_for_a_graph_that_is_cached(
-    cache: Path, use_registry: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_registry()
-    _put(cache, planetoid_files())
-    load("tiny")
-    for file in planetoid_files():
-        (cache / file).unlink()
-    monkeypatch.setattr(download, "download", lambda *_, **__: pytest.fail("went to the network"))
-    load("tiny")
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_the_given_folder_comes_before_the_cache(
     assert [name for name, hit in found.items() if hit.source == "BVAT_DATA"] == ["ind.tiny.x"]
 
 
-def test_a_wrong_file_in_the_given_folder_is_an_error_even_when_the_graph_is_cached(
+def test_a_wrong_file_in_the_given_folder_is_an_error(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_registry: Any
 ) -> None:
     use_registry()

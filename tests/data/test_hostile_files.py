@@ -114,12 +114,17 @@ def test_an_npz_file_of_pickled_objects(tmp_path: Path) -> None:
 
 
 def test_claims_are_compared_with_the_nodes_first(tmp_path: Path) -> None:
-    text = f"%%MatrixMarket matrix coordinate real general\n{2**31 - 1} 3 1\n1 1 1\n"
-    with pytest.raises(GraphError, match=r"features\.mtx has shape \(2147483647, 3\), but there are 5 nodes"):
-        load(write(tmp_path / "rows", features__mtx=text))
-    text = f"%%MatrixMarket matrix coordinate real general\n5 {2**31 - 1} 1\n1 1 1\n"
+    entries = {"data": np.ones(1), "indices": np.zeros(1, np.int64), "indptr": np.array([0, 1, 1, 1, 1, 1])}
+
+    def claims(rows: int, columns: int) -> bytes:
+        buffer = io.BytesIO()
+        np.savez(buffer, format=np.array(b"csr"), shape=np.array([rows, columns]), **entries)
+        return buffer.getvalue()
+
+    with pytest.raises(GraphError, match=r"features\.npz has shape \(2147483647, 3\), but there are 5 nodes"):
+        load(write(tmp_path / "rows", features__npz=claims(2**31 - 1, 3)))
     with pytest.raises(GraphError, match="2,147,483,647 feature columns but only 1 entries"):
-        load(write(tmp_path / "columns", features__mtx=text))
+        load(write(tmp_path / "columns", features__npz=claims(5, 2**31 - 1)))
 
 
 def test_a_class_for_each_node(tmp_path: Path) -> None:

@@ -75,18 +75,13 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("cut gzip", {"nodes": None, "nodes__csv__gz": gzip.compress(NODES.encode())[:-9]}, "/nodes.csv.gz cannot be read to its end (Compressed file ended before the end-of-stream marker was reached): write or compress it again"),
     ("not parquet", {"nodes": None, "nodes__parquet": b"PAR1 no"}, "/nodes.parquet is not a readable Parquet file (ArrowInvalid): write it again"),
     ("rows of features", {"features__npz": _sparse(np.eye(4))}, "/features.npz has shape (4, 4), but there are 5 nodes: give one row per node, in the order of the nodes file"),
-    ("two feature files", {"features__npz": _sparse(_X), "features__mtx": ""}, " has both features.npz and features.mtx: keep one of them"),
-    ("features of no matrix", {"features__npz": _saved(x=_X)}, "/features.npz does not contain a CSR, CSC or COO matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"),
+    ("features of no matrix", {"features__npz": _saved(x=_X)}, "/features.npz does not contain a CSR matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"),
     ("features with pickle", {"features__npz": _saved(x=np.array([{}], dtype=object))}, "/features.npz, array 'x': it contains Python objects, which can run code when loaded: save it as plain numbers or text"),
     ("NaN in features", {"features__npz": _sparse(np.where(_X > 0, [1, 1, np.nan, 1, 1], 0))}, "/features.npz: the matrix is NaN, infinite or beyond 1e+30 in row 3, column 3: fill it in or rescale it"),
     ("features are text", {"features__npz": "1,2,3"}, "/features.npz is not a readable .npz file (BadZipFile): save it again"),
     ("index out of range", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([9]), indptr=np.array([0, 1, 1, 1, 1, 1]))}, "/features.npz: the matrix is invalid (an entry points at column 9, outside 0 to 4): save it again"),
     ("pointers that fall back", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([1]), indptr=np.array([0, 0, 0, 0, 1, 0]))}, "/features.npz: the matrix is invalid (the row pointers are not ascending from 0): save it again"),
-    ("not Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx, line 1: this is not the banner of a general real or integer matrix: write the file with scipy.io.mmwrite(path, matrix, symmetry='general')"),
-    ("too much announced", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n5 5 99999999999\n1 1 1\n"}, "/features.mtx: 1 entries, but the header announces 99999999999: write the file again"),
-    ("no place", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n%\n5 5 2\n1 1 1\n1 6 1\n"}, "/features.mtx, entry 2: 1 6 is outside a matrix of 5 x 5, counted from 1: correct it"),
-    ("not an entry", {"features__mtx": "%%MatrixMarket matrix coordinate real general\n%\n5 5 2\n1 1 1\n1 2 x\n"}, "/features.mtx, line 5: '1 2 x' is not 3 finite numbers: correct it"),
-    ("no sizes", {"features__mtx": "%%MatrixMarket matrix array real general\n%\n5\n"}, "/features.mtx, line 3: expected 2 sizes: write the file again"),
+    ("Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx is not read: write the matrix as features.npz, with scipy.sparse.save_npz, or its columns into the nodes file"),
 ]  # fmt: skip
 
 

@@ -70,8 +70,6 @@ def _npz(**arrays: Any) -> bytes:
 
 
 BENCHMARK = ["adj_data", "adj_indices", "adj_shape", "labels", "attr_matrix", "attr_data", "class_names"]
-MARKET = ["coordinate real", "coordinate pattern", "array real", "coordinate complex", ""]
-entries = st.lists(st.sampled_from(["5", "1", "0", "-1", "9", "x", "\n", "1e400", "nan"]), max_size=14)
 array = st.one_of(
     st.lists(st.integers(-2, 6), max_size=7).map(np.array),
     st.lists(st.floats(width=32), max_size=6).map(np.array),
@@ -119,13 +117,6 @@ def test_damaged_archives(tmp_path: Path, junk: bytes, place: int, cut: bool) ->
     )
     damaged = x[:place] + junk + (b"" if cut else x[place + len(junk) :])
     graph_or_error(write(tmp_path / "mine", features__npz=damaged))
-
-
-@fuzz
-@given(st.sampled_from(MARKET), st.binary(max_size=30), entries.map(" ".join))
-def test_market_files(tmp_path: Path, kind: str, junk: bytes, rows: str) -> None:
-    content = f"%%MatrixMarket matrix {kind} general\n{rows}\n".encode() + junk
-    graph_or_error(write(tmp_path / "mine", features__mtx=content))
 
 
 @fuzz

@@ -112,11 +112,11 @@ def npz_claims_columns(place: Path) -> Read:
     return lambda: bvat.NodeClassifier("none", epochs=1).fit(bvat.load(place / "x.npz"))
 
 
-def npz_coo(place: Path) -> Read:
-    """A COO matrix with 2^31 - 1 rows."""
-    parts = {"row": np.zeros(1, np.int64), "col": np.zeros(1, np.int64), "data": np.ones(1)}
+def npz_claims_rows(place: Path) -> Read:
+    """A CSR matrix with 2^31 - 1 rows."""
     buffer = io.BytesIO()
-    np.savez(buffer, format=np.array(b"coo"), shape=np.array([2**31 - 1, 5]), **parts)
+    parts = {"indices": np.zeros(1, np.int64), "indptr": np.array([0, 1]), "data": np.ones(1)}
+    np.savez(buffer, format=np.array(b"csr"), shape=np.array([2**31 - 1, 5]), **parts)
     return load(folder(place, features__npz=buffer.getvalue()))
 
 
@@ -124,18 +124,6 @@ def npz_deep(place: Path) -> Read:
     """A JSON text nested a million levels deep."""
     np.savez(place / "x.npz", about=np.frombuffer(b"[" * 10**6, np.uint8))
     return load(place / "x.npz")
-
-
-def market_rows(place: Path) -> Read:
-    """features.mtx that claims 2^31 - 1 rows."""
-    text = f"%%MatrixMarket matrix coordinate real general\n{2**31 - 1} 3 1\n1 1 1\n"
-    return load(folder(place, features__mtx=text))
-
-
-def market_columns(place: Path) -> Read:
-    """features.mtx that claims 2^31 - 1 columns."""
-    text = f"%%MatrixMarket matrix coordinate real general\n3 {2**31 - 1} 1\n1 1 1\n"
-    return load(folder(place, features__mtx=text))
 
 
 def csv_line(place: Path) -> Read:
@@ -298,7 +286,7 @@ def index_numbers(place: Path) -> Read:
 
 
 BOMBS: tuple[Callable[[Path], Any], ...] = (
-    npz_header, npz_zeros, npz_claims_columns, npz_coo, npz_deep, market_rows, market_columns, csv_line,
+    npz_header, npz_zeros, npz_claims_columns, npz_claims_rows, npz_deep, csv_line,
     csv_commas, csv_second_line, csv_columns, csv_classes, gz_line, gz_blank, gz_nodes, gz_edges, gz_texts,
     parquet_rows, parquet_texts, parquet_page, tar_header, safetensors_header, safetensors_tensor,
     pickle_length, pickle_memo, pickle_laughs, index_numbers,

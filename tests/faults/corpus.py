@@ -39,11 +39,6 @@ TABLES = {
         'source,target\n"n,1",n2\n',
     ),
 }
-MARKET = (
-    "%%MatrixMarket matrix coordinate real general\n% a comment\n5 3 4\n1 1 1.5\n2 3 -2\n5 1 1e3\n4 2 1\n",
-    "%%MatrixMarket matrix array real general\n5 2\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n",
-    "%%MatrixMarket matrix coordinate pattern general\n5 5 2\n1 1\n5 5\n",
-)
 
 
 def npz(compressed: bool = False, **arrays: Any) -> bytes:
@@ -87,16 +82,11 @@ def benchmark_arrays() -> dict[str, Any]:
 
 
 @cache
-def feature_arrays() -> tuple[dict[str, Any], ...]:
-    """Return matrices in the three forms of scipy's files, for five nodes."""
-    coo = sp.coo_array(np.eye(5, 3) + np.eye(5, 3, 1))
-    found = []
-    for kind in ("csr", "csc"):
-        matrix = coo.asformat(kind)
-        parts = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
-        found.append({"format": np.array(kind.encode()), "shape": np.array([5, 3]), **parts})
-    parts = {"row": coo.row, "col": coo.col, "data": coo.data}
-    return (*found, {"format": np.array(b"coo"), "shape": np.array([5, 3]), **parts})
+def feature_arrays() -> dict[str, Any]:
+    """Return a matrix in the form of scipy's files, for five nodes."""
+    matrix = sp.csr_array(np.eye(5, 3) + np.eye(5, 3, 1))
+    parts = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
+    return {"format": np.array(b"csr"), "shape": np.array([5, 3]), **parts}
 
 
 @cache

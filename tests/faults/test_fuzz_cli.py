@@ -94,8 +94,6 @@ def command_lines() -> Iterator[list[str]]:
         for command in ("train", "predict", "bench", "data", "data check")
         for value in VALUES
     ]
-    urls = (".", "foo://bar", "sqlite:///nowhere/x.db", "/proc/x")
-    every += [[*start, "--storage", url] for start, _ in commands() if start[0] == "tune" for url in urls]
     first = [line for line in every if line[0] != "train"]
     rest = [line for line in every if line[0] == "train"]
     rng.shuffle(rest)

@@ -9,13 +9,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from bvat.data import synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.tensors import file_digest
 from bvat.errors import DataError, SettingsError
 from bvat.parts.batches import open_batches
 from bvat.parts.folder import check_parts, part_file, read_about, read_part, whole_graph
 from bvat.parts.join import join
-from bvat.parts.parts import assign, cut, cut_share, locality, reordered
+from bvat.parts.parts import assign, blocks, cut, cut_share
 from bvat.training.provenance import graph_fingerprint
 from graph_helpers import random_graph
 from rank_helpers import write
@@ -55,8 +56,6 @@ def test_the_whole_graph_can_be_put_together_again(dense, tmp_path) -> None:
 
 def test_metis_cuts_fewer_edges_than_chance() -> None:
     pytest.importorskip("pymetis")
-    from bvat.data import synthetic_graph
-
     graph = synthetic_graph(nodes=400, edges=1600, homophily=0.98, classes=4)
     shares = {by: cut_share(graph, assign(graph, 4, by)) for by in ("metis", "random")}  # type: ignore[arg-type]
     assert shares["metis"] < shares["random"] / 4
@@ -72,21 +71,18 @@ def test_halo_nodes_are_received_from_their_owners() -> None:
         assert int(part.send_counts[number]) == 0
 
 
-@pytest.mark.parametrize("how", ["rcm", "metis", "none"])
-def test_another_order_is_the_same_graph(how) -> None:
-    if how == "metis":
-        pytest.importorskip("pymetis")
-    graph = random_graph()
-    other = reordered(graph, how)
-    place = locality(graph, how)
-    place = torch.arange(graph.num_nodes) if place is None else place
-    assert torch.equal(place.sort()[0], torch.arange(graph.num_nodes))
-    assert torch.equal(other.propagation.to_dense()[place][:, place], graph.propagation.to_dense())
-    assert torch.equal(other.adjacency.to_dense()[place][:, place], graph.adjacency.to_dense())
-    assert torch.equal(other.features.to_dense()[place], graph.features.to_dense())
-    assert torch.equal(other.labels[other.train], graph.labels[graph.train])
-    with pytest.raises(SettingsError, match="--order"):
-        locality(graph, "size")  # type: ignore[arg-type]
+def test_blocks_put_neighbours_close_in_memory() -> None:
+    pytest.importorskip("pymetis")
+    graph = synthetic_graph(nodes=4096, edges=20_000, seed=0)
+    assert blocks(graph, "order") is None
+    found = blocks(graph, "metis")
+    assert found is not None
+    assert found.unique().tolist() == [0, 1, 2, 3]
+    owner = assign(graph, 2, "order")
+    for part in cut(graph.propagation, owner, found):
+        inside, rim = found[part.nodes[: part.interior]], found[part.nodes[part.interior :]]
+        assert torch.equal(inside, inside.sort()[0])
+        assert torch.equal(rim, rim.sort()[0])
 
 
 def test_damage_is_noticed(tmp_path) -> None:

@@ -125,9 +125,6 @@ with_run_options = gathered(
             "log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed folders",
             hidden=True,
         ),
-        "order": _optional(
-            str, "put neighbours close in memory, faster on large graphs: metis, rcm or none", hidden=True
-        ),
     },
 )
 """Adds options that are fields of ``bvat.RunOptions``; the command gets them as the dict ``how``."""

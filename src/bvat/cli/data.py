@@ -11,7 +11,6 @@ import typer
 from bvat.cli.common import Json, print_json, print_table
 
 if TYPE_CHECKING:
-    from bvat.data.loading import DatasetCheck
     from bvat.data.registry import Dataset
 
 app = typer.Typer(help="List, fetch and check the data sets.", no_args_is_help=True)
@@ -44,13 +43,13 @@ def list_datasets(as_json: Json = False) -> None:
 
 @app.command()
 def fetch(name: Name, as_json: Json = False) -> None:
-    """Download a data set and cache it, ready for training."""
-    from bvat.data.loading import find_dataset, prepare
+    """Download the files of a data set to the cache, and read them."""
+    from bvat.data.loading import build_graph, find_dataset
     from bvat.data.sources import cache_folder, obtain
 
     dataset = find_dataset(name)
     found = obtain(dataset, optional=True)
-    graph = prepare(dataset, found)
+    graph = build_graph(dataset, found)
     sources = sorted({hit.source for hit in found.values()})
     if as_json:
         about = {"dataset": dataset.name, "files": sorted(found), "sources": sources}
@@ -68,36 +67,22 @@ def check(
 ) -> None:
     """Verify checksums; exit code 1 on a difference.
 
-    For a data set, the raw files are compared with their sha256, the cached graph with the raw files, and the
-    counts with Table 1. For a path, such as a run folder, every file is compared with the checksum that bvat
-    wrote with it.
+    For a data set, the raw files are compared with their sha256. For a path, such as a run folder, every file
+    is compared with the checksum that bvat wrote with it.
     """
+    from bvat.data.checksums import check_files
     from bvat.data.loading import check_dataset, names
 
-    if name.strip().lower() not in names() and Path(name).exists():
-        ok = _check_path(Path(name), as_json=as_json)
-    else:
-        result = check_dataset(name)
-        ok = result.ok
-        if as_json:
-            print_json(result.as_dict())
-        else:
-            _print_check(result)
-    if not ok:
-        raise typer.Exit(1)
-
-
-def _check_path(path: Path, *, as_json: bool) -> bool:
-    from bvat.data.checksums import check_files
-
-    found = check_files(path)
+    is_path = name.strip().lower() not in names() and Path(name).exists()
+    found = check_files(Path(name)) if is_path else check_dataset(name)
     ok = all(file.ok is not False for file in found)
     if as_json:
-        print_json({"ok": ok, "path": str(path), "files": [asdict(file) for file in found]})
+        print_json({"ok": ok, "path": name, "files": [asdict(file) for file in found]})
     else:
         words = {True: "ok", False: "WRONG", None: "none"}
         print_table("", ("file", "sha256"), [(file.name, words[file.ok]) for file in found], left=(1,))
-    return ok
+    if not ok:
+        raise typer.Exit(1)
 
 
 def _whereabouts(dataset: Dataset) -> str:
@@ -111,30 +96,3 @@ def _whereabouts(dataset: Dataset) -> str:
     if not usable(dataset, found):
         return "not fetched"
     return ", ".join(sorted({hit.source for hit in found.values()}))
-
-
-def _print_check(result: DatasetCheck) -> None:
-    print_table(
-        "",
-        ("file", "from", "sha256"),
-        [(file.name, file.source, "ok" if file.ok else "WRONG") for file in result.files],
-        left=(1, 2),
-    )
-    if not result.counts:
-        typer.echo("the graph was not built: replace the wrong files first")
-        return
-    print_table(
-        "",
-        ("count", "Table 1", "found", "", "note"),
-        [
-            (
-                row.what,
-                "-" if row.table1 is None else f"{row.table1:,}",
-                f"{row.found:,}",
-                "" if row.table1 is None else "ok" if row.ok else "DIFFERS",
-                row.note,
-            )
-            for row in result.counts
-        ],
-        left=(3, 4),
-    )

@@ -25,7 +25,6 @@ def partition(
     out: Annotated[Path | None, typer.Option(help="folder to write", show_default=False)] = None,
     by: Annotated[str, typer.Option(help="metis (cuts few edges), random or order")] = "metis",
     seed: Annotated[int, typer.Option(help="seed of the cut", **SEED)] = 0,
-    order: Annotated[str, typer.Option(help="order of the nodes within a part: metis, rcm or none")] = "none",
     check: Annotated[
         bool, typer.Option("--check", help="verify a folder of parts instead of writing one")
     ] = False,
@@ -57,24 +56,22 @@ def partition(
     elif out is None:
         raise SettingsError("there is no folder to write the parts to: give one with --out")
     else:
-        about = _write(read_graph(graph, reading), parts, out, by, seed, order)
+        about = _write(read_graph(graph, reading), parts, out, by, seed)
     if as_json:
         print_json({name: value for name, value in about.items() if name != "files"})
     else:
         _show(about, Path(graph) if check or out is None else out)
 
 
-def _write(graph: Any, parts: int, out: Path, by: Any, seed: int, order: Any) -> dict[str, Any]:
+def _write(graph: Any, parts: int, out: Path, by: Any, seed: int) -> dict[str, Any]:
     from bvat.parts.folder import write_parts
-    from bvat.parts.parts import assign, check_order, cut_share, locality
+    from bvat.parts.parts import assign, blocks, cut_share
     from bvat.training.provenance import graph_fingerprint
 
-    check_order(order)
     owner = assign(graph, parts, by, seed)
-    how = {"by": by, "seed": seed, "order": order, "cut": cut_share(graph, owner)}
-    return write_parts(
-        graph, owner, out, fingerprint=graph_fingerprint(graph), how=how, rank=locality(graph, order)
-    )
+    how = {"by": by, "seed": seed, "cut": cut_share(graph, owner)}
+    rank = blocks(graph, by)
+    return write_parts(graph, owner, out, fingerprint=graph_fingerprint(graph), how=how, rank=rank)
 
 
 def _show(about: dict[str, Any], folder: Path) -> None:

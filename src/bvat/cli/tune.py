@@ -27,9 +27,6 @@ def tune(
     check_seeds: Annotated[
         int, typer.Option(help="number of other seeds to compare them with", **common.COUNT)
     ] = 10,
-    storage: Annotated[
-        str | None, typer.Option(help="Optuna storage URL or journal file (default: a journal in OUT/work)")
-    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="number of epochs (default: the preset's)", **common.NODES)
     ] = None,
@@ -45,13 +42,13 @@ def tune(
 
     The search does not see the test labels. Run the same command again to
     continue a search that was stopped, or with more --trials to extend it;
-    several machines can share one --storage.
+    several processes can share one --out.
 
     Examples:
 
       bvat tune cora --method sbvat --trials 60
 
-      bvat tune my-graph/ --method obvat --storage sqlite:///search.db
+      bvat tune my-graph/ --method obvat --out search
     """
     from bvat.tuning.storage import require_optuna
     from bvat.tuning.tune import TuningPlan
@@ -69,7 +66,7 @@ def tune(
         ),
     )
     graph = common.read_graph(dataset, reading)
-    result = run_search(plan, graph, out, common.processes(jobs), storage, common.messages())
+    result = run_search(plan, graph, out, common.processes(jobs), common.messages())
     if as_json:
         common.print_json(result)
     else:

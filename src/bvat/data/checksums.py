@@ -33,31 +33,28 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def seal(content: bytes, purpose: str = "") -> bytes:
-    """Return the content with its checksum where :data:`UNSEALED` is.
-
-    ``purpose`` enters the checksum: a file that was sealed for another one does not pass for it.
-    """
+def seal(content: bytes) -> bytes:
+    """Return the content with its checksum where :data:`UNSEALED` is."""
     start = content.rfind(UNSEALED.encode())
     if start < 0:
         raise AssertionError("the content has no place for a checksum")
     end = start + len(UNSEALED)
-    return b"".join([content[:start], _mark(content, start, end, purpose), content[end:]])
+    return b"".join([content[:start], _mark(content, start, end), content[end:]])
 
 
-def verify(content: bytes, purpose: str = "") -> bool | None:
+def verify(content: bytes) -> bool | None:
     """Return whether the checksum in the content is right; None if there is none."""
     answer = None
     for found in _MARK.finditer(content):  # a text in the file may look like a checksum too
-        if _mark(content, *found.span(), purpose) == found[0]:
+        if _mark(content, *found.span()) == found[0]:
             return True
         answer = False
     return answer
 
 
-def _mark(content: bytes, start: int, end: int, purpose: str) -> bytes:
+def _mark(content: bytes, start: int, end: int) -> bytes:
     """Return the checksum of the content with zeros from ``start`` to ``end``."""
-    view, found = memoryview(content), hashlib.sha256(purpose.encode())
+    view, found = memoryview(content), hashlib.sha256()
     for part in (view[:start], UNSEALED.encode(), view[end:]):
         found.update(part)
     return f"sha256:{found.hexdigest()}".encode()
@@ -132,7 +129,6 @@ def _is_intact(file: Path, listed: dict[Path, str]) -> bool | None:
             deserialize(content)  # type: ignore[no-untyped-call]
         if file.suffix == ".npz" and not zipfile.is_zipfile(file):
             return False
-        # the file of a cached graph is sealed for its place in the cache
-        return verify(content) or verify(content, f"{file.parent.name}/{file.name}")
+        return verify(content)
     except (OSError, ValueError, SafetensorError):
         return False

@@ -77,7 +77,7 @@ def keep(relative: str, content: bytes) -> None:
 @cache
 def _warn_once(folder: str, reason: str) -> None:
     warnings.warn(
-        f"the cache {folder} cannot be written ({reason}), so data is prepared again each time: "
+        f"the cache {folder} cannot be written ({reason}), so data is fetched again each time: "
         "set XDG_CACHE_HOME to a writable folder",
         RuntimeWarning,
         stacklevel=3,
@@ -136,13 +136,12 @@ def usable(dataset: Dataset, found: Files) -> bool:
     )
 
 
-def obtain(dataset: Dataset, found: Files | None = None, *, optional: bool = False) -> Files:
+def obtain(dataset: Dataset, *, optional: bool = False) -> Files:
     """Return the raw files of a data set; fetch and cache those that are missing.
 
-    ``found`` are files already found (default: look for them). With ``optional``, try to download the
-    optional files too; it is not an error if they are missing.
+    With ``optional``, try to download the optional files too; it is not an error if they are missing.
     """
-    found = local_files(dataset) if found is None else dict(found)
+    found = local_files(dataset)
     reasons: list[str] = []
     wanted = list(dataset.files)
     if optional:

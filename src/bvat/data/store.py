@@ -46,21 +46,18 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
         raise DataError(f"{target} cannot be written ({fault.strerror}): choose another place") from None
 
 
-def load_graph(path: str | os.PathLike[str], purpose: str | None = None) -> Graph:
-    """Read a graph written by :func:`save_graph`; nothing in the file is executed.
-
-    With ``purpose``, the file must have a checksum for it, see :func:`graph_to_bytes`.
-    """
+def load_graph(path: str | os.PathLike[str]) -> Graph:
+    """Read a graph written by :func:`save_graph`; nothing in the file is executed."""
     source = Path(path)
     try:
         content = source.read_bytes()
     except OSError as fault:
         raise DataError(f"{source} cannot be read ({fault.strerror}): check the path") from None
-    return graph_from_bytes(content, str(source), purpose)
+    return graph_from_bytes(content, str(source))
 
 
-def graph_to_bytes(graph: Graph, purpose: str = "") -> bytes:
-    """Return the content of the ``.npz`` file of a graph; see :func:`seal` for ``purpose``."""
+def graph_to_bytes(graph: Graph) -> bytes:
+    """Return the content of the ``.npz`` file of a graph."""
     about = {
         "format": FORMAT,
         "name": graph.name,
@@ -86,17 +83,16 @@ def graph_to_bytes(graph: Graph, purpose: str = "") -> bytes:
     np.savez(buffer, allow_pickle=False, **arrays)
     with zipfile.ZipFile(buffer, "a") as archive:
         archive.comment = UNSEALED.encode()
-    return seal(buffer.getvalue(), purpose)
+    return seal(buffer.getvalue())
 
 
-def graph_from_bytes(content: bytes, name: str, purpose: str | None = None) -> Graph:
+def graph_from_bytes(content: bytes, name: str) -> Graph:
     """Build a graph from the content of its ``.npz`` file; ``name`` is used in error messages.
 
-    A file without a checksum, written by another program, is accepted unless it has to have the checksum of
-    a ``purpose``.
+    A file without a checksum, written by another program, is accepted.
     """
-    correct = verify(content, purpose or "")
-    if correct is False or (correct is None and (purpose is not None or _has_comment(content))):
+    correct = verify(content)
+    if correct is False or (correct is None and _has_comment(content)):
         raise DataError(
             f"{name} is damaged (its checksum is wrong): restore it, or write it again with "
             "bvat.data.save_graph"

@@ -86,18 +86,6 @@ def resumes(asked: bool, out: Path | None) -> bool:
     return restarted() and (out is None or (out / "settings.json").is_file())
 
 
-def in_order(graph: Graph, order: str) -> Graph:
-    """Return the graph to train on, with its nodes in another order; predictions need no order."""
-    if order == "none":
-        return graph
-    from bvat.parts.parts import check_order, reordered
-
-    check_order(order)
-    if getattr(graph, "folder", ""):
-        raise SettingsError("parts have their order already: give --order to bvat partition")
-    return reordered(graph, order)  # type: ignore[arg-type]
-
-
 def whole(graph: Any) -> Graph:
     """Return the whole graph for the page of a run; the leading rank alone puts parts together again."""
     if not (folder := getattr(graph, "folder", "")):

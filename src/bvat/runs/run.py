@@ -13,7 +13,7 @@ import torch
 
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
-from bvat.runs.parts import in_order, whole
+from bvat.runs.parts import whole
 from bvat.store.claim import claim
 from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
 from bvat.store.progress import ProgressDisplay
@@ -37,7 +37,6 @@ class RunOptions:
         threads: per process; more than one changes the rounding.
         device: "auto", "cpu" or "cuda".
         log: "csv" or "tensorboard" logs every epoch while training runs, in the folders of the seeds.
-        order: "metis" or "rcm" puts neighbours close in memory, which is faster on large graphs.
         page: whether to write ``report.html``.
         command: the command line that the page shows.
         console: a rich console for progress and notes; None shows no progress, and notes are warnings.
@@ -48,7 +47,6 @@ class RunOptions:
     threads: int = 1
     device: str = "auto"
     log: str | None = None
-    order: str = "none"
     page: bool = True
     command: str = ""
     console: Any = None
@@ -134,8 +132,8 @@ def run(
             note("there are no validation nodes: training runs to its last epoch", how.console)
         if graph.engine.leads:
             place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
-        ordered, log = in_order(graph, how.order), (how.log,) if how.log else ()
-        trainer = SeedTrainer(place, ordered, settings, resume=resume, device=device, log=log)
+        log = (how.log,) if how.log else ()
+        trainer = SeedTrainer(place, graph, settings, resume=resume, device=device, log=log)
         results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)
         done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
         if graph.engine.leads:

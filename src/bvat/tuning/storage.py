@@ -1,20 +1,16 @@
-"""Optuna studies: where they are kept, and which of their trials are run again."""
+"""Optuna studies: their journal, and what happens to interrupted trials."""
 
 from __future__ import annotations
 
 import os
-import platform
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from filelock import FileLock
 
 from bvat.data.checksums import CHECKSUM
-from bvat.errors import SettingsError, TrainingError
+from bvat.errors import SettingsError
 from bvat.training.provenance import digest
 
 if TYPE_CHECKING:
@@ -30,59 +26,11 @@ def require_optuna(command: str = "bvat tune") -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-def open_storage(storage: str) -> Any:
-    """Return the Optuna storage of a URL (``sqlite:///study.db``, ``postgresql://...``) or journal file."""
+def open_journal(path: Path) -> Any:
+    """Return the Optuna storage in a journal file, which is created if necessary."""
     import optuna
 
-    try:
-        if "://" in storage:
-            return optuna.storages.get_storage(storage.replace("{", "{{").replace("}", "}}"))  # a template
-        return optuna.storages.JournalStorage(JournalFile(Path(storage)))  # type: ignore[arg-type]
-    except (SettingsError, OSError):
-        raise
-    except Exception as error:  # whatever a database or its driver raises
-        raise SettingsError(
-            f"the storage {_shown(storage)!r} cannot be opened ({_reason(error, storage)}): check its URL "
-            "(such as sqlite:///study.db) and that its server runs, then run the same command again"
-        ) from None
-
-
-@contextmanager
-def answering(storage: str) -> Iterator[None]:
-    """Turn the errors of a database that stops answering into one sentence."""
-    import optuna
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        cause = error.__cause__ or error  # what Optuna says itself is about the length of data
-        raise TrainingError(
-            f"the storage {_shown(storage)!r} no longer answers ({_reason(cause, storage)}): finished trials "
-            "are kept, run the same command again to continue"
-        ) from None
-
-
-_URL = re.compile(r"(\w[\w+]*://)(?:([^:/?@]+)(?::([^:/?@]*))?@)?([\w.-]*(?::\d+)?(?:/[^?@]*)?)")
-"""A URL in which it is certain what the password is: scheme, user, password, and place."""
-
-
-def _shown(storage: str) -> str:
-    """Return the name of a storage without a password; if that could be anywhere, only the scheme."""
-    url = _URL.fullmatch(storage)
-    if url is None:
-        return f"{storage.partition('://')[0]}://***"
-    user = f"{url[2]}:***@" if url[3] else f"{url[2]}@" if url[2] else ""
-    return f"{url[1]}{user}{url[4]}"
-
-
-def _reason(error: BaseException, storage: str) -> str:
-    """Return what kind of error it is, and its first line unless a password could be in there."""
-    said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
-    url = _URL.fullmatch(storage)
-    secret = url[3] if url is not None else ""
-    silent = not said or url is None or (secret and (secret in said or unquote(secret) in said))
-    return type(error).__name__ if silent else f"{type(error).__name__}: {said}"
+    return optuna.storages.JournalStorage(JournalFile(path))  # type: ignore[arg-type]
 
 
 class JournalFile:
@@ -92,15 +40,13 @@ class JournalFile:
         from optuna.storages.journal import JournalFileBackend
 
         if path.exists() and not path.is_file():
-            raise SettingsError(f"the storage {path} is not a file: give the name of a journal file")
+            raise SettingsError(f"{path} is not a file: remove it, or use another --out")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._file = path, JournalFileBackend(str(path), _JournalLock(path))  # type: ignore[arg-type]
         start = b'{"op_code":'
         with path.open("rb") as file:
             if not start.startswith(file.read(len(start))):
-                raise SettingsError(
-                    f"the storage {path} is not a journal of a search: give another file, or a new one"
-                )
+                raise SettingsError(f"{path} is not a journal of a search: remove it, or use another --out")
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         try:
@@ -140,18 +86,8 @@ class _JournalLock:
         self._lock.release()
 
 
-def in_state(study: optuna.Study, *states: str) -> list[Any]:
-    """Return the trials in one of some states, which are named as in Optuna."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in states]
-
-
 def finished(study: optuna.Study) -> list[Any]:
-    return in_state(study, "COMPLETE", "PRUNED")
-
-
-def put_back_trials(study: optuna.Study) -> list[Any]:
-    """Return the trials that were begun, interrupted and put back; they are run even if there are enough."""
-    return [trial for trial in in_state(study, "WAITING") if "worker" in trial.user_attrs]
+    return [one for one in study.get_trials(deepcopy=False) if one.state.name in ("COMPLETE", "PRUNED")]
 
 
 def claim_draw(study: optuna.Study, trial: optuna.Trial) -> int:
@@ -171,37 +107,16 @@ def claim_draw(study: optuna.Study, trial: optuna.Trial) -> int:
     return draw
 
 
-def requeue_abandoned(study: optuna.Study, storage: Any, *, alone: bool = False) -> None:
-    """Put back the trials whose processes on this machine were killed: they keep their number and settings.
-
-    ``alone`` says that no other process can have begun a trial without having named itself yet. (Optuna
-    itself notices dead processes in databases only, by heartbeats.)
-    """
-    for trial in in_state(study, "RUNNING"):
-        host, process = trial.user_attrs.get("worker", (platform.node(), 0) if alone else ("", 0))
-        if host == platform.node() and not (process and _is_alive(process)):
-            put_back(trial, storage)
+def give_up_running(study: optuna.Study, storage: Any) -> None:
+    """Give up the trials of processes that were killed; the next trials make their draws again."""
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state.name == "RUNNING":
+            give_up(trial, storage)
 
 
-def put_back(trial: Any, storage: Any) -> None:
-    """Let a trial that was interrupted be run again.
-
-    One that was interrupted while its settings were drawn at random is given up instead: the next one draws
-    the same again, which a trial with some settings could not.
-    """
+def give_up(trial: Any, storage: Any) -> None:
+    """Give up a trial that was interrupted; one of the starting points, which nothing draws, waits again."""
     from optuna.trial import TrialState
 
-    drawn = "settings" in trial.user_attrs or "fixed_params" in trial.system_attrs
-    storage.set_trial_state_values(trial._trial_id, TrialState.WAITING if drawn else TrialState.FAIL)
-
-
-def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # elsewhere signal 0 does not just test for existence
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it exists but belongs to another user
-        pass
-    return True
+    given = "fixed_params" in trial.system_attrs
+    storage.set_trial_state_values(trial._trial_id, TrialState.WAITING if given else TrialState.FAIL)

@@ -11,8 +11,6 @@ nodes, so that no result can depend on a test label.
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,16 +31,7 @@ from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
 from bvat.tuning.cross_validation import blind
 from bvat.tuning.space import STARTS, applying, parameters, search_space, suggest, toml_lines, tuned_settings
-from bvat.tuning.storage import (
-    answering,
-    claim_draw,
-    finished,
-    open_storage,
-    put_back,
-    put_back_trials,
-    requeue_abandoned,
-    require_optuna,
-)
+from bvat.tuning.storage import claim_draw, finished, give_up, give_up_running, open_journal, require_optuna
 
 if TYPE_CHECKING:
     import optuna
@@ -102,32 +91,27 @@ class _TrialRunner:
     plan: TuningPlan
     store: RunStore
     study: str
-    storage: str = dataclasses.field(repr=False)  # it may hold a password
+    journal: Path
 
     def run(self, number: int, report: ReportProgress) -> None:
-        """Run one trial, unless other processes have finished the search and none was put back."""
+        """Run one trial, unless other processes have finished the search."""
         require_optuna()
-        with answering(self.storage):
-            self._run(report)
-
-    def _run(self, report: ReportProgress) -> None:
         import optuna
 
         plan = self.plan
         pruner = optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=1)
-        storage = open_storage(self.storage)
+        storage = open_journal(self.journal)
         study = optuna.load_study(study_name=self.study, storage=storage, pruner=pruner)
-        if len(finished(study)) < plan.trials or put_back_trials(study):
+        if len(finished(study)) < plan.trials:
             trial = study.ask()
-            trial.set_user_attr("worker", [platform.node(), os.getpid()])
             study.sampler = optuna.samplers.TPESampler(seed=plan.sampler_seed + claim_draw(study, trial))
             try:
                 study.tell(trial, self.value(trial, report))
             except optuna.TrialPruned:
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             except BaseException:
-                with suppress(Exception):  # otherwise it is put back when the search is started again
-                    put_back(study.get_trials(deepcopy=False)[trial.number], storage)
+                with suppress(Exception):  # otherwise it is given up when the search is started again
+                    give_up(study.get_trials(deepcopy=False)[trial.number], storage)
                 raise
         report(plan.seeds * plan.base().epochs)
 
@@ -138,7 +122,7 @@ class _TrialRunner:
         plan, graph = self.plan, self.store.graphs[self.plan.dataset]
         if graph.test.numel():
             raise AssertionError("a search must not see test nodes")
-        reported = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values  # if put back
+        reported = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values  # if begun before
         values = suggest(trial, plan.space, plan.base().as_dict())
         settings = plan.base().replace(**values)
         trial.set_user_attr("settings", values)
@@ -161,49 +145,48 @@ class _TrialRunner:
         return sample(accuracies).mean
 
 
-def tune(
-    plan: TuningPlan, graph: Graph, out: Path, jobs: int, storage: str | None = None, console: Any = None
-) -> dict[str, Any]:
+def tune(plan: TuningPlan, graph: Graph, out: Path, jobs: int, console: Any = None) -> dict[str, Any]:
     """Search until there are ``plan.trials`` trials, check the best ones, and write the result file.
 
     Args:
         graph: the graph of the data set; its test nodes and their labels are removed here.
         out: folder for ``DATASET-METHOD.json``, for ``DATASET-METHOD.toml`` with the chosen settings, and
-            for ``work/`` (journal and runs), from which an interrupted search continues.
-        storage: an Optuna storage URL, for several machines, or a journal file (default: in ``out``).
+            for ``work/`` (journal and runs), from which an interrupted search continues. Several processes
+            can share it.
     """
     require_optuna()
     if not graph.val.numel():
         raise SettingsError(
             f"{plan.dataset} has no validation nodes, which a search needs: hold some out with --val N"
         )
-    place = storage or str(out / "work" / f"{plan.name}.journal")
-    with share(out) as alone, answering(place):
-        return _search(plan, graph, out, jobs, place, console, alone=alone and storage is None)
+    with share(out) as alone:
+        return _search(plan, graph, out, jobs, console, alone=alone)
 
 
 def _search(
-    plan: TuningPlan, graph: Graph, out: Path, jobs: int, storage: str, console: Any, *, alone: bool
+    plan: TuningPlan, graph: Graph, out: Path, jobs: int, console: Any, *, alone: bool
 ) -> dict[str, Any]:
-    """Search; ``alone`` says that no other process uses the storage."""
+    """Search; ``alone`` says that no other process does."""
     import optuna
 
     store = RunStore.open(out / "work", {plan.dataset: blind(graph)})
     study_name = plan.study_name(store.fingerprints[plan.dataset])
-    opened = open_storage(storage)
+    journal = out / "work" / f"{plan.name}.journal"
+    storage = open_journal(journal)
     try:
-        study = optuna.create_study(study_name=study_name, storage=opened, direction="maximize")
+        study = optuna.create_study(study_name=study_name, storage=storage, direction="maximize")
         created = True
     except optuna.exceptions.DuplicatedStudyError:
-        study = optuna.load_study(study_name=study_name, storage=opened)
+        study = optuna.load_study(study_name=study_name, storage=storage)
         created = alone and not study.get_trials(deepcopy=False)  # by a process that was killed at once
     if created:  # of several processes that start together, one: no starting point is tried twice
         base = plan.base().as_dict()
         for point in ({}, *STARTS):
             study.enqueue_trial(parameters({**base, **point}, plan.space), skip_if_exists=True)
-    requeue_abandoned(study, opened, alone=alone)
+    if alone:
+        give_up_running(study, storage)
     done = len(finished(study))
-    tasks = list(range(done, max(plan.trials, done + len(put_back_trials(study)))))
+    tasks = list(range(done, plan.trials))
     size = plan.seeds * plan.base().epochs
     title = f"{len(tasks)} trials to do, {done} already finished"
     with ProgressDisplay(title, dict.fromkeys(tasks, size), console) as display:
@@ -213,7 +196,7 @@ def _search(
             ready = done + display.finished
             display.set_title(f"trial {ready} of {plan.trials}: {plan.method} on {plan.dataset}")
 
-        run_tasks(_TrialRunner(plan, store, study_name, storage).run, tasks, jobs, advance)
+        run_tasks(_TrialRunner(plan, store, study_name, journal).run, tasks, jobs, advance)
     result = _result(plan, graph, store, finished(study), jobs, console)
     write_sealed_json(out / f"{plan.name}.json", result)
     chosen = {"method": plan.method, **plan.overrides, **result["chosen"]}

@@ -163,21 +163,26 @@ def matrix_features(matrix: Any) -> Features:
 
 
 def stored_features(folder: Path, size: int, like: Recipe | None) -> list[Features]:
-    """Return the features in features.npz or features.mtx, if it exists."""
-    found = [path for end in ("npz", "mtx") if (path := folder / f"features.{end}").is_file()]
-    if len(found) > 1:
-        raise GraphError(f"{folder} has both features.npz and features.mtx: keep one of them")
-    if like is not None and ("matrix" in like) != bool(found):
-        remedy = "remove it" if found else "add features.npz or features.mtx"
+    """Return the features in features.npz, if it exists."""
+    for ending in ("mtx", "npy", "csv", "parquet"):
+        if (path := folder / f"features.{ending}").is_file():
+            raise GraphError(
+                f"{path} is not read: write the matrix as features.npz, with scipy.sparse.save_npz, or its "
+                "columns into the nodes file"
+            )
+    path = folder / "features.npz"
+    found = path.is_file()
+    if like is not None and ("matrix" in like) != found:
+        remedy = "remove it" if found else "add features.npz"
         raise GraphError(
             f"{folder}: the model was trained {'without' if found else 'with'} a feature matrix: {remedy}"
         )
     if not found:
         return []
-    matrix = read_features(found[0], size)
+    matrix = read_features(path, size)
     if like is not None and like["matrix"] != matrix.shape[1]:
         raise GraphError(
-            f"{found[0]} has {matrix.shape[1]} columns, but the model was trained with {like['matrix']}: "
+            f"{path} has {matrix.shape[1]} columns, but the model was trained with {like['matrix']}: "
             "give the same columns"
         )
     return [matrix_features(matrix)]

@@ -50,8 +50,8 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     """Return the graph in a folder.
 
     It contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
-    ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz`` or
-    ``features.mtx`` with one row per line of the nodes file.
+    ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz`` with one
+    row per line of the nodes file.
     """
     node_table, edge_table = open_table(_find(folder, "nodes")), open_table(_find(folder, "edges"))
     text = options.text if like is None else like.get("text", {}).get("column")
