@@ -214,16 +214,16 @@ def kept_scattered_product(matrix: Any, dense: Any, share: Any, out: Any) -> Non
     """Write ``out = Sᵀ (share ∘ dense)`` without the transpose and without rows whose share is 0; 8 | H."""
     crow, col, values = matrix
     zero = _zeros(dense)
-    for to in range(_at(out.shape[0])):
+    for row in range(_at(out.shape[0])):
         for first in range(_0, _at(out.shape[1]), _8):
-            _put_eight(zero, out, to, first)
+            _put_eight(zero, out, row, first)
     for v in range(_at(dense.shape[0])):
         if share[v] != 0:
             for first in range(_0, _at(dense.shape[1]), _8):
-                row = _with_eight(_add, zero, share[v], dense, v, first)
+                scaled = _with_eight(_add, zero, share[v], dense, v, first)
                 for k in range(_at(crow[v]), _at(crow[v + _1])):
                     to = _at(col[k])
-                    _put_eight(_with_eight(_add_to, row, values[k], out, to, first), out, to, first)
+                    _put_eight(_with_eight(_add_to, scaled, values[k], out, to, first), out, to, first)
 
 
 @compiled
