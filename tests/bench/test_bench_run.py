@@ -14,7 +14,7 @@ from bvat.bench.cell import Cell, run_cell
 from bvat.bench.plan import FULL, GCN_ROWS, QUICK, ROWS, BenchPlan, Budget, settings_of
 from bvat.bench.run import run_bench
 from bvat.data import load
-from bvat.engine.compiled.engine import CompiledEngine
+from bvat.engine.cpu import CompiledEngine
 from bvat.engine.tensor import TensorEngine
 from bvat.graph import Graph
 from bvat.perturb.methods import ON_GCN
