@@ -19,8 +19,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 import bvat
+from bvat.engine.compiled import backend
+from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.dense import DenseMatrix
 from bvat.engine.draws import RowDraws
 from bvat.engine.ranks import RankEngine
+from bvat.engine.tensor import TensorEngine
 from bvat.graph import Graph
 from bvat.models.table import MODELS
 from bvat.parts.part_graph import own_share, part_graph
@@ -50,6 +54,7 @@ REGULARISERS: dict[str, Callable[[Any], Any]] = {
 }
 DISTRIBUTED = [name for name, model in MODELS.items() if model.distributed]
 CASES = [(model, "none") for model in DISTRIBUTED] + [("gcn", name) for name in REGULARISERS]
+CASES.append(("random-propagation", "whole pass"))
 
 
 class ThreadRanks(RankEngine):
@@ -107,16 +112,20 @@ class Outcome(NamedTuple):
 
 
 def measure(graph: Graph, nodes: Tensor, model_name: str, method: str) -> tuple[Tensor, Outcome]:
-    """Make a pass with dropout, all losses and their gradient; nodes int64 (n), the own ones."""
+    """Make a pass with dropout, all losses and their gradient; nodes int64 (n), the own ones.
+
+    The method "whole pass" is a pass that need not compute what is dropped.
+    """
     draws, row = Counted(7, nodes), MODELS[model_name]
     model = row.build(row.options(), graph.num_features, graph.num_classes, seeded(1))
     masks = model.train().draw_masks(graph, draws)
     projected = model.project(graph, masks)
-    logits = model.propagate(graph, projected, masks)
+    whole = method == "whole pass"
+    logits = model(graph, masks) if whole else model.propagate(graph, projected, masks)
     supervised = cross_entropy(logits[graph.train], graph.labels[graph.train], engine=graph.engine)
     loss = supervised + 0.7 * entropy(logits, engine=graph.engine)
     numbers = [loss]
-    regulariser = REGULARISERS[method](draws)
+    regulariser = None if whole else REGULARISERS[method](draws)
     if regulariser is not None:
         found = regulariser(model, graph, logits, masks, projected)
         loss = loss + found.loss
@@ -170,6 +179,33 @@ def test_every_engine_computes_the_same_up_to_rounding(engine: str, case: tuple[
     torch.testing.assert_close(found.numbers, expected.numbers, rtol=2e-4, atol=1e-5)
     for ours, theirs in zip(found.gradients, expected.gradients, strict=True):
         assert float((ours - theirs).norm()) <= 2e-3 * float(theirs.norm()) + 1e-6
+
+
+@pytest.mark.parametrize("width", [5, 16, 32, 48])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_without_dropped_nodes(width: int, transposed: bool) -> None:
+    """Of sparse and dense features, with and without dropped nodes."""
+    features, draw = random_graph().features, seeded(3)
+    dense = torch.randn(features.shape[0 if transposed else 1], width, generator=draw)
+    share = torch.randint(3, (features.shape[0], 1), generator=draw).float()
+    matrix = features.to_dense()
+    compiled = backend.kept_product(features, dense, share, transposed=transposed)
+    assert (compiled is not None) == (width % 16 == 0)
+    for given in (features, DenseMatrix(matrix)):
+        for each in (share, 0.3):
+            expected = matrix.t() @ (each * dense) if transposed else each * (matrix @ dense)
+            for engine in (TensorEngine(), given.engine):
+                found = engine.kept_product(given, dense, each, transposed=transposed)
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
+def test_sums_of_products_over_the_nodes(shape: tuple[int, int]) -> None:
+    a, b = (torch.randn(50, width, generator=seeded(width)) for width in shape)
+    expected = torch.einsum("nk,nm->km", a, b)
+    for engine in (TensorEngine(), DEFAULT_ENGINE, RankEngine(0, 1, 50)):
+        for factors in ((a, b), (a.t().contiguous().t(), b)):
+            torch.testing.assert_close(engine.node_product(*factors), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -139,16 +139,20 @@ def test_weights_of_the_steps_sum_to_one() -> None:
 
 @pytest.mark.parametrize("width", [3, 16, 32, 48, 64])
 @pytest.mark.parametrize("steps", [0, 1, 4, 5])
-def test_the_compiled_sum_of_powers_is_the_plain_one(graph: bvat.Graph, width: int, steps: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    u, v = torch.randn(2, NODES, width, generator=generator, dtype=torch.float64)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_compiled_sum_of_powers_is_the_plain_one(
+    graph: bvat.Graph, width: int, steps: int, dtype: torch.dtype
+) -> None:
+    graph, generator = graph.to(dtype=dtype), torch.Generator().manual_seed(0)
+    u, v = torch.randn(2, NODES, width, generator=generator, dtype=torch.float64).to(dtype)
     a = graph.propagation.to_dense()
+    close = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
     literal = sum(0.9**k * torch.linalg.matrix_power(a, k) @ u for k in range(steps + 1))
     for engine in (TensorEngine(), CompiledEngine()):
         found = engine.power_sum(graph.propagation, 0.9, steps, u)
-        torch.testing.assert_close(found, literal, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(found, literal, **close)
     back = graph.engine.power_sum(graph.propagation, 0.9, steps, v, transposed=True)
-    torch.testing.assert_close((found * v).sum(), (u * back).sum(), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close((found * v).sum(), (u * back).sum(), **close)
 
 
 def test_a_matrix_that_is_not_symmetric_is_transposed_in_the_backward_pass(graph: bvat.Graph) -> None:

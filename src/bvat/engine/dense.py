@@ -67,7 +67,7 @@ class DenseMatrix:
         return self.values @ dense.detach()
 
     def transposed_product(self, dense: Tensor) -> Tensor:
-        return self.values.t() @ dense.detach()
+        return self.engine.node_product(self.values, dense.detach())
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         return self.values @ dense

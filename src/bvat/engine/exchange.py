@@ -178,9 +178,6 @@ class PartDense(DenseMatrix):
     def column_variances(self) -> Tensor:
         raise _no_variances()
 
-    def transposed_product(self, dense: Tensor) -> Tensor:
-        return self.engine.node_product(self.values, dense)
-
     def __matmul__(self, dense: Tensor) -> Tensor:
         return self.engine.times(self.values, dense)
 

@@ -54,11 +54,15 @@ class SpreadFeatures:
     spread: Spread
 
     def forward(self, weight: Tensor) -> Tensor:
-        return self.spread.sum(self.features.product(self._masked(weight)) * self.spread.share)
+        return self.spread.sum(self._product(self._masked(weight)))
 
     def backward(self, grad: Tensor) -> Tensor:
-        summed = self.spread.sum(grad, transposed=True)
-        return self._masked(self.features.transposed_product(summed * self.spread.share))
+        return self._masked(self._product(self.spread.sum(grad, transposed=True), transposed=True))
+
+    def _product(self, dense: Tensor, *, transposed: bool = False) -> Tensor:
+        kept_product = self.features.engine.kept_product
+        found: Tensor = kept_product(self.features, dense, self.spread.share, transposed=transposed)
+        return found
 
     def _masked(self, weight: Tensor) -> Tensor:
         return weight if self.columns is None else weight * self.columns[:, None]
@@ -129,7 +133,7 @@ class _NormalisedLayers(torch.autograd.Function):
         if mask is not None:
             hidden.mul_(mask)
         ctx.save_for_backward(r, hidden, mask, w1, g, mean, unit)
-        ctx.source, ctx.norm, ctx.batch = source, norm, norm.training
+        ctx.engine, ctx.source, ctx.norm, ctx.batch = engine, source, norm, norm.training
         logits: Tensor = engine.narrow_times(hidden, w1).add_(b1)
         return logits
 
@@ -137,20 +141,34 @@ class _NormalisedLayers(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         r, hidden, mask, w1, g, mean, unit = ctx.saved_tensors
-        norm, grad = ctx.norm, grads[0]
-        for_hidden = grad @ w1.t()
+        norm, grad, engine = ctx.norm, grads[0], ctx.engine
+        for_hidden = engine.times(grad, w1.t())
         if mask is not None:
             for_hidden.mul_(mask)
         for_r, for_g, for_b = torch.ops.aten.native_batch_norm_backward(
             for_hidden, r, g, norm.running_mean, norm.running_var, mean, unit, ctx.batch, norm.eps, [True] * 3
         )
         for_state = torch.ops.aten.threshold_backward(for_r, r, 0)
-        sums = for_state.sum(0), hidden.t() @ grad, grad.sum(0)
+        sums = engine.column_sums(for_state), engine.node_product(hidden, grad), engine.column_sums(grad)
         return None, None, None, ctx.source.backward(for_state), None, *sums, for_g, for_b
 
 
 class PropagationMath:
     """The operations of random propagation on tensors."""
+
+    def kept_product(
+        self, features: Any, dense: Tensor, share: Tensor | float, *, transposed: bool = False
+    ) -> Tensor:
+        """Return ``share ∘ (X dense)``, or transposed ``Xᵀ (share ∘ dense)``, without autograd.
+
+        Shapes: X (N, D), dense (D, H) or transposed (N, H); share is a number or (N, 1), with zeros for the
+        nodes that are dropped.
+        """
+        if transposed:
+            found: Tensor = features.transposed_product(dense * share)
+            return found
+        found = features.product(dense)
+        return found.mul_(share)
 
     def power_sum(
         self, adjacency: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False

@@ -24,6 +24,9 @@ from torch import Tensor
 from bvat.engine.compiled.compile import has_numba
 from bvat.engine.matrix import Matrix
 
+SCATTERED_UP_TO = 2**17
+"""Numbers of a result up to which it stays in the cache of a core while terms are added here and there."""
+
 
 class LayeredPass(NamedTuple):
     """One pass of a GCN after its projection: ``A_1 = S_0 P``, ``A_{l+1} = S_l (m_l * relu(A_l)) W_l``.
@@ -82,6 +85,24 @@ def power_sum(arrays: tuple[Any, Any, Any], dense: Tensor, steps: int) -> Tensor
     return result
 
 
+def kept_product(matrix: Any, dense: Tensor, share: Tensor | float, *, transposed: bool) -> Tensor | None:
+    """Return ``share ∘ (S @ dense)`` or ``Sᵀ (share ∘ dense)``; rows whose share (n, 1) is 0 cost nothing."""
+    if not isinstance(share, Tensor) or not hasattr(matrix, "arrays"):  # nothing is dropped, or S is dense
+        return None
+    taken, made = matrix.shape if transposed else matrix.shape[::-1]
+    fits = dense.shape[0] == taken and dense.shape[1] % 16 == 0 and share.shape == (matrix.shape[0], 1)
+    # the transposed product adds to rows here and there, which must stay in the cache of a core
+    large = transposed and made * dense.shape[1] > SCATTERED_UP_TO
+    if not fits or large or not usable(matrix.values, dense, share):
+        return None
+    from bvat.engine.compiled import loops
+
+    result = dense.new_empty(made, dense.shape[1])
+    multiply = loops.kept_scattered_product if transposed else loops.kept_product
+    multiply(matrix.arrays, *arrays_of(dense, share[:, 0], result))
+    return result
+
+
 def forward(step: LayeredPass, projected: Tensor) -> tuple[Tensor, list[Tensor]] | None:
     """Return the logits (n_K, C) and the hidden layers (n_l, H_l) of a pass; projected (N, H_1)."""
     if not _layers_fit(step, projected):
@@ -123,7 +144,7 @@ def backward(
     ):
         summed = matrix.transposed_product(grad)
         if for_weights:
-            weight_grads.append((hidden.t() @ summed)[:, : weight.shape[1]])
+            weight_grads.append((summed.t() @ hidden)[: weight.shape[1]].t())
         grad = torch.empty_like(hidden)
         given, back = arrays_of(summed, weight)
         loops.layer_backward(given, back, np.float32(step.factor), *arrays_of(hidden, grad))
@@ -192,7 +213,7 @@ def power_step_on_fields(
         torch.empty(0, dtype=torch.int64).numpy() if owner is None else owner.numpy(),
     )
     value, squares, direction, for_base, hidden, summed = (torch.from_numpy(each) for each in results)
-    return FieldsStep(value, squares, direction, for_base, (hidden.t() @ summed)[:, : weight.shape[1]])
+    return FieldsStep(value, squares, direction, for_base, (summed.t() @ hidden)[: weight.shape[1]].t())
 
 
 def arrays_of(*tensors: Tensor) -> list[Any]:

@@ -103,6 +103,12 @@ class CompiledEngine(TensorEngine):
             return super().power_sum(adjacency, ratio, steps, start, transposed=transposed)
         return found
 
+    def kept_product(
+        self, features: Any, dense: Tensor, share: Tensor | float, *, transposed: bool = False
+    ) -> Tensor:
+        found = backend.kept_product(features, dense, share, transposed=transposed)
+        return super().kept_product(features, dense, share, transposed=transposed) if found is None else found
+
 
 class _StepLoss(torch.autograd.Function):
     """The mean KL over chosen nodes with its gradients known: of P (m, H), of W1, and of W0 as Ŵ0 S."""
