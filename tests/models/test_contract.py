@@ -26,7 +26,7 @@ every_model = pytest.mark.parametrize("name", MODELS)
 @pytest.fixture(scope="module")
 def graph() -> bvat.Graph:
     drawn = bvat.synthetic_graph(90, 100, FEATURES, CLASSES, words_per_node=5, train_per_class=4, seed=3)
-    return drawn.to(dtype=torch.float64)
+    return drawn.to(dtype=torch.float64).with_engine("tensor")
 
 
 def build(name: str, **options: object) -> torch.nn.Module:

@@ -33,7 +33,8 @@ every_model = pytest.mark.parametrize("name", MODELS)
 
 @pytest.fixture(scope="module")
 def graph() -> bvat.Graph:
-    return bvat.synthetic_graph(120, 300, FEATURES, CLASSES, homophily=0.9, topic_share=0.6, seed=2)
+    drawn = bvat.synthetic_graph(120, 300, FEATURES, CLASSES, homophily=0.9, topic_share=0.6, seed=2)
+    return drawn.with_engine("tensor")
 
 
 @pytest.fixture(scope="module")
