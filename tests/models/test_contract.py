@@ -218,7 +218,7 @@ def test_dense_features_give_the_same_as_sparse_ones(graph: bvat.Graph, name: st
 def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None:
     single = graph.to(dtype=torch.float32)
     sizes = {"hidden": 8} if "hidden" in MODELS[name].arguments else {}
-    options = {"dropout": 0.3, "epochs": 40, "lr": 0.05, "masks": "fresh", "alpha": 0.7, "epsilon": 0.03}
+    options = {"dropout": 0.3, "epochs": 25, "lr": 0.05, "masks": "fresh", "alpha": 0.7, "epsilon": 0.03}
     settings = Settings("sbvat", name, beta=0.5, count=5, **options, **sizes)
     trained = bvat.train(single, settings, seed=0)
     losses = [row["supervised"] for row in trained.metrics]

@@ -85,9 +85,8 @@ class Plain(nn.Module):
         return self.out(h) if self.skip is None else self.out(h) + x @ self.skip
 
 
-@every_model
 @pytest.mark.parametrize("method", [bvat.OBVAT, bvat.SBVAT])
-@pytest.mark.parametrize("kind", ["pyg", "bvat"])
+@pytest.mark.parametrize(("name", "kind"), [*((name, "pyg") for name in MODELS), ("gcn", "bvat")])
 def test_two_lines_train_a_model(graph: bvat.Graph, data: Any, name: str, method: Any, kind: str) -> None:
     model, reg = build(name, dropout=0.2), method(generator=seeded())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
