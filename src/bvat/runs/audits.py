@@ -132,7 +132,7 @@ class _Table:
         done = 0
         try:
             with ProgressDisplay(
-                f"audit of {name}", {0: total}, self.console, unit="nodes", lines=True
+                f"audit of {name}", {0: total}, self.console, unit="nodes", line_every=60
             ) as display:
                 for part in batches:
                     if out and self.kept.path and parts:
