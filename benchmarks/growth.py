@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from bvat.bench.cell import Cell, run_cell
 from bvat.bench.plan import Budget
 from bvat.bench.run import machine
 from bvat.data.files import write_json
 from bvat.training.provenance import versions
+from cell import Cell, run_cell
 
 AXES = ("edges", "features", "hidden")
 BUDGET = Budget(warmup=1, rounds=30, seconds=5.0, min_rounds=2)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bvat.engine.compiled.rowwise import fitting_width
+from bvat.engine.matrix import padded_width
 
 PASSES = {"gcn": 3, "vat": 7, "obvat": 5}
 """Passes through Â of both layers in an epoch: forward, backward and evaluation; O-BVAT adds two per step."""
@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def _width(self) -> int:
-        return fitting_width(self.hidden) + fitting_width(self.classes)
+        return padded_width(self.hidden) + padded_width(self.classes)
 
     @property
     def sent_bytes(self) -> float:

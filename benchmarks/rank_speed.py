@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bvat.engine.compiled.rowwise import fitting_width
+from bvat.engine.matrix import padded_width
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph import Graph
 from bvat.parts.parts import assign, cut
@@ -63,7 +63,7 @@ def community_graph(
 
 def formula(method: str, sent_rows: int, settings: Any) -> int:
     """Return the bytes that a rank sends in an epoch: rows x widths x products x 4."""
-    width = fitting_width(settings.hidden) + fitting_width(CLASSES)
+    width = padded_width(settings.hidden) + padded_width(CLASSES)
     return 4 * sent_rows * width * passes_per_epoch(method, getattr(settings, "steps", 0))
 
 

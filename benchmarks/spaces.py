@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bvat.bench.cell import Cell, run_cells
 from bvat.bench.epochs import epoch_action, interleave
 from bvat.bench.plan import Budget, settings_of
 from bvat.bench.run import machine
@@ -21,6 +20,7 @@ from bvat.graph import Graph
 from bvat.store.pool import thread_count
 from bvat.training.provenance import versions
 from bvat.training.settings import short_name
+from cell import Cell, run_cells
 
 SPACES = ("factored", "sparse", "dense")
 METHODS = ("vat", "sbvat", "obvat")
@@ -47,7 +47,7 @@ def measure_spaces(
 
     Returns:
         ``{method: {space: measured}}``, where measured has the times of :meth:`Times.summary`, ``peak_mb``
-        and ``process_peak_mb`` (see :func:`bvat.bench.cell.run_cell`), and the ratios ``over_factored`` and
+        and ``process_peak_mb`` (see :func:`cell.run_cell`), and the ratios ``over_factored`` and
         ``memory_over_factored``.
     """
     graph, name = load(source), short_name(source)

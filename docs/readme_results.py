@@ -11,14 +11,13 @@ from bvat.report.paper_page import table2_markdown
 ROOT = Path(__file__).parents[1]
 SHORT = ("gcn", "random", "vat", "sbvat", "obvat", "random-propagation/grand")
 """The rows of Table 2 in the README."""
-WIDTHS = (16, 64)
-"""Of the hidden layers, for which the compiled kernels are shown."""
 
 
-def speed(bench: dict, spaces: dict) -> str:
+def speed(bench: dict, spaces: dict, kernels: dict) -> str:
     """Return tables of epoch times: methods and PyG's GCN relative to a GCN, and plain to compiled.
 
-    Rows that were not measured are left out. ``spaces`` is what benchmarks/spaces.py writes.
+    Rows that were not measured are left out. ``spaces`` and ``kernels`` are what the scripts of these names
+    in benchmarks/ write.
     """
     ratios, datasets = bench["ratios"], list(bench["epoch_ms"])
     rows = [
@@ -34,21 +33,18 @@ def speed(bench: dict, spaces: dict) -> str:
     rows.append(("O-BVAT: dense / factored", [row.get("over_factored") for row in dense]))
     rows = [(title, values) for title, values in rows if any(value is not None for value in values)]
     epochs = ", ".join(f"{name} {_number(row['gcn'])} ms" for name, row in bench["epoch_ms"].items())
-    text = f"{_table('ratio of epoch times', datasets, rows)}\n\n{_compiled(bench['compiled'])}"
+    text = f"{_table('ratio of epoch times', datasets, rows)}\n\n{_compiled(kernels)}"
     return f"{text}Medians of one run with one thread. Epoch time of the GCN: {epochs}.\n"
 
 
-def _compiled(measured: list[dict]) -> str:
+def _compiled(measured: dict) -> str:
     """Return a table of epoch times without compiled kernels relative to those with them."""
-    methods = list(dict.fromkeys(row["method"] for row in measured))
-    ratios = {(row["dataset"], row["hidden"], row["method"]): row["ratio"] for row in measured}
-    rows = [
-        (f"{dataset}, width {width}", [ratios.get((dataset, width, method)) for method in methods])
-        for dataset in dict.fromkeys(row["dataset"] for row in measured)
-        for width in WIDTHS
-    ]
-    titles = [ROWS[method].title for method in methods]
-    return f"{_table('plain torch / compiled', titles, rows)}\n\n" if measured else ""
+    rows: dict[str, list[float | None]] = {}
+    for row in measured["kernels"]:
+        rows.setdefault(row["row"], []).append(row["ratio"])
+    widths = dict.fromkeys(f"width {row['hidden']}" for row in measured["kernels"])
+    corner = f"plain torch / compiled, {measured['graph']}"
+    return f"{_table(corner, list(widths), list(rows.items()))}\n\n"
 
 
 def _table(corner: str, header: list[str], rows: list[tuple[str, list[float | None]]]) -> str:
@@ -72,7 +68,8 @@ def sections(results: Path) -> dict[str, str]:
     if compare.exists():
         found["compare"] = compare.read_text("utf-8")
     if bench.exists():
-        found["speed"] = speed(*(json.loads(path.read_text("utf-8")) for path in (bench, spaces)))
+        kernels = results / "bench/kernels.json"
+        found["speed"] = speed(*(json.loads(path.read_text("utf-8")) for path in (bench, spaces, kernels)))
     return found
 
 

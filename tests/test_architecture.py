@@ -39,6 +39,16 @@ def upward_imports(imports: Imports) -> list[str]:
     )
 
 
+def imports_of_loops(imports: Imports) -> list[str]:
+    """Return the imports of compiled loops by other packages: the engine decides where they run."""
+    return sorted(
+        f"{name} imports {target}"
+        for name, targets in imports.items()
+        for target in targets
+        if target.startswith("bvat.engine.compiled") and room_of(name) != "engine"
+    )
+
+
 def cycles(imports: Imports) -> list[list[str]]:
     """Return the groups of modules that import each other, directly or through others."""
 
@@ -69,6 +79,10 @@ def test_the_top_level_has_only_packages_that_are_in_the_order(imports: Imports)
 
 def test_no_package_imports_a_higher_one(imports: Imports) -> None:
     assert upward_imports(imports) == []
+
+
+def test_only_the_engine_imports_compiled_loops(imports: Imports) -> None:
+    assert imports_of_loops(imports) == []
 
 
 def test_no_modules_import_each_other(imports: Imports) -> None:
@@ -121,6 +135,8 @@ def test_the_checks_can_fail(package: Path) -> None:
     assert upward_imports(imports) == ["bvat.data imports bvat.models.gcn"]
     assert cycles(imports) == [["bvat.graph.graph", "bvat.graph.sparse"]]
     imports["bvat.errors"] = {"bvat"}
+    imports["bvat.engine.cpu"] = imports["bvat.models"] = {"bvat.engine.compiled.loops"}
+    assert imports_of_loops(imports) == ["bvat.models imports bvat.engine.compiled.loops"]
     imports["bvat.graph.sparse"] = {"bvat.cli.main"}
     assert upward_imports(imports) == [
         "bvat.data imports bvat.models.gcn",

@@ -1,4 +1,4 @@
-"""A plan so small that everything is measured in seconds, with cells in the process of the tests."""
+"""A plan so small that everything is measured in seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bvat.bench import cell
 from bvat.bench.plan import ROWS, BenchPlan, Budget
 from bvat.data import save_graph, synthetic_graph
 
@@ -27,15 +26,4 @@ def plan(graph_file: Path) -> BenchPlan:
         methods=tuple(ROWS),
         method_budget=FEW,
         pyg_budget=FEW,
-        memory_epochs=1,
-        compiled_datasets=("tiny",),
-        compiled_widths=(8, 16),
-        compiled_budget=FEW,
     )
-
-
-@pytest.fixture
-def _cells_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure cells in this process; another test starts a real one."""
-    monkeypatch.setattr(cell, "run_cell", cell.measure)
-    monkeypatch.setattr(cell.os, "cpu_count", lambda: 1)

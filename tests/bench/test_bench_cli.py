@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import csv
 import json
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from bvat.cli.main import main
 
 
 @pytest.fixture
-def _tiny_plan(plan: BenchPlan, monkeypatch: pytest.MonkeyPatch, _cells_here: None) -> None:
+def _tiny_plan(plan: BenchPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "FULL", plan)
     monkeypatch.setattr(plans, "QUICK", replace(plan, methods=("gcn", "vat")))
 
@@ -35,24 +33,16 @@ def test_json_on_stdout_and_progress_on_stderr(tmp_path: Path, capsys: pytest.Ca
     assert result == json.loads((tmp_path / "bench.json").read_text())
     assert list(result["epoch_ms"]["tiny"]) == ["gcn", "vat"]
     assert "tiny: methods gcn" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_tiny_plan")
-def test_tables_and_a_folder_of_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "new" / "bench"
-    code, out, _ = bvat(["bench", "--out", str(folder)], capsys)
+def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = bvat(["bench"], capsys)
     assert code == 0
-    for title in ("Methods", "Memory", "Compiled kernels"):
-        assert title in out
-    results = json.loads((folder / "bench.json").read_text())
-    with (folder / "methods.csv").open() as file:
-        rows = {row["method"]: float(row["epoch ms"]) for row in csv.DictReader(file)}
-    assert rows == results["epoch_ms"]["tiny"]
-    for name in ("methods", "memory", "compiled"):
-        ET.parse(folder / f"{name}.svg")
-    assert {path.suffix for path in folder.iterdir()} == {".json", ".csv", ".svg"}
-    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    assert "Methods" in out
+    assert sum(line.split()[:1] == ["tiny"] for line in out.splitlines()) >= len(plans.ROWS)
 
 
 @pytest.mark.parametrize("arguments", [["--fast"], ["cora"], ["--out"]])

@@ -53,12 +53,11 @@ def test_both_forms_and_ours_are_measured(tiny: Graph) -> None:
     assert isinstance(tiny.features, SparseMatrix)  # what torch_geometric gets does not change the graph
 
 
-@pytest.mark.usefixtures("_cells_here")
 def test_without_torch_geometric_the_rest_is_measured(
     plan: BenchPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
-    results = run_bench(replace(plan, methods=("gcn", "obvat"), compiled_datasets=()), lambda _: None)
+    results = run_bench(replace(plan, methods=("gcn", "obvat")), lambda _: None)
     assert results["pyg_gcn_epoch_ms"] == {"tiny": None}
     assert results["pyg"] == {"tiny": {"reason": MISSING}}
     assert results["skipped"] == [f"tiny, torch_geometric: {MISSING}"]

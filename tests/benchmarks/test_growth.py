@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+import cell
 import growth
-from bvat.bench import cell
 from bvat.bench.plan import Budget
 from bvat.data.files import write_json
 from growth import Growth, fit_all, fit_exponent, measure_growth, points

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import cell
 import spaces
-from bvat.bench import cell
 from bvat.bench.plan import Budget
 from bvat.data import save_graph, synthetic_graph
 from bvat.graph import DenseMatrix, Graph

@@ -154,7 +154,6 @@ def test_the_benchmark_was_made_by_the_present_code() -> None:
     bench = json.loads((ROOT / "results/bench/bench.json").read_text("utf-8"))
     assert {"bvat", "commit", "source", "python"} <= bench["versions"].keys()
     assert all(tuple(row) == FULL.methods for row in bench["epoch_ms"].values())
-    assert {row["dataset"] for row in bench["compiled"]} == set(FULL.compiled_datasets)
     speed = (ROOT / "docs/results.md").read_text("utf-8").split("<!-- speed -->")[1]
     for words in ("FLAG / GCN", "random propagation, 4 passes / GCN", "plain torch / compiled"):
         assert words in speed

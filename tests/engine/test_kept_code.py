@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bvat.engine.compiled import compile as compiling
-from bvat.engine.compiled.compile import Compiled, compile_and_keep, has_numba, when_compiling
+from bvat.engine import compile as compiling
+from bvat.engine.compile import Compiled, compile_and_keep, has_numba, when_compiling
 
 pytestmark = pytest.mark.skipif(not has_numba(), reason="numba does not compile here")
 

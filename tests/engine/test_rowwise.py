@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bvat.engine.compiled import rowwise
+from bvat.engine.tensor import AdamRates
 
 
 @pytest.mark.parametrize(("inner", "width"), [(16, 16), (7, 3), (33, 8), (16, 21), (1, 4)])
@@ -51,13 +52,15 @@ def test_a_term_that_is_not_finite_is_seen_in_the_sum() -> None:
 def test_a_step_of_adam_is_the_one_of_torch() -> None:
     values = torch.randn(9, 5)
     mine, theirs = values.clone(), torch.nn.Parameter(values.clone())
-    first, second = torch.zeros_like(values), torch.zeros_like(values)
+    moments = {
+        "first": torch.zeros_like(values),
+        "second": torch.zeros_like(values),
+        "count": torch.zeros(()),
+    }
     optimizer = torch.optim.Adam([theirs], lr=0.1, weight_decay=0.5, maximize=False)
-    for number in (1, 2, 3):
+    for _ in range(3):
         gradient = torch.randn(9, 5)
-        rowwise.adam_step_(
-            mine, gradient, first, second, number, lr=0.1, betas=(0.9, 0.999), weight_decay=0.5
-        )
+        rowwise.adam_step_(mine, gradient, moments, AdamRates(0.1, 0.5))
         theirs.grad = -gradient
         optimizer.step()
     assert torch.allclose(mine, theirs.detach(), atol=1e-5)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bvat.data.synthetic import synthetic_graph
-from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.draws import RowDraws
 from bvat.engine.fields import disjoint_fields, grow
 from bvat.graph.inputs import ReceptiveFields

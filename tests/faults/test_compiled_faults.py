@@ -22,7 +22,7 @@ from tally import Tally
 from test_damage import damages
 
 from bvat.data import save_graph, synthetic_graph
-from bvat.engine.compiled.compile import has_numba
+from bvat.engine.compile import has_numba
 
 pytestmark = pytest.mark.skipif(not has_numba(), reason="numba does not compile here")
 
@@ -168,7 +168,7 @@ def test_damaged_machine_code_is_never_run(tmp_path: Path, tally: list[Tally]) -
     """Damaged machine code could do anything: it is not even unpickled."""
     import numba
 
-    from bvat.engine.compiled.compile import KeptCode
+    from bvat.engine.compile import KeptCode
 
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(tmp_path)
     try:

@@ -12,7 +12,7 @@ import torch
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
-import bvat.engine.compiled.compile
+import bvat.engine.compile
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
 from bvat.graph.inputs import ReceptiveFields, _collect
@@ -108,7 +108,7 @@ def test_logits_and_gradients_are_those_of_the_whole_graph(
     expected = model(graph64, masks)[chosen]
     weigh = torch.randn_like(expected)
     if not with_numba:
-        monkeypatch.setattr(bvat.engine.compiled.compile, "has_numba", lambda: False)
+        monkeypatch.setattr(bvat.engine.compile, "has_numba", lambda: False)
     fields = ReceptiveFields.around(graph64, torch.tensor(chosen), depth)
     own_masks = model.restrict_masks(masks, graph64, fields.nodes)
     logits = model(fields, own_masks)

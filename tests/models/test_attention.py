@@ -9,7 +9,7 @@ import torch
 
 import bvat
 from bvat.engine.attention import edge_softmax
-from bvat.engine.compiled.engine import CompiledEngine
+from bvat.engine.cpu import CompiledEngine
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.models import GAT, MoNet

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bvat
-from bvat.engine.compiled.engine import CompiledEngine
+from bvat.engine.cpu import CompiledEngine
 from bvat.engine.dense import DenseMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError

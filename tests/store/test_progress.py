@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from bvat.engine.compiled.compile import tell
+from bvat.engine.compile import tell
 from bvat.store.progress import ProgressDisplay
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from bvat.engine.tensor import AdamRates, adam_step_
 from bvat.training import optimizer as module
-from bvat.training.optimizer import Adam, adam_step_, clip_gradients
+from bvat.training.optimizer import Adam, clip_gradients
 
 
 def parameters() -> list[nn.Parameter]:
@@ -67,11 +68,9 @@ def test_uphill_with_a_penalty(gamma: float) -> None:
     expected = r.clone().requires_grad_()
     torchs = torch.optim.Adam([expected], lr=0.01, maximize=True, foreach=False)
     ours = r.clone()
-    moments = [torch.zeros_like(r), torch.zeros_like(r), torch.zeros(())]
+    moments = {"first": [torch.zeros_like(r)], "second": [torch.zeros_like(r)], "count": [torch.zeros(())]}
     for _ in range(5):
-        adam_step_(
-            [ours], [gradient], *([m] for m in moments), lr=0.01, weight_decay=2 * gamma, maximize=True
-        )
+        adam_step_([ours], [gradient], moments, AdamRates(0.01, 2 * gamma), maximize=True)
         expected.grad = gradient - 2 * gamma * expected.detach()
         torchs.step()
     torch.testing.assert_close(ours, expected.detach(), rtol=1e-5, atol=1e-6)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bvat.baselines.walks import Nodes
-from bvat.engine.compiled.compile import Compiled
+from bvat.engine.compile import Compiled
 
 FAST: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 

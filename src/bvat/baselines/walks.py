@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bvat.engine.compiled.compile import Compiled
+from bvat.engine.compile import Compiled
 
 NOWHERE = -1
 """What a walk holds after a node without neighbours."""

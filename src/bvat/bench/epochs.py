@@ -89,25 +89,3 @@ def measure_methods(
     actions = {method: epoch_action(graph, settings[method]) for method in methods}
     times = interleave(actions, budget)
     return {method: {**times[method].summary(), "settings": settings[method].as_dict()} for method in methods}
-
-
-def measure_compiled(
-    graph: Graph, dataset: str, methods: Sequence[str], widths: Sequence[int], budget: Budget
-) -> list[dict[str, Any]]:
-    """Time plain and compiled epochs in turn, in this process, for each number of hidden units.
-
-    Each row has the medians ``plain_ms``, ``compiled_ms``, ``plain_cpu_ms`` and ``compiled_cpu_ms``, and the
-    ratios plain / compiled, ``ratio`` and ``cpu_ratio``.
-    """
-    rows, graphs = [], {"plain": graph.with_engine("tensor"), "compiled": graph}
-    for method in methods:
-        for width in widths:
-            settings = settings_of(dataset, method, hidden=width)
-            actions = {name: epoch_action(each, settings) for name, each in graphs.items()}
-            times = {name: each.summary() for name, each in interleave(actions, budget).items()}
-            row: dict[str, Any] = {"dataset": dataset, "method": method, "hidden": width}
-            for unit, ratio in (("ms", "ratio"), ("cpu_ms", "cpu_ratio")):
-                slow, fast = (times[name][f"epoch_{unit}"] for name in ("plain", "compiled"))
-                row |= {f"plain_{unit}": slow, f"compiled_{unit}": fast, ratio: slow / fast if fast else None}
-            rows.append(row)
-    return rows

@@ -5,43 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bvat.perturb.methods import METHODS, ON_GCN
+from bvat.perturb.methods import ON_GCN
 from bvat.training.settings import Settings, has_preset, preset_among
 
 
 @dataclass(frozen=True)
 class BenchRow:
-    """A method, or a variant of one, in the tables and charts of the benchmark."""
+    """A method, or a variant of one, in the tables of the benchmark."""
 
     method: str
     title: str
-    colour: int
     overrides: dict[str, Any] = field(default_factory=dict)
     """Settings that differ from the preset."""
 
 
-ROWS = {name: BenchRow(row.name, row.short, row.colour) for name, row in ON_GCN.items() if name != "grand"}
-ROWS["obvat"] = BenchRow(
-    "obvat", "O-BVAT, 10 steps", METHODS["obvat"].colour, {"search": "adam", "steps": 10}
-)
+ROWS = {name: BenchRow(row.name, row.short) for name, row in ON_GCN.items() if name != "grand"}
+ROWS["obvat"] = BenchRow("obvat", "O-BVAT, 10 steps", {"search": "adam", "steps": 10})
 ROWS["obvat-fast"] = BenchRow(
-    "obvat",
-    "O-BVAT, fast search",
-    min(set(range(8)) - {method.colour for method in METHODS.values()}, default=5),
-    {"search": "fast", "steps": 1, "masks": "reuse"},
+    "obvat", "O-BVAT, fast search", {"search": "fast", "steps": 1, "masks": "reuse"}
 )
 ROWS["random-propagation"] = BenchRow(
-    "grand",
-    "random propagation, 4 passes",
-    METHODS["grand"].colour,
-    {"model": "random-propagation", "ramp": 0},
+    "grand", "random propagation, 4 passes", {"model": "random-propagation", "ramp": 0}
 )
 """The methods with their presets, except O-BVAT: ten steps of Adam, and one full step of the fast search that
 reuses the projection of the clean pass. Random propagation stands for GRAND, with the model that GRAND is
 made for."""
-
-GCN_ROWS = tuple(name for name, row in ROWS.items() if "model" not in row.overrides)
-"""The rows that are a GCN."""
 
 
 def settings_of(dataset: str, row: str, **changes: Any) -> Settings:
@@ -73,11 +61,6 @@ class BenchPlan:
     methods: tuple[str, ...] = tuple(ROWS)
     method_budget: Budget = Budget(seconds=30.0)
     pyg_budget: Budget = Budget(warmup=2, rounds=100, seconds=12.0)
-    memory_epochs: int = 3
-    compiled_datasets: tuple[str, ...] = ("cora", "pubmed")
-    compiled_widths: tuple[int, ...] = (16, 32, 64, 128, 256)
-    compiled_budget: Budget = Budget(warmup=2, rounds=100, seconds=3.0, min_rounds=5)
-    """For each pair of plain and compiled."""
 
 
 FULL = BenchPlan()
@@ -85,8 +68,4 @@ QUICK = BenchPlan(
     datasets=("cora", "pubmed"),
     method_budget=Budget(seconds=8.0),
     pyg_budget=Budget(warmup=1, rounds=50, seconds=4.0, min_rounds=3),
-    memory_epochs=2,
-    compiled_datasets=("cora",),
-    compiled_widths=(16, 64),
-    compiled_budget=Budget(warmup=2, rounds=50, seconds=1.0, min_rounds=3),
 )

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from bvat.bench.cell import Cell, run_cells
-from bvat.bench.epochs import measure_compiled, measure_methods
-from bvat.bench.plan import GCN_ROWS, BenchPlan, Budget
+from bvat.bench.epochs import measure_methods
+from bvat.bench.plan import BenchPlan
 from bvat.bench.pyg import measure_pyg
 from bvat.data import load
 from bvat.store.pool import thread_count
@@ -32,10 +31,6 @@ ABOUT = {
     "*_p10": "the 10 % quantile instead of the median: close to that of an idle machine",
     "pyg_gcn_epoch_ms": "the same epoch (step and evaluation) with torch_geometric's GCN, in the faster of "
     "its two forms; pyg has both forms and ours, measured in turn",
-    "peak_mb": "MiB: peak memory during training minus what the process held before it read the graph",
-    "process_peak_mb": "MiB: peak memory of the whole process, including libraries and reading",
-    "compiled": "plain / compiled: epoch time without and with compiled kernels, measured in turn in one "
-    "process; ratio is of wall times, cpu_ratio of CPU times",
     "ratios": "of the medians",
 }
 
@@ -45,8 +40,6 @@ def run_bench(plan: BenchPlan, log: Callable[[str], None]) -> dict[str, Any]:
     started = time.perf_counter()
     methods: Table = {}
     pyg: Table = {}
-    memory: Table = {}
-    compiled: list[dict[str, Any]] = []
     skipped: list[str] = []
     with thread_count(1):
         facts = machine()
@@ -56,25 +49,16 @@ def run_bench(plan: BenchPlan, log: Callable[[str], None]) -> dict[str, Any]:
             methods[name] = measure_methods(graph, name, plan.methods, plan.method_budget)
             log(f"{name}: GCN of torch_geometric")
             pyg[name] = measure_pyg(graph, name, plan.pyg_budget)
-            log(f"{name}: peak memory of {len(plan.methods)} processes")
-            memory[name], without = measure_memory(source, name, plan)
             if "reason" in pyg[name]:
                 skipped.append(f"{name}, torch_geometric: {pyg[name]['reason']}")
-            skipped += without
-            if name in plan.compiled_datasets:
-                log(f"{name}: plain and compiled, widths {', '.join(map(str, plan.compiled_widths))}")
-                of_gcn = [method for method in plan.methods if method in GCN_ROWS]
-                compiled += measure_compiled(graph, name, of_gcn, plan.compiled_widths, plan.compiled_budget)
     settings = {
         name: {method: each.pop("settings") for method, each in row.items()} for name, row in methods.items()
     }
     return {
         **{key: pick(methods, key) for key in ("epoch_ms", "epoch_ms_p10", "step_ms", "step_ms_p10")},
-        **{key: pick(memory, key) for key in ("peak_mb", "process_peak_mb")},
         "pyg_gcn_epoch_ms": {name: _faster(measured) for name, measured in pyg.items()},
         "pyg": pyg,
-        "compiled": compiled,
-        "ratios": all_ratios(methods, pyg, memory),
+        "ratios": all_ratios(methods, pyg),
         "skipped": skipped,
         "settings": {"presets": settings, "plan": asdict(plan)},
         "versions": package_versions(PACKAGES),
@@ -84,26 +68,12 @@ def run_bench(plan: BenchPlan, log: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
-def measure_memory(source: str, dataset: str, plan: BenchPlan) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the peak memory of every row, each in its own process, and what failed and why."""
-    budget = Budget(warmup=1, rounds=plan.memory_epochs, seconds=0.0, min_rounds=plan.memory_epochs)
-    found = run_cells([Cell(source, dataset, method, budget) for method in plan.methods])
-    measured = dict(zip(plan.methods, found, strict=True))
-    failed = [
-        f"{dataset}, memory of {method}: {each['reason']}"
-        for method, each in measured.items()
-        if "reason" in each
-    ]
-    return measured, failed
-
-
-def all_ratios(methods: Table, pyg: Table, memory: Table) -> dict[str, dict[str, dict[str, float | None]]]:
+def all_ratios(methods: Table, pyg: Table) -> dict[str, dict[str, dict[str, float | None]]]:
     """Return the ratios of medians by data set and row; None if one of the two was not measured."""
     return {
         "method_over_gcn": _over(methods, "gcn", "epoch_ms"),
         "method_over_gcn_p10": _over(methods, "gcn", "epoch_ms_p10"),
         "method_step_over_gcn_step": _over(methods, "gcn", "step_ms"),
-        "memory_over_gcn": _over(memory, "gcn", "peak_mb"),
         "pyg_over_ours": _over(pyg, "ours", "epoch_ms", FORMS),
         "pyg_step_over_ours": _over(pyg, "ours", "step_ms", FORMS),
     }

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.tensor import TensorEngine
 
 

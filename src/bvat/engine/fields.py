@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.compile import Compiled
+from bvat.engine.compile import Compiled
 from bvat.engine.draws import Draws
 
 CHUNK = 64

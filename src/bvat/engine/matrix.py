@@ -7,6 +7,11 @@ from typing import Any, Protocol
 from torch import Tensor
 
 
+def padded_width(columns: int) -> int:
+    """Return the number of columns that compiled loops work with: the least multiple of 8 not below."""
+    return (columns + 7) // 8 * 8
+
+
 class Matrix(Protocol):
     """A sparse matrix S; see :class:`bvat.engine.sparse.SparseMatrix`."""
 

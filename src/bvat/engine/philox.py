@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bvat.engine.compiled.compile import compiled, part
+from bvat.engine.compile import compiled, part
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)

@@ -22,7 +22,8 @@ from torch.distributed.rendezvous import rendezvous
 from bvat.engine.compiled import rowwise
 from bvat.engine.draws import Draws, RowDraws
 from bvat.engine.fields import disjoint_fields
-from bvat.engine.tensor import AdamSteps, TensorEngine, with_gradient
+from bvat.engine.rows import with_gradient
+from bvat.engine.tensor import AdamRates, TensorEngine
 from bvat.errors import TrainingError
 
 _PASSES = 64
@@ -158,11 +159,8 @@ class RankEngine(TensorEngine):
         counted = float(self.mean(share)) * self.total(labels.numel())
         return with_gradient(logits, value, gradient, 1 / counted)
 
-    def adam_step(self, r: Tensor, gradient: Tensor, moments: dict[str, Tensor], ascent: AdamSteps) -> None:
-        moments["count"] += 1
-        state = r, gradient, moments["first"], moments["second"], int(moments["count"])
-        rates = {"lr": ascent.step_size, "betas": ascent.betas, "weight_decay": ascent.penalty}
-        rowwise.adam_step_(*state, **rates)  # type: ignore[arg-type]
+    def adam_step(self, r: Tensor, gradient: Tensor, moments: dict[str, Tensor], rates: AdamRates) -> None:
+        rowwise.adam_step_(r, gradient, moments, rates)
 
     def disjoint_fields(
         self, matrix: Any, depth: int, count: int, draws: Draws, among: Tensor | None = None

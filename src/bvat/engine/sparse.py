@@ -16,8 +16,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.compile import Compiled
-from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.compile import Compiled
+from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.tensor import TensorEngine
 
 Made = TypeVar("Made")

@@ -1,28 +1,25 @@
 """The mathematics of bvat on tensors: every operation that has a faster form, or one over several ranks.
 
 A matrix and a graph carry their engine; models, searches and losses ask it and nothing else.
-:class:`bvat.engine.compiled.engine.CompiledEngine` overrides what compiled loops do faster, and
+:class:`bvat.engine.cpu.CompiledEngine` overrides what compiled loops do faster, and
 :class:`bvat.engine.ranks.RankEngine` sums, products and draws over several processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from bvat.engine.attention import AttentionMath
-from bvat.engine.compiled.adam import adam_step_
-from bvat.engine.compiled.backend import LayeredPass
 from bvat.engine.draws import Draws, TensorDraws
 from bvat.engine.fields import grown_fields
 from bvat.engine.matrix import Matrix
 from bvat.engine.propagation import PropagationMath
+from bvat.engine.rows import RowMath
 
 T = TypeVar("T")
 
@@ -30,8 +27,18 @@ BY_COLUMNS_UP_TO = 2**18
 """Entries of a dense matrix up to which it may lie by columns: a larger one does not stay in the cache, and a
 product would fetch a line of memory for every column of a neighbour instead of one for all."""
 
-CLASS_MAJOR_UP_TO = 32
-"""Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
+
+class LayeredPass(NamedTuple):
+    """One pass of a GCN after its projection: ``A_1 = S_0 P``, ``A_{l+1} = S_l (m_l * relu(A_l)) W_l``.
+
+    Shapes: matrices S_l (n_l, n_{l-1}), one per layer; weights W_l (H_l, H_{l+1}); masks (>= n_l, H_l), none
+    without dropout. ``factor`` is 1 / (1 - dropout rate), the value of the masks where they keep.
+    """
+
+    matrices: Sequence[Matrix]
+    weights: tuple[Tensor, ...]
+    masks: tuple[Tensor, ...] = ()
+    factor: float = 1.0
 
 
 class Trace(NamedTuple):
@@ -41,59 +48,48 @@ class Trace(NamedTuple):
     inputs: list[Tensor]  # what W_l was multiplied with: H_l, or Â H_l, (N, H_l)
 
 
-class AdamSteps(NamedTuple):
-    """Steps of Adam up ``1 / divisor sum_u LDS_u - penalty / 2 |R|²``."""
+class AdamRates(NamedTuple):
+    """Settings of Adam; ``weight_decay`` w adds the gradient of ``w/2 |values|²`` to what is minimised."""
 
-    steps: int
-    step_size: float
-    betas: tuple[float, float]
-    penalty: float
-    divisor: int
-
-
-class _KnownGradient(torch.autograd.Function):
-    """A scalar whose gradient with respect to the logits has been worked out beside it."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, value: Tensor, gradient: Tensor, scale: float) -> Tensor:
-        ctx.gradient, ctx.scale = gradient, scale
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.gradient * (grads[0] * ctx.scale), None, None, None
+    lr: float
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
 
 
-def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor, scale: float = 1.0) -> Tensor:
-    """Return ``value`` as a function of ``logits`` (n, C) with the gradient ``scale * gradient`` (n, C)."""
-    attached: Tensor = _KnownGradient.apply(logits, value, gradient, scale)  # type: ignore[no-untyped-call]
-    return attached
+def adam_step_(
+    values: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    moments: Mapping[str, Sequence[Tensor]],
+    rates: AdamRates,
+    *,
+    maximize: bool = False,
+) -> None:
+    """Make one step of Adam in place, in one pass over memory: values, moments and counts of steps change.
 
+    torch.optim.Adam takes a second to import what it needs to be compiled, and a tenth of a millisecond to go
+    through its options in each step, which on a small graph is a tenth of an epoch. This is the same update.
+    ``maximize`` turns the gradients around, but not that of the weight decay.
 
-def class_major(logits: Tensor) -> tuple[Tensor, int]:
-    """Return the logits (n, C) in the faster layout, (C, n) or (n, C), and the dimension of the classes.
-
-    A softmax over a few classes vectorises over the nodes when the classes are the outer dimension in memory:
-    on (C, n) it is twenty times faster than over the rows of (n, C).
+    Shapes: values, gradients, moments "first" and "second" alike; "count" scalars of the values' precision.
     """
-    logits = logits.detach()
-    if logits.shape[1] > CLASS_MAJOR_UP_TO:
-        return logits, 1
-    return logits.t().contiguous(), 0
-
-
-def by_nodes(values: Tensor, classes: int) -> Tensor:
-    """Return (n, C) as a view of what :func:`class_major` returned."""
-    return values if classes == 1 else values.t()
-
-
-def node_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``aᵀ b``; a (n, K), b (n, M).
-
-    The narrower factor stands first: the other order takes up to twenty times as long for a few columns.
-    """
-    return a.t() @ b if a.shape[1] <= b.shape[1] else (b.t() @ a).t()
+    first, second, counts = (list(moments[name]) for name in ("first", "second", "count"))
+    torch._foreach_add_(counts, 1)
+    torch._fused_adam_(
+        list(values),
+        list(gradients),
+        first,
+        second,
+        [],
+        counts,
+        lr=rates.lr,
+        beta1=rates.betas[0],
+        beta2=rates.betas[1],
+        weight_decay=rates.weight_decay,
+        eps=rates.epsilon,
+        amsgrad=False,
+        maximize=maximize,
+    )
 
 
 def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
@@ -111,103 +107,13 @@ def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
         return result.addmm_(csr, dense, beta=0)
 
 
-class TensorEngine(AttentionMath, PropagationMath):
+class TensorEngine(RowMath, AttentionMath, PropagationMath):
     """One process: every operation is the plain one on tensors."""
 
     leads = True
     """Whether this process prints and writes files."""
     processes: int | None = None
     """How many processes already share the work; None for one that may start others."""
-
-    # sums over the nodes
-
-    def total(self, number: int) -> int:
-        """Return the sum of a number over the ranks."""
-        return number
-
-    def any(self, flag: bool) -> bool:
-        """Return whether a flag is set on any rank."""
-        return flag
-
-    def counts(self, counts: Tensor) -> Tensor:
-        """Return the sum of whole numbers over the ranks; any shape."""
-        return counts
-
-    def mean(self, values: Tensor) -> Tensor:
-        """Return the mean of the values of all nodes; values (n)."""
-        return values.mean()
-
-    def largest(self, values: Tensor) -> Tensor:
-        """Return the largest of the values of all nodes, which are not negative; any shape."""
-        return values.amax()
-
-    def group_sums(self, values: Tensor, group: Tensor, groups: int) -> Tensor:
-        """Return the sum of the values of each group of nodes; values and group (n), result (groups)."""
-        return values.new_zeros(groups).index_add_(0, group, values)
-
-    def node_product(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ``sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M)."""
-        return node_product(a, b)
-
-    def column_sums(self, a: Tensor) -> Tensor:
-        """Return ``sum_v a_v`` over all nodes; a (n, K), result (K)."""
-        return a.sum(0)
-
-    # rows of nodes
-
-    def times(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return ``rows @ weight``, differentiable; rows (n, K), weight (K, M)."""
-        return rows @ weight
-
-    def plus(self, rows: Tensor, bias: Tensor) -> Tensor:
-        """Return ``rows + bias``, differentiable; rows (n, K), bias (K)."""
-        return rows + bias
-
-    def plus_times(self, base: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return ``base + rows @ weight`` without gradient; base (n, M)."""
-        return torch.addmm(base, rows, weight)
-
-    def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return ``rows @ weight`` stored by columns, several times faster where weight has few columns.
-
-        Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
-        """
-        return (weight.t().contiguous() @ rows.t()).t()
-
-    def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""
-        return torch.einsum("nh,nh->n", a, b)
-
-    def row_sums(self, a: Tensor) -> Tensor:
-        """Return the sum of every row, without gradient; a (n, H), result (n)."""
-        return a.sum(1)
-
-    def log(self, values: Tensor) -> Tensor:
-        return values.log()
-
-    def softmax(self, logits: Tensor) -> Tensor:
-        """Return ``softmax(logits)`` over the classes, without gradient; both (n, C)."""
-        values, classes = class_major(logits)
-        return by_nodes(torch.softmax(values, classes), classes)
-
-    def softmax_and_log(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``softmax(logits)`` over the classes and its logarithm, without gradient; all (n, C)."""
-        values, classes = class_major(logits)
-        log_p = by_nodes(torch.log_softmax(values, classes), classes)
-        return log_p.exp(), log_p
-
-    def entropy(self, logits: Tensor) -> Tensor:
-        """Return ``1/n sum_u E(p_u)``, ``E(p) = -sum_k p_k log p_k``; gradient ``-p_k (log p_k + E) / n``."""
-        values, classes = class_major(logits)
-        log_p = torch.log_softmax(values, classes)
-        p = log_p.exp()
-        negative = torch.linalg.vecdot(p, log_p, dim=classes)  # -E of each node
-        gradient = p.mul_(log_p.sub_(negative.unsqueeze(classes)))
-        return with_gradient(logits, -negative.mean(), by_nodes(gradient, classes), -1 / negative.numel())
-
-    def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return ``sum_u w_u (-log p_u) / sum_u w_u``; logits (n, C), labels int64 (n), weight (C)."""
-        return F.cross_entropy(logits, labels, weight=weight)
 
     # sparse matrices
 
@@ -276,19 +182,9 @@ class TensorEngine(AttentionMath, PropagationMath):
 
     # searches; a problem is a :class:`bvat.perturb.problem.Problem`
 
-    def adam_ascent(self, problem: Any, r: Tensor, moments: dict[str, Tensor], ascent: AdamSteps) -> None:
-        """Make steps of Adam up the problem's loss from r; r and the moments change in place."""
-        for _ in range(ascent.steps):
-            gradient = problem.gradient(r)
-            if ascent.divisor > 1:
-                gradient.div_(ascent.divisor)
-            self.adam_step(r, gradient, moments, ascent)
-
-    def adam_step(self, r: Tensor, gradient: Tensor, moments: dict[str, Tensor], ascent: AdamSteps) -> None:
-        """Make one step, in one pass over memory: the penalty's gradient is Adam's weight decay."""
-        state = [r], [gradient], [moments["first"]], [moments["second"]], [moments["count"]]
-        rates = {"lr": ascent.step_size, "betas": ascent.betas, "weight_decay": ascent.penalty}
-        adam_step_(*state, **rates, maximize=True)  # type: ignore[arg-type]
+    def adam_step(self, r: Tensor, gradient: Tensor, moments: dict[str, Tensor], rates: AdamRates) -> None:
+        """Make one step of Adam up the gradient; r and the moments change in place."""
+        adam_step_([r], [gradient], {name: [each] for name, each in moments.items()}, rates, maximize=True)
 
     def power_step(self, problem: Any, search: Any, last: Callable[[], Any]) -> tuple[Tensor, Tensor]:
         """Return the loss at what a power iteration from r = 0 finds, and the squared lengths of its rows.

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.compile import Compiled
+from bvat.engine.compile import Compiled
 from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix
 from bvat.engine.tensor import TensorEngine

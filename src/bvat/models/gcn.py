@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled.backend import LayeredPass
 from bvat.engine.draws import Source, as_draws, dropout_factor
+from bvat.engine.tensor import LayeredPass
 from bvat.graph.inputs import GraphInputs, layer_matrices
 from bvat.models.base import Masks, Pullback
 from bvat.models.layered import LayeredModel, glorot, layer_widths

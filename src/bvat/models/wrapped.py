@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.draws import Source, as_draws
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.engine.tensor import TensorEngine

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.compile import Compiled
+from bvat.engine.compile import Compiled
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 

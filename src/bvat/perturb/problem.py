@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.backend import LayeredPass
 from bvat.engine.draws import Source
-from bvat.engine.tensor import TensorEngine, with_gradient
+from bvat.engine.rows import with_gradient
+from bvat.engine.tensor import LayeredPass, TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel, Pullback, linearize

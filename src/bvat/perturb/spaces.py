@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled.engine import DEFAULT_ENGINE
+from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.draws import Source, as_draws
 from bvat.engine.sparse import SparseMatrix
 from bvat.engine.tensor import TensorEngine

@@ -1,33 +1,26 @@
-"""Audits of trained runs: a table that grows as nodes are measured, and a page."""
+"""Audits of trained runs: a table and a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
-from bvat.audit.audit import Audit, check_epsilon, sample_nodes
-from bvat.audit.kept import KeptAudits, audit_csv
+from bvat.audit.audit import Audit, audit, check_epsilon, sample_nodes
 from bvat.baselines.table import BASELINES
-from bvat.data.checksums import sha256
-from bvat.data.files import append
+from bvat.data.files import csv_text
 from bvat.errors import SettingsError
-from bvat.graph import Graph
+from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.runs import SavedRun, open_run
-from bvat.inference.tables import check_writable, write_text
+from bvat.inference.tables import check_writable, no_formula, node_id, short_number, write_text
 from bvat.report.audit_page import AuditedRun, audit_page
-from bvat.runs.run import note
-from bvat.store.claim import taken
 from bvat.store.pool import thread_count
 from bvat.store.progress import ProgressDisplay
-from bvat.training.provenance import digest, versions
 
 
 @dataclass(frozen=True)
@@ -49,11 +42,7 @@ class AuditPlan:
     command: str = ""
 
     def carry_out(self, console: Any = None) -> list[dict[str, Any]]:
-        """Audit the runs, write the table and the page, and return one summary per run.
-
-        Rows are written as they are found, and kept in ``OUT.part`` until all are: an audit that was
-        interrupted continues after them.
-        """
+        """Audit the runs, write the table and the page, and return one summary per run."""
         check_epsilon(self.epsilon)
         check_writable(self.out, *([self.page] if self.page is not None else []))
         runs = [open_run(path) for path in self.runs]
@@ -65,17 +54,16 @@ class AuditPlan:
         graph = runs[0].graph()
         nodes = torch.arange(graph.num_nodes) if self.nodes is None else sample_nodes(graph, self.nodes)
         models = [self._classifier(each, graph) for each in runs]
-        with self._kept(runs[0].about["graph"], nodes, models) as kept, thread_count(self.threads):
-            table = _Table(self, graph, models[0], kept, nodes, console)
+        with thread_count(self.threads):
             found = [
-                table.measure(number, each.name, model)
-                for number, (each, model) in enumerate(zip(runs, models, strict=True))
+                self._measure(run.name, model, graph, nodes, console)
+                for run, model in zip(runs, models, strict=True)
             ]
-            write_text(self.out, table.text(found[0]))
-            if self.page is not None:
-                each = zip(runs, models, found, strict=True)
-                named = [AuditedRun(run.name, model, part) for run, model, part in each]
-                write_text(self.page, audit_page(graph, named, self.command))
+        write_text(self.out, audit_csv(graph, models[0], found[0], safe=self.safe))
+        if self.page is not None:
+            each = zip(runs, models, found, strict=True)
+            named = [AuditedRun(run.name, model, part) for run, model, part in each]
+            write_text(self.page, audit_page(graph, named, self.command))
         return [{"run": each.name, **part.summary()} for each, part in zip(runs, found, strict=True)]
 
     def _classifier(self, run: SavedRun, graph: Graph) -> Classifier:
@@ -86,65 +74,41 @@ class AuditPlan:
             )
         return run.classifier(graph, run.seeds[0] if self.seed is None else self.seed)
 
-    @contextmanager
-    def _kept(self, graph: str, nodes: Tensor, models: list[Classifier]) -> Iterator[KeptAudits]:
-        """Open ``OUT.part``, which keeps what is found until the table is complete; a device has none."""
-        about = {
-            "model": [[m.settings.as_dict(), sha256(save(m.models[0].state_dict()))] for m in models],
-            "graph": graph,
-            "epsilon": self.epsilon,
-            "choice of nodes": digest(nodes.tolist()),
-            "version of bvat or torch": versions(),
-        }
-        out = self.out
-        if out.is_symlink() or (out.exists() and not out.is_file()):  # also /dev/stdout
-            yield KeptAudits(None, about)
-            return
-        path = Path(f"{out}.part")
-        with taken(Path(f"{path}.lock"), wait=False) as mine:
-            if not mine:
-                raise SettingsError(
-                    f"another process is writing {out}: wait until it has ended, or use another --out"
-                )
-            yield KeptAudits(path, about)
-            path.unlink(missing_ok=True)
+    def _measure(self, name: str, model: Classifier, graph: Graph, nodes: Tensor, console: Any) -> Audit:
+        title, size = f"audit of {name}", {0: nodes.numel()}
+        with ProgressDisplay(title, size, console, unit="nodes", line_every=60) as display:
+            return audit(
+                model.models[0],
+                graph,
+                epsilon=self.epsilon,
+                nodes=nodes,
+                progress=lambda done: display.update(0, done),
+            )
 
 
-@dataclass(frozen=True)
-class _Table:
-    plan: AuditPlan
-    graph: Graph
-    model: Classifier
-    kept: KeptAudits
-    nodes: Tensor
-    console: Any
+AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
+                 "smallest_relative", "becomes")  # fmt: skip
 
-    def text(self, found: Audit) -> str:
-        labels = self.model.labels(self.graph)
-        return audit_csv(self.graph, self.model.class_names, labels, found, safe=self.plan.safe)
 
-    def measure(self, number: int, name: str, model: Classifier) -> Audit:
-        """Return the audit of a run, with a progress bar; rows of the first run are written as they come."""
-        plan, total = self.plan, self.nodes.numel()
-        out = plan.out if number == 0 else None
-        batches = self.kept.audit(number, model.models[0], self.graph, epsilon=plan.epsilon, nodes=self.nodes)
-        parts: list[Audit] = []
-        done = 0
-        try:
-            with ProgressDisplay(
-                f"audit of {name}", {0: total}, self.console, unit="nodes", line_every=60
-            ) as display:
-                for part in batches:
-                    if out and self.kept.path and parts:
-                        append(out, self.text(part).partition("\n")[2])  # without the names of the columns
-                    elif out and self.kept.path:
-                        write_text(out, self.text(part))
-                    parts.append(part)
-                    done += part.nodes.numel()
-                    display.update(0, done)
-        except KeyboardInterrupt:
-            path = self.kept.path
-            where = f"kept in {out or path}" if path else "lost, because --out is not a regular file"
-            note(f"{done:,} of {total:,} nodes of {name} are {where}", self.console)
-            raise
-        return Audit.joined(parts)
+def audit_csv(graph: Graph, model: Classifier, found: Audit, *, safe: bool = False) -> str:
+    """Return the columns of ``AUDIT_COLUMNS``, one line per node; cells are empty where nothing was found.
+
+    With ``safe``, names do not look like formulas to a spreadsheet.
+    """
+    shield = no_formula if safe else str
+
+    def name(k: int) -> str:
+        return "" if k == UNKNOWN else shield(model.class_names[k])
+
+    columns = (
+        [shield(node_id(graph, node)) for node in found.nodes.tolist()],
+        [name(k) for k in found.predicted.tolist()],
+        [name(k) for k in model.labels(graph).cpu()[found.nodes].tolist()],
+        [short_number(p) for p in found.confidence.tolist()],
+        found.field_size.tolist(),
+        [short_number(value) for value in found.lds.tolist()],
+        [short_number(length) for length in found.smallest.tolist()],
+        [short_number(share) for share in found.relative.tolist()],
+        [name(k) for k in found.becomes.tolist()],
+    )
+    return csv_text(AUDIT_COLUMNS, zip(*columns, strict=True))

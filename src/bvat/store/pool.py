@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 import torch.multiprocessing as mp
 
-from bvat.engine.compiled.compile import tell, when_compiling
+from bvat.engine.compile import tell, when_compiling
 from bvat.errors import TrainingError, explain
 from bvat.training.interrupt import STOP_SIGNALS, postpone_interrupts
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
-from bvat.engine.compiled.compile import when_compiling
+from bvat.engine.compile import when_compiling
 from bvat.errors import printable
 
 Key = TypeVar("Key", bound=Hashable)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bvat.engine.compiled.adam import adam_step_
+from bvat.engine.tensor import AdamRates, adam_step_
 from bvat.training.settings import Training
 
 try:  # torch.autograd.backward calls it too, but first imports sympy: a quarter of the time of a start
@@ -58,19 +58,10 @@ class Adam:
         for (parameters, weight), state, factor in zip(self.groups, self.state, self.factors, strict=True):
             used = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
             gradients = [g for i in used if (g := parameters[i].grad) is not None]
-            first, second, counts = ([state[name][i] for i in used] for name in ("first", "second", "count"))
             if used:
-                values = [parameters[i] for i in used]
-                adam_step_(
-                    values,
-                    gradients,
-                    first,
-                    second,
-                    counts,
-                    lr=self.lr * factor,
-                    weight_decay=weight,
-                    epsilon=self.epsilon,
-                )
+                moments = {name: [tensors[i] for i in used] for name, tensors in state.items()}
+                rates = AdamRates(self.lr * factor, weight, epsilon=self.epsilon)
+                adam_step_([parameters[i] for i in used], gradients, moments, rates)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {

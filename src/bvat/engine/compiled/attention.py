@@ -7,48 +7,63 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled.backend import arrays_of, usable
-from bvat.engine.compiled.compile import Compiled
+from bvat.engine.compile import Compiled
+from bvat.engine.compiled import arrays_of
+from bvat.engine.matrix import Matrix
 
 _compiled = partial(Compiled, error_model="numpy", nogil=True, fastmath={"contract", "reassoc", "nsz"})
 
 
 def attention(
-    crow: Tensor, col: Tensor, source: Tensor, target: Tensor, slope: float, mask: Tensor | None, h: Tensor
-) -> tuple[Tensor, Tensor] | None:
-    """Return ``out_i = sum_j m_ij alpha_ij h_j`` (n, heads, F) and alpha (nnz, heads).
+    pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None, slope: float
+) -> Tensor:
+    """Return ``out_i = sum_j m_ij alpha_ij h_j``, ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
 
-    ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))`` over the entries (i, j). None where it does not
-    run compiled. Shapes: source, target (n, heads), mask m (nnz, heads), h (n, heads, F).
+    Shapes: source, target (n, heads), mask m (nnz, heads), h and result (n, heads, F), h not empty.
     """
-    if not h.numel() or not usable(source, target, h):
-        return None
-    alpha = h.new_empty(col.shape[0], h.shape[1])
-    out = h.new_zeros(h.shape)
-    given = arrays_of(source, target, source[:0] if mask is None else mask, h)
-    _attention(crow.numpy(), col.numpy(), np.float32(slope), *given, alpha.numpy(), out.numpy())
-    return out, alpha
+    out: Tensor = _Attention.apply(pattern, source, target, h, mask, slope)
+    return out
 
 
-def attention_gradients(
-    crow: Tensor, col: Tensor, source: Tensor, target: Tensor, slope: float, mask: Tensor | None, h: Tensor,
-    alpha: Tensor, grad: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return the gradients for source, target (n, heads) and h (n, heads, F)."""
-    found = [part.new_zeros(part.shape) for part in (source, target, h)]
-    given = arrays_of(source, target, source[:0] if mask is None else mask, h, alpha, grad)
-    room = alpha.new_empty(int(crow.diff().max()), alpha.shape[1])
-    _gradients(crow.numpy(), col.numpy(), np.float32(slope), *given, *arrays_of(*found, room))
-    return found[0], found[1], found[2]
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        pattern: Matrix,
+        source: Tensor,
+        target: Tensor,
+        h: Tensor,
+        mask: Tensor | None,
+        slope: float,
+    ) -> Tensor:
+        mask = source[:0] if mask is None else mask
+        alpha, out = h.new_empty(pattern.col.shape[0], h.shape[1]), h.new_zeros(h.shape)
+        given = tuple(arrays_of(source, target, mask, h))
+        _attention(pattern.arrays[:2], np.float32(slope), given, *arrays_of(alpha, out))
+        ctx.pattern, ctx.slope = pattern, slope
+        ctx.save_for_backward(source, target, mask, h, alpha)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        source, target, mask, h, alpha = ctx.saved_tensors
+        found = [part.new_zeros(part.shape) for part in (source, target, h)]
+        room = alpha.new_empty(int(ctx.pattern.crow.diff().max()), alpha.shape[1])
+        given = tuple(arrays_of(source, target, mask, h))
+        rest = arrays_of(alpha, grads[0], *found, room)
+        _gradients(ctx.pattern.arrays[:2], np.float32(ctx.slope), given, *rest[:2], tuple(rest[2:]))
+        return None, *found, None, None
 
 
 @_compiled
-def _attention(
-    crow: Any, col: Any, slope: Any, source: Any, target: Any, mask: Any, h: Any, alpha: Any, out: Any
-) -> None:
+def _attention(pattern: Any, slope: Any, given: Any, alpha: Any, out: Any) -> None:
     """Write alpha (nnz, heads) and add to out (n, heads, F); mask (nnz, heads) is empty for ones."""
+    (crow, col), (source, target, mask, h) = pattern, given
     heads, width = h.shape[1], h.shape[2]
     top, total = np.empty_like(source[0]), np.empty_like(source[0])
     for i in range(crow.shape[0] - 1):
@@ -77,14 +92,13 @@ def _attention(
 
 
 @_compiled
-def _gradients(
-    crow: Any, col: Any, slope: Any, source: Any, target: Any, mask: Any, h: Any, alpha: Any, grad: Any,
-    for_source: Any, for_target: Any, for_h: Any, for_alpha: Any,
-) -> None:  # fmt: skip
+def _gradients(pattern: Any, slope: Any, given: Any, alpha: Any, grad: Any, found: Any) -> None:
     """Add the gradients of :func:`_attention` to ``for_source``, ``for_target`` and ``for_h``.
 
     Shapes as there; grad (n, heads, F). ``for_alpha`` (longest row, heads) is overwritten.
     """
+    (crow, col), (source, target, mask, h) = pattern, given
+    for_source, for_target, for_h, for_alpha = found
     heads, width = h.shape[1], h.shape[2]
     total = np.empty_like(source[0])
     for i in range(crow.shape[0] - 1):

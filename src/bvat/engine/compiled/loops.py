@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bvat.engine.compiled.compile import compiled, part
+from bvat.engine.compile import compiled, part
 
 _at = np.uint64
 _0, _1, _2, _3, _4, _5, _6, _7, _8, _16, _24, _32 = (np.uint64(i) for i in (*range(9), 16, 24, 32))
@@ -288,8 +288,3 @@ def pack(by_columns: Any, out: Any) -> None:
             out[v, c] = by_columns[c, v]
         for c in range(classes, out.shape[1]):
             out[v, c] = 0
-
-
-def padded_width(columns: int) -> int:
-    """Return the least multiple of 8 that is not smaller."""
-    return (columns + 7) // 8 * 8

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled.compile import Compiled
+from bvat.engine.compile import Compiled
+from bvat.engine.matrix import padded_width
 
 
 def magic(largest: float, terms: int) -> float:
@@ -43,14 +44,9 @@ def product(crow: Any, col: Any, values: Any, dense: Tensor, out: Tensor) -> Non
     loops.product((crow, col, values), dense.detach().numpy(), out.numpy())
 
 
-def fitting_width(width: int) -> int:
-    """Return the least width that :func:`product` and :func:`times` take."""
-    return (width + 7) // 8 * 8
-
-
 def padded(dense: Tensor) -> Tensor:
     """Return a matrix with columns of zeros at its right, contiguous and of a width that fits."""
-    width = fitting_width(dense.shape[1])
+    width = padded_width(dense.shape[1])
     if width == dense.shape[1]:
         return dense.detach().contiguous()
     wide = dense.new_zeros(dense.shape[0], width)
@@ -91,22 +87,13 @@ def log(values: Tensor) -> Tensor:
     return out
 
 
-def adam_step_(
-    values: Tensor,
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    number: int,
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    weight_decay: float,
-) -> None:
-    """Make step ``number`` of Adam up ``gradient``, down ``weight_decay values``, in place; all alike."""
-    rates = lr / (1 - betas[0] ** number), (1 - betas[1] ** number) ** -0.5, betas, weight_decay
-    _adam(
-        _array(gradient).reshape(-1), *(each.numpy().reshape(-1) for each in (values, first, second)), *rates
-    )
+def adam_step_(values: Tensor, gradient: Tensor, moments: dict[str, Tensor], rates: Any) -> None:
+    """Make one step of Adam up ``gradient`` and down the weight decay, in place; tensors all alike."""
+    moments["count"] += 1
+    number, (b1, b2) = int(moments["count"]), rates.betas
+    numbers = rates.lr / (1 - b1**number), (1 - b2**number) ** -0.5, b1, b2, rates.weight_decay, rates.epsilon
+    flat = (each.numpy().reshape(-1) for each in (values, moments["first"], moments["second"]))
+    _adam(_array(gradient).reshape(-1), *flat, numbers)
 
 
 def node_product(a: Tensor, b: Tensor, rounder: float) -> Tensor:
@@ -133,15 +120,15 @@ _compiled = partial(Compiled, error_model="numpy", nogil=True, fastmath=set())
 
 
 @_compiled
-def _adam(gradient: Any, z: Any, first: Any, second: Any, length: float, root: float, betas: Any,
-          penalty: float) -> None:  # fmt: skip
+def _adam(gradient: Any, z: Any, first: Any, second: Any, rates: Any) -> None:
     """Make a step of Adam down ``G = penalty Z - gradient`` in place; all flat and of one length.
 
-    ``first`` and ``second`` are the moments of G; Z changes by ``length first / (root sqrt(second) + 1e-8)``.
+    ``first`` and ``second`` are the moments of G; Z changes by ``length first / (root sqrt(second) + tiny)``.
     """
-    b1, b2 = np.float32(betas[0]), np.float32(betas[1])
-    rest1, rest2 = np.float32(1 - betas[0]), np.float32(1 - betas[1])
-    weight, lr, unbias, tiny = np.float32(penalty), np.float32(length), np.float32(root), np.float32(1e-8)
+    length, root, beta1, beta2, penalty, epsilon = rates
+    b1, b2 = np.float32(beta1), np.float32(beta2)
+    rest1, rest2 = np.float32(1 - beta1), np.float32(1 - beta2)
+    weight, lr, unbias, tiny = np.float32(penalty), np.float32(length), np.float32(root), np.float32(epsilon)
     for i in range(z.shape[0]):
         g = weight * z[i] - gradient[i]  # moments are those of a descent, as torch's
         m = b1 * first[i] + rest1 * g

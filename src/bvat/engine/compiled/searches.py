@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bvat.engine.compiled.compile import compiled, part
+from bvat.engine.compile import compiled, part
 from bvat.engine.compiled.loops import layer_backward, layer_forward, product, scattered_product, times
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -54,10 +54,7 @@ def _backward(matrix: Any, slopes: Any, weight: Any, factor: Any, hidden: Any, s
 
 
 @compiled
-def fields_step(
-    matrix: Any, sizes: Any, clean: Any, base: Any, mask: Any, last_base: Any,
-    last_mask: Any, weight: Any, factor: float, gram: Any, epsilon: float, owner: Any,
-) -> Any:  # fmt: skip
+def fields_step(matrix: Any, sizes: Any, clean: Any, passes: Any, maps: Any, rates: Any, owner: Any) -> Any:
     """One power iteration from r = 0 on receptive fields, the loss there, and its gradients.
 
     ``G`` is the gradient of ``sum_u KL`` with respect to the projected features, ``R = A W0ᵀ`` with
@@ -65,8 +62,9 @@ def fields_step(
     its effect ``A M`` with M = W0ᵀ W0. G is taken in a pass with ``base`` and ``mask``, the loss in one with
     the ``last`` ones.
 
-    Shapes: matrix, the CSR arrays of the fields' rows of Â; sizes (b, n1, m, C); clean logits (c, b); bases,
-    the projected features, (m, H); masks (n1 or 1, H); weight W1 (H, c); gram M (H, H); owner (m) or (0).
+    Shapes: matrix, the CSR arrays of the fields' rows of Â; sizes (b, n1, m, C); clean logits (c, b); passes:
+    bases, the projected features, (m, H) and masks (n1 or 1, H); maps: W1 (H, c) and M (H, H); rates: the
+    factor of dropout and epsilon; owner (m) or (0).
 
     Returns:
         KL of each chosen node (b), squared lengths of R's rows (m), A (m, H), the gradient G' of the mean KL
@@ -74,9 +72,9 @@ def fields_step(
         mean KL with respect to what W1 makes of it (n1, C). So W1 has the gradient hiddenᵀ L, W0 Ŵ0 Aᵀ G'.
     """
     chosen, inner, rows, across = sizes
+    (base, mask, last_base, last_mask), (weight, gram), (factor, epsilon) = passes, maps, rates
     width, classes = weight.shape
     dtype = base.dtype
-    by = np.float32(factor)
     hidden = np.empty((inner, width), dtype)
     logits, slopes = np.empty((chosen, across), dtype), np.zeros((chosen, across), dtype)
     summed, pulled = np.empty((inner, across), dtype), np.empty((rows, width), dtype)
@@ -91,7 +89,7 @@ def fields_step(
         _log_softmax(logits[i, :classes], q, log_q)
         for c in range(classes):
             slopes[i, c] = q[c] - p[i, c]
-    _backward(matrix, slopes, weight, by, hidden, summed, pulled)
+    _backward(matrix, slopes, weight, factor, hidden, summed, pulled)
 
     # unit size first: squares of tiny gradients would underflow
     largest = dtype.type(0)
@@ -113,7 +111,7 @@ def fields_step(
         of_field[owner[i]] += squares[i]
     for i in range(rows):
         square = squares[i] if owner.shape[0] == 0 else of_field[owner[i]]
-        scale = np.float32(epsilon) / np.sqrt(max(square, _LEAST))
+        scale = epsilon / np.sqrt(max(square, _LEAST))
         squares[i] *= scale * scale
         for h in range(width):
             pulled[i, h] *= scale
@@ -129,5 +127,5 @@ def fields_step(
             slopes[i, c] = (q[c] - p[i, c]) / np.float32(chosen)
         value[i] = max(total, ZERO)
     gradient = effect  # its memory is free now
-    _backward(matrix, slopes, weight, by, hidden, summed, gradient)
+    _backward(matrix, slopes, weight, factor, hidden, summed, gradient)
     return value, squares, pulled, gradient, hidden, summed

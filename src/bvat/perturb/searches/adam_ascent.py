@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
-from bvat.engine.tensor import AdamSteps
+from bvat.engine.tensor import AdamRates
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.searches.base import check
 
@@ -73,8 +73,12 @@ class AdamAscent:
             for _ in range(self.steps):
                 self._step_of_rows(problem, r, problem.gradient(r).div_(divisor), moments)
         else:
-            ascent = AdamSteps(self.steps, self.step_size, self.betas, 2 * self.gamma, divisor)
-            problem.engine.adam_ascent(problem, r, moments, ascent)
+            rates = AdamRates(self.step_size, weight_decay=2 * self.gamma, betas=self.betas)
+            for _ in range(self.steps):
+                gradient = problem.gradient(r)
+                if divisor > 1:
+                    gradient.div_(divisor)
+                problem.engine.adam_step(r, gradient, moments, rates)
         if self.keep_moments and problem.owner is None:
             self._moments = moments
         return Found(r, problem.space.row_squares(r))

@@ -156,10 +156,10 @@ class KeptCode:
 
 @cache
 def source_stamp(file: str) -> str:
-    """Return a digest of all that machine code depends on: the sources here, the function's file, numba."""
+    """Return a digest of all that machine code depends on: the loops, the function's file, numba."""
     import numba
 
     found = hashlib.sha256(numba.__version__.encode())
-    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(file)]:
+    for path in [Path(__file__), *sorted(Path(__file__).parent.glob("compiled/*.py")), Path(file)]:
         found.update(path.read_bytes())
     return found.hexdigest()

@@ -1,7 +1,7 @@
 """One measurement in its own process, so that the peak memory is that of the measurement alone.
 
 The parent calls :func:`run_cell`; the child reads the cell as JSON from standard input and writes the
-result as JSON to standard output (``python -m bvat.bench.cell``).
+result as JSON to standard output.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         to end; ``entries``, the numbers stored in X and Â.
     """
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "bvat.bench.cell"],
+        [sys.executable, "-P", __file__],
         input=json.dumps(asdict(cell)),
         capture_output=True,
         text=True,
