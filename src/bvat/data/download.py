@@ -64,14 +64,17 @@ def _retried(url: str, size: int | None, limit: int) -> bytes:
         return download(url, size=size, limit=limit)
 
 
-def download(url: str, *, size: int | None, limit: int) -> bytes:
+def download(
+    url: str, *, size: int | None, limit: int, timeout: float = TIMEOUT, total: float = TOTAL
+) -> bytes:
     """Return the content of a URL; Unreachable if that fails, takes too long or exceeds ``limit`` bytes.
 
     Redirects are followed, and proxies from the environment are used. ``size`` is for the progress bar.
+    ``timeout`` are seconds without an answer, ``total`` those for all of it.
     """
     import pooch
 
-    fetch = pooch.HTTPDownloader(timeout=TIMEOUT, chunk_size=_PIECE)
+    fetch = pooch.HTTPDownloader(timeout=timeout, chunk_size=_PIECE)
     with _progress(url.rsplit("/", 1)[-1], size) as advance:
         target = _Limited(limit, advance)
         host, failure = urlsplit(url).netloc, []
@@ -85,10 +88,10 @@ def download(url: str, *, size: int | None, limit: int) -> bytes:
         # a host may send a byte every few seconds for ever, which no time-out of a socket notices
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        thread.join(TOTAL)
+        thread.join(total)
         if thread.is_alive():
             target.limit = -1  # the thread ends with the next byte
-            raise Unreachable(f"{host}: not complete after {TOTAL:g} s")
+            raise Unreachable(f"{host}: not complete after {total:g} s")
     if failure:
         raise failure.pop()
     return target.getvalue()
