@@ -4,6 +4,16 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph.graph import Graph
 from bvat.graph.inputs import GraphInputs, Subgraph
+from bvat.graph.neighbours import Latent
 from bvat.graph.validation import UNKNOWN
 
-__all__ = ["UNKNOWN", "DenseMatrix", "Graph", "GraphInputs", "SparseMatrix", "Subgraph", "SymmetricMatrix"]
+__all__ = [
+    "UNKNOWN",
+    "DenseMatrix",
+    "Graph",
+    "GraphInputs",
+    "Latent",
+    "SparseMatrix",
+    "Subgraph",
+    "SymmetricMatrix",
+]

@@ -19,6 +19,7 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.graph.inputs import FeatureMatrix, Subgraph
+from bvat.graph.neighbours import Latent, nearest_nodes
 from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
 from bvat.graph.validation import validate, validate_features
 
@@ -182,6 +183,32 @@ class Graph:
         for name, value in content.items():
             object.__setattr__(graph, name, value)
         return graph
+
+    def with_feature_neighbours(
+        self, k: int = 10, *, metric: str = "cosine", keep_edges: bool = False, latent: Latent | None = None
+    ) -> Self:
+        """Return the graph with an edge between nodes whose features are among the k most similar.
+
+        Everything works on the result as on any graph: receptive fields, perturbations, audits.
+
+        Args:
+            k: neighbours that each node chooses; it may be chosen by more.
+            metric: "cosine" or "euclidean", of the latent features, see :class:`bvat.graph.Latent`.
+            keep_edges: whether the given edges stay; by default the new ones replace them.
+            latent: the latent dimensions; by default those of this graph's features.
+        """
+        rows = (latent or Latent.fit(self.features)).rows(self.features)
+        similar = self._with_edges(nearest_nodes(rows, k, metric))
+        return self.joined(similar) if keep_edges else similar
+
+    def joined(self, other: Graph) -> Self:
+        """Return the graph with the edges of another graph of the same nodes too; the larger weight counts."""
+        return self._with_edges(self.adjacency.to_scipy().maximum(other.adjacency.to_scipy()))
+
+    def _with_edges(self, edges: Any) -> Self:
+        matrix = SparseMatrix.from_scipy(edges, self.adjacency.dtype).to(self.device)
+        content = {f.name: getattr(self, f.name) for f in fields(self)}
+        return self._copy(content | {"adjacency": SymmetricMatrix.of(matrix, self.engine)})
 
     def induced(self, nodes: Tensor) -> Subgraph:
         """Return the part on ``nodes`` (int64, ascending); Â keeps the weights it has in the whole graph."""

@@ -1,307 +1,543 @@
-"""``--method auto``: compare methods and models on validation data within a time budget, keep the best.
+"""``--method auto``: an ensemble for few labels, weighted by out-of-fold predictions.
 
-Candidates are repeated with other seeds on the validation nodes, or, where these are few, over the folds of a
-cross-validation of all labelled nodes. They are tried one after the other, each to its end unless it is
-clearly behind. Test nodes and their labels are unknown to the choice.
+1. Linear classifiers of latent features that spread over the given edges, over similar nodes, and over both.
+2. Each is trained once per fold without the fold's labels; its temperature and its weight come from the
+   log-loss of these predictions, with a prior, and so does the smoothing of the mean.
+3. Self-training: the more confident half of each predicted class joins the labels with a small weight, and the
+   members are fitted again.
+4. Networks (effort 2 and more) are trained on labels and these predictions, with our regularisers from effort
+   3 on, and get a weight in the same way.
+
+All of it is deterministic: effort is counted in work, not in seconds.
 """
 
 from __future__ import annotations
 
-import math
-import re
+import dataclasses
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from itertools import takewhile
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
-from bvat.errors import SettingsError, TrainingError
-from bvat.graph import Graph
-from bvat.perturb.methods import PLAIN
-from bvat.store.pool import ReportProgress, run_tasks
-from bvat.store.progress import ProgressDisplay
-from bvat.store.store import RunSpec, RunStore
-from bvat.training.settings import Settings
-from bvat.training.statistics import Sample, accuracy_text, sample, wilson
-from bvat.tuning.cross_validation import (
-    Choice,
-    blind,
-    can_cross_validate,
-    cross_validate,
-    estimate,
-    labelled_folds,
-    pooled,
-    refitted,
-)
-from bvat.tuning.variants import CANDIDATES, Variant, settings_of
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-REPETITIONS = 3
-"""Seeds per candidate that is not given up."""
-FEW = 100
-"""With fewer validation nodes than this, cross-validation takes the place of the hold-out."""
-BUDGET = 120.0
-"""Seconds, unless asked otherwise."""
-OUT_OF_TIME = "the time was over"
-"""Why a candidate has fewer repetitions than the winner."""
+from bvat.baselines.base import Fit, Once, always
+from bvat.baselines.table import AutoOptions
+from bvat.errors import GraphError
+from bvat.graph import UNKNOWN, Graph, Latent
+from bvat.graph.neighbours import METRICS, agreement, unit_rows
+from bvat.models.ensemble import LEAST, LINEAR, VIEWS, Ensemble, make_graphs, smoothed, spread_view
+from bvat.training.loop import train
+from bvat.training.settings import preset
+from bvat.training.state import restore_model
+from bvat.training.trained import predict
+from bvat.tuning.cross_validation import FEW, can_cross_validate, fixed_epochs, labelled_folds, scores_of
+from bvat.tuning.variants import Variant
 
+PRIOR = {
+    "x": 0.25,
+    "given-far": 2.0,
+    "given-near": 1.0,
+    "features-far": 0.5,
+    "both-far": 1.0,
+    "given-and-features": 2.0,
+}
+"""Weights of the linear members before any label is seen, where edges say something of the features."""
+NETWORK_PRIOR = 1.0
+SHARPNESS = 0.5
+"""How much of the log-likelihood counts for the weights: out-of-fold errors of one node are not independent."""
+STRENGTH = 10.0
+"""Inverse L2 penalty of the linear members."""
+PSEUDO, PSEUDO_WEIGHT, PSEUDO_BELOW = 700, 0.1, 10.0
+"""Nodes of the self-training, the weight of each, and the labels per class from which on it is left out."""
+NETWORKS: dict[int, tuple[str, ...]] = {
+    1: (),
+    2: ("gcn",),
+    3: ("gcn", "vat", "random-propagation/grand"),
+    4: ("gcn", "vat", "random-propagation/grand", "obvat", "sbvat", "appnp/vat"),
+}
+"""What is trained beside the linear members, by effort."""
+EPOCHS = 150
+NETWORK_FOLDS = 2
+"""Folds in which networks are trained too: their weight comes from the nodes of these."""
 
-def candidates_for(overrides: dict[str, Any]) -> tuple[str, ...]:
-    """Return the candidates; a model that is asked for leaves only its own."""
-    model = overrides.get("model")
-    if model is None:
-        return CANDIDATES
-    own = ("grand",) if model == "random-propagation" else ()
-    return tuple(Variant(model, method).name for method in (PLAIN, "vat", "consistency", *own))
-
-
-def parse_budget(text: str) -> float:
-    """Read ``90s``, ``2m``, ``1.5h`` or a number of seconds."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text.lower())
-    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
-    if not 0 < seconds < 1e7:
-        raise SettingsError(f"a budget is a time such as 90s, 2m or 1h, not {text!r}")
-    return seconds
+Scores = NDArray[np.float64]
+Tell = Callable[[str], None]
 
 
-def choose(
-    graph: Graph,
-    *,
-    budget: float = BUDGET,
-    jobs: int = 1,
-    candidates: Sequence[str] | None = None,
-    overrides: dict[str, Any] | None = None,
-    work: Path | None = None,
-    console: Any = None,
-) -> Choice:
-    """Choose a model and a method for a graph.
+def fit(graph: Graph, options: AutoOptions, seed: int, once: Once = always, tell: Tell | None = None) -> Fit:
+    """Fit the ensemble to the labels of a graph, on the CPU.
 
     Args:
-        graph: with training nodes, and validation nodes unless there are few labels.
-        budget: seconds after which no further candidate is started; the one under way ends early. The first
-            candidate gets all folds of a cross-validation, or one seed, however long that takes.
-        candidates: see :mod:`bvat.tuning.variants`, in the order in which they are tried. By default
-            :data:`CANDIDATES`, or those of the model in ``overrides``.
-        overrides: settings that replace the defaults of every candidate.
-        work: folder for the runs, which are found there again; a temporary one by default.
+        graph: with training nodes. With at least :data:`FEW` validation nodes these decide on weights, else
+            they count as training nodes and cross-validation decides.
+        options: effort, neighbours, single.
+        seed: of the networks.
+        once: keeps what takes long, so that an interrupted fit continues.
+        tell: called with a sentence when a better answer exists.
     """
-    overrides = overrides or {}
-    candidates = candidates or candidates_for(overrides)
-    settings_by = settings_of(candidates, overrides)
-    if len(graph.val) < FEW and not can_cross_validate(graph):  # nothing can be compared
-        return cross_validate(graph, settings_by[candidates[0]])
-    plan = _Plan.of(graph)
-    validated = plan.unit == "seeds"
-    with TemporaryDirectory() as temporary:
-        work = work or Path(temporary)
-        tried = _race(plan, work, settings_by, budget, jobs, console)
-        winner = _best(tried)
-        settings = settings_by[winner["name"]]
-        found = None
-        if not validated:
-            settings = refitted(settings, winner["phases"])
-            found = estimate(graph, settings, plan.graphs, work, jobs, console)
-    for entry in tried:
-        entry["outcome"] = _outcome(entry, winner)
-    report = {
-        "validation": (
-            f"{len(graph.val)} validation nodes, up to {len(plan.graphs)} seeds"
-            if validated
-            else f"{len(plan.graphs)}-fold cross-validation over the {len(graph.train) + len(graph.val)} "
-            "labelled nodes, each fold at its best epoch"
-        ),
-        "budget_seconds": budget,
-        "chosen": winner["name"],
-        "title": winner["title"],
-        "tried": tried,
-        "text": _sentence(winner, tried),
-    }
-    method = settings_by[winner["name"]].method
-    return Choice(method, settings, graph if validated else pooled(graph), found, report)
+    started = time.perf_counter()
+    work = _Work.on(graph, options)
+    members = {name: _linear(work, name) for name in work.linear_names()}
+    mixture = _Mixture.of(work, members)
+    if tell is not None:
+        tell(f"a first answer after {time.perf_counter() - started:.1f} s: {mixture.described(work)}")
+    pseudo = _confident(work, mixture.probabilities(work, members))
+    if options.effort > 1:
+        members |= _networks(work, mixture, members, options.effort, seed, once)
+        mixture = _Mixture.of(work, members)
+    if pseudo is not None:
+        for name in work.linear_names():
+            members[name] = _refitted(work, members[name], pseudo)
+    if options.single:
+        best = max(members, key=lambda name: mixture.weights[name])
+        members = {best: members[best]}
+        mixture = _Mixture.of(work, members)
+    model = _assembled(work, members, mixture)
+    return Fit(model, report=_report(work, members, mixture, time.perf_counter() - started))
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """How candidates are compared: the graph of each repetition, and how many repetitions are made together.
+class Fold:
+    """Training nodes, and the held-out nodes whose predictions count; int64 each."""
 
-    On the few nodes of a fold nothing can be told apart, so that a candidate gets all of them before the next
-    one starts. One seed on many validation nodes says more: all candidates get the first seed, and those that
-    are not clearly behind the next one.
-    """
+    train: NDArray[np.int64]
+    held_out: NDArray[np.int64]
 
-    unit: str
-    graphs: list[Graph]
-    together: int
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A graph with what all members share: its labels, folds, latent features and other graphs."""
+
+    graph: Graph
+    options: AutoOptions
+    train: NDArray[np.int64]
+    folds: list[Fold]
+    validated: bool
 
     @classmethod
-    def of(cls, graph: Graph) -> _Plan:
-        if len(graph.val) >= FEW:
-            return cls("seeds", [blind(graph)] * REPETITIONS, 1)
-        parts = labelled_folds(graph)
-        return cls("folds", parts, len(parts))
+    def on(cls, graph: Graph, options: AutoOptions) -> _Work:
+        train, val = graph.train.numpy(), graph.val.numpy()
+        labels = graph.labels.numpy()
+        if val.size < FEW:
+            train = np.sort(np.concatenate([train, val]))
+        if np.unique(labels[train]).size < 2:
+            raise GraphError(
+                f"all labels of {graph.name} are {graph.class_names[labels[train][0]]}: label nodes of "
+                "another class too"
+            )
+        if val.size >= FEW:
+            return cls(graph, options, train, [Fold(train, val)], True)
+        parts = labelled_folds(graph) if can_cross_validate(graph) else []
+        return cls(graph, options, train, [Fold(p.train.numpy(), p.val.numpy()) for p in parts], False)
 
-    def spec(self, settings: Settings, number: int) -> RunSpec:
-        return RunSpec(str(number), settings, number if self.unit == "seeds" else 0)
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """Class numbers (N); those of nodes that are neither for training nor for validation are not read."""
+        return self.graph.labels.numpy()
 
-    def nodes(self, count: int) -> int:
-        """Return on how many nodes some repetitions were compared: seeds share theirs."""
-        sizes = [len(graph.val) for graph in self.graphs[:count]]
-        return max(sizes, default=0) if self.unit == "seeds" else sum(sizes)
+    @cached_property
+    def latent(self) -> Latent:
+        return Latent.fit(self.graph.features)
+
+    @cached_property
+    def graphs(self) -> dict[str, Any]:
+        """The graphs by name; without edges, or if asked for, only that of similar nodes."""
+        wanted = {"given": {"given"}, "features": {"features"}, "both": {"both"}}
+        every = {"given", "features", "both"} if self.graph.num_edges else {"features"}
+        names = wanted.get(self.options.neighbours, every)
+        made = make_graphs(self.graph, names, self.options.k, self.options.metric, self.latent)
+        return {name: made[name] for name in names}
+
+    @cached_property
+    def edges_agree(self) -> float:
+        """How far the given edges can be trusted, from 0.1 to 1, judged without labels."""
+        if "given" not in self.graphs or "features" not in self.graphs:
+            return 1.0
+        found = agreement(
+            self.latent.rows(self.graph.features),
+            self.graph.adjacency.to_scipy(),
+            self.graphs["features"].adjacency.to_scipy(),
+        )
+        return float(np.clip(found / 0.2, 0.1, 1))
+
+    def linear_names(self) -> list[str]:
+        return [
+            name
+            for name, views in LINEAR.items()
+            if all(VIEWS[view][0] in ("", *self.graphs) for view in views)
+        ]
+
+    def prior(self, name: str) -> float:
+        if name in LINEAR:
+            trusted = self.edges_agree if name.startswith("given-") and "and" not in name else 1.0
+            extra = 1.5 * (1 - self.edges_agree) if name == "features-far" else 0.0
+            return PRIOR[name] * trusted + extra
+        return NETWORK_PRIOR
+
+    @cached_property
+    def views(self) -> dict[str, tuple[Tensor, Scores]]:
+        """The mean (r) and the centred rows of length 1 (N, r) of every view."""
+        latent = self.latent.rows(self.graph.features)
+        found = {}
+        for name in {view for member in self.linear_names() for view in LINEAR[member]}:
+            spread = spread_view(name, self.graphs.get(VIEWS[name][0], self.graph), latent)
+            mean = spread.mean(0)
+            found[name] = (mean, unit_rows(spread - mean).double().numpy())
+        return found
+
+    def inputs_of(self, member: str) -> Scores:
+        """Return what a linear member reads, (N, r) or (N, 2 r)."""
+        return np.concatenate([self.views[view][1] for view in LINEAR[member]], 1)
+
+    @cached_property
+    def held_out(self) -> NDArray[np.int64]:
+        return np.concatenate([fold.held_out for fold in self.folds]) if self.folds else np.zeros(0, np.int64)
 
 
-class _Repetition(NamedTuple):
-    """What a worker process trains until the deadline."""
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """A fitted member: its tensors, its logits at all nodes (N, C), and at all nodes for each fold.
+
+    ``folds`` may have fewer entries than there are folds.
+    """
 
     name: str
-    spec: RunSpec
-    deadline: float
+    tensors: dict[str, Tensor]
+    logits: Scores
+    folds: list[Scores]
+    seconds: float = 0.0
+
+    def held_out(self, work: _Work) -> Scores:
+        """Return the out-of-fold logits, (h, C), of the folds that it was trained in."""
+        pairs = zip(self.folds, work.folds, strict=False)
+        return np.concatenate([logits[fold.held_out] for logits, fold in pairs])
 
 
-class _OutOfTime(Exception):
-    """The budget is used up."""
+def _linear(work: _Work, name: str) -> _Member:
+    started, z = time.perf_counter(), work.inputs_of(name)
+    weights = _regression(z, work.labels, work.train, work.graph.num_classes)
+    logits = z @ weights[0] + weights[1]
+    if work.validated:
+        folds = [logits]
+    else:
+        found = (_regression(z, work.labels, fold.train, work.graph.num_classes) for fold in work.folds)
+        folds = [z @ weight + bias for weight, bias in found]
+    return _Member(name, _linear_tensors(name, *weights), logits, folds, time.perf_counter() - started)
 
 
-def _train(store: RunStore, task: _Repetition, report: ReportProgress) -> None:
-    """Train unless the time is over; what is under way then, or has no finite loss, leaves no result."""
-
-    def tell(_: float) -> None:
-        report(time.time())
-        if time.time() > task.deadline:
-            raise _OutOfTime
-
-    with suppress(TrainingError, _OutOfTime):
-        tell(0)
-        store.run(task.spec, tell)
-    report(time.time())
+def _linear_tensors(name: str, weight: Scores, bias: Scores) -> dict[str, Tensor]:
+    found = {f"linear.{name}.weight": weight, f"linear.{name}.bias": bias}
+    return {key: torch.from_numpy(value.astype(np.float32)) for key, value in found.items()}
 
 
-def _race(
-    plan: _Plan, work: Path, settings: dict[str, Settings], budget: float, jobs: int, console: Any
-) -> list[dict[str, Any]]:
-    """Repeat the candidates until the time is over; the first one is trained whatever the budget.
-
-    Returns each candidate as plain values; ``val`` holds one accuracy per repetition.
-    """
-    store = RunStore.open(work, {str(k): graph for k, graph in enumerate(plan.graphs)})
-    tried = {name: _described(plan, name, []) for name in settings}
-    alive, started = _alive(tried), time.time()
-    with ProgressDisplay("comparing methods", {"time": budget}, console) as display:
-
-        def advance(task: _Repetition, now: float) -> None:
-            display.update("time", min(budget, now - started))
-            display.set_title(f"comparing methods: {Variant.parse(task.name).title}")
-
-        for first in range(0, len(plan.graphs), plan.together):
-            end = first + plan.together
-            tasks = _tasks(plan, {name: settings[name] for name in alive}, first, started + budget)
-            run_tasks(partial(_train, store), tasks, jobs, advance)
-            late = time.time() - started >= budget
-            found = {name: _found(plan, store, name, settings[name], end, late=late) for name in alive}
-            if first and OUT_OF_TIME in (entry["stopped"] for entry in found.values()):
-                break  # a round that only some could finish would favour the first ones
-            tried |= found
-            if end < len(plan.graphs):
-                _give_up(found)
-            alive = _alive(found)
-    return list(tried.values())
+def _refitted(work: _Work, member: _Member, pseudo: tuple[NDArray[np.int64], NDArray[np.int64]]) -> _Member:
+    """Return a linear member fitted to labels and predictions."""
+    nodes, classes = pseudo
+    z, labels = work.inputs_of(member.name), work.labels.copy()
+    labels[nodes] = classes
+    both = np.concatenate([work.train, nodes])
+    counts = np.concatenate([np.ones(work.train.size), np.full(nodes.size, PSEUDO_WEIGHT)])
+    weights = _regression(z, labels, both, work.graph.num_classes, counts)
+    return dataclasses.replace(
+        member, tensors=_linear_tensors(member.name, *weights), logits=z @ weights[0] + weights[1]
+    )
 
 
-def _alive(found: dict[str, dict[str, Any]]) -> list[str]:
-    return [name for name, entry in found.items() if not entry["stopped"]]
+def _regression(
+    z: Scores, labels: NDArray[np.int64], nodes: NDArray[np.int64], classes: int, counts: Any = None
+) -> tuple[Scores, Scores]:
+    """Return weight (r, C) and bias (C) of a logistic regression; classes without a label get a low bias."""
+    from sklearn.linear_model import LogisticRegression
+
+    present = np.unique(labels[nodes])
+    weight, bias = np.zeros((z.shape[1], classes)), np.full(classes, -8.0)
+    model = LogisticRegression(C=STRENGTH, max_iter=100, tol=1e-3).fit(z[nodes], labels[nodes], counts)
+    if present.size == 2:  # one logit: half for each class
+        weight[:, present] = model.coef_.T * np.array([-0.5, 0.5])
+        bias[present] = model.intercept_ * np.array([-0.5, 0.5])
+    else:
+        weight[:, present], bias[present] = model.coef_.T, model.intercept_
+    return weight, bias
 
 
-def _tasks(plan: _Plan, settings: dict[str, Settings], first: int, deadline: float) -> list[_Repetition]:
-    numbers = range(first, first + plan.together)
-    tasks = [_Repetition(n, plan.spec(s, k), deadline) for n, s in settings.items() for k in numbers]
-    sure = plan.together if first == 0 else 0
-    return [task._replace(deadline=math.inf) for task in tasks[:sure]] + tasks[sure:]
+def _softmax(logits: Scores) -> Scores:
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    found: Scores = shifted / shifted.sum(1, keepdims=True)
+    return found
 
 
-def _give_up(found: dict[str, dict[str, Any]]) -> None:
-    complete = [found[name] for name in _alive(found)]
-    best = max(map(_mean, complete), default=0.0)
-    for entry in complete:
-        if wilson(_mean(entry), entry["nodes"])[1] < best:
-            entry["stopped"] = "given up, clearly behind"
+def _losses(probabilities: Scores, labels: NDArray[np.int64]) -> Scores:
+    found: Scores = -np.log(np.maximum(probabilities[np.arange(labels.size), labels], LEAST))
+    return found
 
 
-def _found(
-    plan: _Plan, store: RunStore, name: str, settings: Settings, count: int, *, late: bool
+def _temperature(logits: Scores, labels: NDArray[np.int64], centre: float, width: float = 0.7) -> float:
+    """Return the factor of the logits with the least log-loss; its logarithm has a normal prior."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(power: float) -> float:
+        prior = 0.5 * ((power - np.log(centre)) / width) ** 2
+        return float(_losses(_softmax(logits * np.exp(power)), labels).sum() + prior)
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 4), method="bounded").x))
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """How members are put together: temperature and weight of each, smoothing, temperature of the result."""
+
+    temperatures: dict[str, float]
+    weights: dict[str, float]
+    smooth: dict[str, float]
+    temperature: float
+    losses: dict[str, float] = field(default_factory=dict)
+    accuracies: dict[str, float] = field(default_factory=dict)
+    held_out: Scores | None = None
+    """Out-of-fold probabilities of the mixture, (h, C)."""
+
+    @classmethod
+    def of(cls, work: _Work, members: Mapping[str, _Member]) -> _Mixture:
+        start = {name: 2.0 if name in LINEAR else 1.0 for name in members}
+        options = _smoothings(work)
+        if not work.folds:
+            weights = _shares({name: work.prior(name) for name in members})
+            return cls(start, weights, options, 1.0)
+        labels = work.labels[work.held_out]
+        temperatures, losses, accuracies, likelihood = {}, {}, {}, {}
+        best = {}
+        for name, member in members.items():
+            logits = member.held_out(work)
+            own = labels[: logits.shape[0]]
+            temperatures[name] = _temperature(logits, own, start[name])
+            each = _losses(_softmax(logits * temperatures[name]), own)
+            losses[name], best[name] = float(each.mean()), each
+            accuracies[name] = 100 * float((logits.argmax(1) == own).mean())
+        leader = min((name for name in members if name in LINEAR), key=losses.__getitem__, default=next(iter(members)))
+        for name, each in best.items():  # networks have predictions for some of the folds only
+            excess = float((each - best[leader][: each.size]).mean()) if best[leader].size >= each.size else 0.0
+            likelihood[name] = work.prior(name) * float(np.exp(-SHARPNESS * labels.size * excess))
+        mixture = cls(temperatures, _shares(likelihood), options, 1.0, losses, accuracies)
+        return mixture._smoothed(work, members, labels)
+
+    def _smoothed(self, work: _Work, members: Mapping[str, _Member], labels: Any) -> _Mixture:
+        """Return the mixture with shares of the smoothings and a temperature, from out-of-fold predictions."""
+        parts: dict[str, list[Scores]] = {name: [] for name in self.smooth}
+        for number, fold in enumerate(work.folds):
+            mean = self._mean({n: m.folds[number] for n, m in members.items() if number < len(m.folds)})
+            for name in self.smooth:
+                found = mean if name == "none" else _smooth(work, name, mean)
+                parts[name].append(found[fold.held_out])
+        joined = {name: np.concatenate(values) for name, values in parts.items()}
+        losses = {name: float(_losses(p, labels).mean()) for name, p in joined.items()}
+        least = min(losses.values())
+        shares = _shares(
+            {n: prior * float(np.exp(-SHARPNESS * labels.size * (losses[n] - least))) for n, prior in self.smooth.items()}
+        )
+        mean = sum(share * joined[name] for name, share in shares.items())
+        temperature = _temperature(np.log(np.maximum(mean, LEAST)), labels, 1.0)
+        return dataclasses.replace(self, smooth=shares, temperature=temperature, held_out=mean)
+
+    def _mean(self, logits: Mapping[str, Scores]) -> Scores:
+        weights = _shares({name: self.weights[name] for name in logits})
+        mean: Scores = sum(w * _softmax(self.temperatures[n] * logits[n]) for n, w in weights.items())
+        return mean
+
+    def probabilities(self, work: _Work, members: Mapping[str, _Member]) -> Scores:
+        """Return the smoothed probabilities of all nodes, (N, C)."""
+        mean = self._mean({name: member.logits for name, member in members.items()})
+        found: Scores = sum(
+            share * (mean if name == "none" else _smooth(work, name, mean)) for name, share in self.smooth.items()
+        )
+        return found
+
+    def described(self, work: _Work) -> str:
+        if self.held_out is None:
+            return "too few labels to say how accurate it is"
+        right = float((self.held_out.argmax(1) == work.labels[work.held_out]).mean())
+        return f"{100 * right:.1f} % of {work.held_out.size} held-out nodes are right"
+
+
+def _shares(values: Mapping[str, float]) -> dict[str, float]:
+    total = sum(values.values())
+    return {name: value / total if total > 0 else 1 / len(values) for name, value in values.items()}
+
+
+def _smoothings(work: _Work) -> dict[str, float]:
+    """Return the prior shares of smoothing over the given edges, over similar nodes, and of none."""
+    trust = work.edges_agree if "given" in work.graphs else 0.0
+    similar = 1.0 if "features" in work.graphs else 0.0
+    return _shares({"none": 0.5, "given": trust, "features": similar})
+
+
+def _smooth(work: _Work, name: str, probabilities: Scores) -> Scores:
+    if name not in work.graphs:
+        return probabilities
+    found: Scores = smoothed(work.graphs[name], torch.from_numpy(probabilities).float()).double().numpy()
+    return found
+
+
+def _confident(work: _Work, p: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return nodes of the more confident half of each predicted class, as many of each, and their classes."""
+    classes = work.graph.num_classes
+    if work.train.size / classes >= PSEUDO_BELOW:
+        return None
+    predicted, confidence = p.argmax(1), p.max(1)
+    free = np.ones(p.shape[0], bool)
+    free[work.train] = False
+    rng, chosen = np.random.default_rng(0), []
+    for k in range(classes):
+        nodes = np.flatnonzero(free & (predicted == k))
+        upper = nodes[np.argsort(-confidence[nodes], kind="stable")][: (nodes.size + 1) // 2]
+        chosen.append(rng.permutation(upper)[: max(1, PSEUDO // classes)])
+    nodes = np.concatenate(chosen)
+    return (nodes, predicted[nodes]) if nodes.size else None
+
+
+def _networks(
+    work: _Work, mixture: _Mixture, members: Mapping[str, _Member], effort: int, seed: int, once: Once
+) -> dict[str, _Member]:
+    """Train the networks of an effort on the graph that the linear members favour."""
+    on = _favourite(work, mixture)
+    found = {}
+    for variant in map(Variant.parse, NETWORKS[effort]):
+        name = f"{variant.model}+{variant.method}-{on}"
+        started = time.perf_counter()
+        state, logits = _trained(work, variant, on, work.train, mixture.probabilities(work, members), seed, once, "all")
+        folds = [logits] if work.validated else []
+        if not work.validated:
+            for number, fold in enumerate(work.folds[:NETWORK_FOLDS]):
+                mean = mixture._mean({n: m.folds[number] for n, m in members.items()})
+                _, at_fold = _trained(work, variant, on, fold.train, mean, seed, once, f"fold{number}")
+                folds.append(at_fold)
+        tensors = {f"network.{name}.{key}": value for key, value in state.items()}
+        found[name] = _Member(name, tensors, logits, folds, time.perf_counter() - started)
+    return found
+
+
+def _favourite(work: _Work, mixture: _Mixture) -> str:
+    """Return the graph whose linear members have the largest weight together; of equals the first."""
+    totals = dict.fromkeys((name for name in ("given", "features", "both") if name in work.graphs), 0.0)
+    for name, weight in mixture.weights.items():
+        graphs = [VIEWS[view][0] for view in LINEAR[name]]
+        if graphs == ["given", "features"]:
+            graphs = ["both"]
+        for graph in graphs:
+            if graph in totals:
+                totals[graph] += weight
+    return max(totals, key=totals.__getitem__)
+
+
+def _trained(
+    work: _Work,
+    variant: Variant,
+    on: str,
+    train_nodes: NDArray[np.int64],
+    p: Scores,
+    seed: int,
+    once: Once,
+    part: str,
+) -> tuple[dict[str, Tensor], Scores]:
+    """Return the weights of a network and its logits at all nodes (N, C), trained on labels and predictions."""
+    labels = np.full(work.graph.num_nodes, UNKNOWN)
+    labels[train_nodes] = work.labels[train_nodes]
+    if (pseudo := _confident(work, p)) is not None:
+        free = ~np.isin(pseudo[0], train_nodes)
+        labels[pseudo[0][free]] = pseudo[1][free]
+    known = torch.from_numpy(np.flatnonzero(labels != UNKNOWN))
+    none = known[:0]
+    graph = dataclasses.replace(
+        work.graphs[on], labels=torch.from_numpy(labels), train=known, val=none, test=none, name="graph"
+    )
+    settings = preset("", variant.method, model=variant.model)
+    half = EPOCHS // 2 if settings.pretrain and variant.method != "none" else 0
+    settings = fixed_epochs(settings, epochs=EPOCHS + half, pretrain=half)
+    shapes = _shapes(settings, graph)
+
+    def compute() -> Tensor:
+        weights = train(graph, settings, seed=seed).weights
+        return torch.cat([weights[name].flatten() for name in shapes])
+
+    flat = once(f"{variant.model}+{variant.method}-{on}-{part}", compute)
+    sizes = [tensor.numel() for tensor in shapes.values()]
+    pieces = flat.split(sizes) if flat.numel() == sum(sizes) else compute().split(sizes)
+    weights = {name: piece.view(shapes[name].shape) for name, piece in zip(shapes, pieces, strict=True)}
+    model = restore_model(settings, graph.num_features, graph.num_classes, weights)
+    return weights, predict(model, graph).double().numpy()
+
+
+def _shapes(settings: Any, graph: Graph) -> dict[str, Tensor]:
+    from bvat.training.state import build_model
+
+    with torch.device("meta"):
+        return dict(build_model(settings, graph.num_features, graph.num_classes).state_dict())
+
+
+def _assembled(work: _Work, members: Mapping[str, _Member], mixture: _Mixture) -> nn.Module:
+    tensors: dict[str, Tensor] = {
+        "latent.weight": work.latent.weight,
+        "latent.shift": work.latent.shift,
+        "about.neighbours": torch.tensor([work.options.k, METRICS.index(work.options.metric)]),
+        "about.temperature": torch.tensor(mixture.temperature),
+    }
+    for name, member in members.items():
+        tensors |= member.tensors
+        tensors[f"weight.{name}"] = torch.tensor(mixture.weights[name])
+        tensors[f"temperature.{name}"] = torch.tensor(mixture.temperatures[name])
+        tensors |= {f"mean.{view}": work.views[view][0] for view in LINEAR.get(name, ())}
+    tensors |= {f"smooth.{name}": torch.tensor(share) for name, share in mixture.smooth.items()}
+    return Ensemble(**tensors)
+
+
+def _report(
+    work: _Work, members: Mapping[str, _Member], mixture: _Mixture, seconds: float
 ) -> dict[str, Any]:
-    """Return a candidate after its first ``count`` repetitions, as many of them as are finished."""
-    results = (store.result(plan.spec(settings, k)) for k in range(count))
-    entry = _described(plan, name, list(takewhile(bool, results)))
-    if len(entry["val"]) < count:
-        entry["stopped"] = OUT_OF_TIME if late else "its loss is not finite"
-    return entry
-
-
-def _described(plan: _Plan, name: str, results: Sequence[Any]) -> dict[str, Any]:
+    """Return what a run shows of its ensemble, as plain values."""
+    rows = [
+        {
+            "name": name,
+            "title": member_title(name),
+            "weight": mixture.weights[name],
+            "accuracy": mixture.accuracies.get(name),
+            "log_loss": mixture.losses.get(name),
+            "nodes": member.held_out(work).shape[0] if member.folds else 0,
+            "seconds": member.seconds,
+        }
+        for name, member in members.items()
+    ]
+    found = None
+    if mixture.held_out is not None and not work.validated:
+        predicted = torch.from_numpy(mixture.held_out.argmax(1))
+        labels = torch.from_numpy(work.labels[work.held_out])
+        found = {"folds": len(work.folds), **scores_of(predicted, labels, work.graph.class_names)}
     return {
-        "name": name,
-        "title": Variant.parse(name).title,
-        "unit": plan.unit,
-        "of": len(plan.graphs),
-        "nodes": plan.nodes(len(results)),
-        "val": [result["selected"]["val"] for result in results],
-        "seconds": [result["seconds"] for result in results],
-        "phases": [result["phases"] for result in results],
-        "stopped": "",
+        "members": sorted(rows, key=lambda row: -float(str(row["weight"]))),
+        "estimate": found,
+        "smoothing": mixture.smooth,
+        "edges_agree": work.edges_agree,
+        "labels": int(work.train.size),
+        "seconds": seconds,
     }
 
 
-def _mean(entry: dict[str, Any]) -> float:
-    return sample(entry["val"]).mean if entry["val"] else -math.inf
+def member_title(name: str) -> str:
+    """Return what a member is, in words."""
+    if name in LINEAR:
+        return "linear, " + " and ".join(VIEWS[view][1] for view in LINEAR[name])
+    kind, _, graph = name.rpartition("-")
+    model, _, method = kind.partition("+")
+    where = {"given": "the given edges", "features": "similar nodes", "both": "given edges and similar nodes"}
+    return f"{Variant(model, method).title}, on {where[graph]}"
 
 
-def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the candidate with the best mean among those with the most repetitions; of equals the first."""
-    winner = max(tried, key=lambda entry: (len(entry["val"]), _mean(entry)))
-    if not winner["val"]:
-        raise TrainingError("no candidate could be trained: check the features, or use --method none")
-    return winner
-
-
-def _gain(winner: dict[str, Any], entry: dict[str, Any]) -> Sample:
-    return sample([ours - theirs for ours, theirs in zip(winner["val"], entry["val"], strict=False)])
-
-
-def _outcome(entry: dict[str, Any], winner: dict[str, Any]) -> str:
-    """Say on what a candidate was compared, and whether that tells it apart from the winner."""
-    count = len(entry["val"])
-    if entry is winner:
-        return "chosen"
-    about = f"{count} of {entry['of']} {entry['unit']}, {entry['nodes']} nodes"
-    if entry["stopped"]:
-        return f"{about if count else 'not compared'}: {entry['stopped']}"
-    gain = _gain(winner, entry)
-    return f"{about}: {'clearly behind' if gain.n > 1 and gain.low > 0 else 'cannot be told apart from it'}"
-
-
-def _sentence(winner: dict[str, Any], tried: list[dict[str, Any]]) -> str:
-    """Say what won, by how much, how sure that is, and what was not compared."""
-    reached = accuracy_text(_mean(winner), winner["nodes"])
-    text: str = f"{winner['title']} was chosen with {reached} over {len(winner['val'])} of {winner['of']} "
-    text += winner["unit"] + _over_plain(winner, tried)
-    others = [entry for entry in tried if entry is not winner and entry["val"]]
-    close = [entry["title"] for entry in others if entry["outcome"].endswith("told apart from it")]
-    text += f"; {', '.join(close)} cannot be told apart from it." if close else "."
-    text += "" if others else " No other candidate was compared."
-    late = sum(entry["outcome"].endswith(OUT_OF_TIME) for entry in tried)
-    text += f" The time was over before {late} of {len(tried)} candidates were compared." if late else ""
-    return text
-
-
-def _over_plain(winner: dict[str, Any], tried: list[dict[str, Any]]) -> str:
-    """Say how much better the winner is than a plain GCN, if that was compared."""
-    plain = next((entry for entry in tried if entry["name"] == "gcn"), winner)
-    if plain is winner or not plain["val"]:
-        return ""
-    gain = _gain(winner, plain)
-    text = f", {gain.mean:+.1f} points against a plain GCN"
-    if gain.n < 2:
-        return text
-    return text + f" (95 % interval over the {winner['unit']} {gain.low:+.1f} to {gain.high:+.1f})"
+def only_known(results: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the estimate of the first seed of a run with ``auto``, if there is one."""
+    for result in results:
+        found = result.get("fit", {}).get("estimate")
+        if isinstance(found, dict):
+            return found
+    return None
