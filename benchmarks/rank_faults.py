@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,14 @@ def children(pid: int) -> list[int]:
         if int(text.rpartition(")")[2].split()[1]) == pid:
             found.append(int(stat.parent.name))
     return sorted(found)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process has not ended (Linux)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def rank_processes(launcher: subprocess.Popen[str], ranks: int, patience: float = 120) -> list[int]:
@@ -104,7 +113,11 @@ def kill_ranks(
 
 
 def stop_rank(parts: Path, run: Path, *, ranks: int, epochs: int, timeout: float) -> dict[str, Any]:
-    """Stop a rank with SIGSTOP; return how long the others take to end, and what they say."""
+    """Stop a rank with SIGSTOP; return how long the others take to end, and what they say.
+
+    torchrun waits for the stopped rank for half a minute before it kills it, so this kills it once the others
+    have ended.
+    """
     launcher = start(parts, ranks, run, epochs, "--rank-timeout", str(timeout))
     processes = rank_processes(launcher, ranks)
     end = time.monotonic() + 120
@@ -112,11 +125,16 @@ def stop_rank(parts: Path, run: Path, *, ranks: int, epochs: int, timeout: float
         time.sleep(0.1)
     os.kill(processes[-1], signal.SIGSTOP)
     began = time.monotonic()
-    said = launcher.communicate(timeout=timeout + 120)[1]
+    while any(map(is_running, processes[:-1])) and time.monotonic() < began + timeout + 120:
+        time.sleep(0.05)
+    seconds = time.monotonic() - began
+    with suppress(ProcessLookupError):
+        os.kill(processes[-1], signal.SIGKILL)
+    said = launcher.communicate(timeout=120)[1]
     sentences = [line for line in said.splitlines() if line.startswith("bvat: ")]
     return {
         "timeout": timeout,
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(seconds, 1),
         "returncode": launcher.returncode,
         "said": sentences,
         "left": [pid for pid in processes if Path(f"/proc/{pid}/stat").exists()],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bvat.engine.dense import DenseMatrix
 from bvat.graph import Graph
 
 
@@ -28,4 +28,4 @@ def dense_features(graph: Graph) -> Tensor:
 def logits_with(model: Any, graph: Graph, r: Tensor) -> Tensor:
     """Return the logits (N, C) of an ordinary pass over the features X + R, all N x D of them."""
     with torch.no_grad():
-        return model(replace(graph, features=dense_features(graph) + r))
+        return model(graph.with_features(DenseMatrix(dense_features(graph) + r, graph.engine)))

@@ -19,9 +19,10 @@ from bvat.graph import Graph
 from bvat.models import APPNP, GAT, GCN, GPNN, MLP, SGC, GraphSAGE, MoNet
 from bvat.perturb import FastAscent
 
+KINDS = [GCN, GAT, MoNet, GPNN, GraphSAGE, APPNP, SGC, MLP]
 
-@pytest.mark.parametrize("kind", [GCN, GAT, MoNet, GPNN, GraphSAGE, APPNP, SGC, MLP])
-@pytest.mark.parametrize("dense", [False, True])
+
+@pytest.mark.parametrize(("kind", "dense"), [*((kind, False) for kind in KINDS), (GCN, True), (GAT, True)])
 def test_the_smallest_perturbation_changes_the_class(
     kind: Any, dense: bool, make_graph: Callable[..., Graph]
 ) -> None:
@@ -32,7 +33,7 @@ def test_the_smallest_perturbation_changes_the_class(
     assert bool((found.lds >= 0).all())
     assert found.predicted.tolist() == clean.argmax(1).tolist()
     flips = 0
-    for node in range(0, graph.num_nodes, 5):
+    for node in range(0, graph.num_nodes, 7):
         r, flip = smallest_perturbation(model, graph, node)
         assert float(flip.length) == pytest.approx(float(found.smallest[node]), rel=1e-3)
         if math.isinf(float(flip.length)):

@@ -43,7 +43,7 @@ INDUCTIVE = [name for name, row in BASELINES.items() if row.protocol == "inducti
 @pytest.fixture(scope="module", autouse=True)
 def _few_steps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(planetoid, "STEPS", 60)
+        patched.setattr(planetoid, "STEPS", 30)
         yield
 
 

@@ -22,14 +22,10 @@ def tiny() -> Graph:
 
 @pytest.mark.parametrize("sparse_x", [False, True])
 @pytest.mark.parametrize("form", ["edge_index", "sparse"])
-def test_both_sides_are_the_same_model(
-    tiny: Graph, form: str, sparse_x: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_sides_are_the_same_model(tiny: Graph, form: str, sparse_x: bool) -> None:
     pyg = import_pyg()
     if pyg is None:
         pytest.skip("torch_geometric is not installed")
-    if sparse_x:
-        monkeypatch.setattr("bvat.bench.pyg.DENSE_AT_MOST_GB", 0.0)
     settings = settings_of("tiny", "gcn")
     ours = build_model(settings, tiny.num_features, tiny.num_classes).eval()
     theirs = PygGCN(pyg, tiny.num_features, tiny.num_classes, settings).eval()
@@ -41,7 +37,7 @@ def test_both_sides_are_the_same_model(
     if form == "sparse":
         with torch.sparse.check_sparse_tensor_invariants(True):
             edges = sparse_form(pyg, edges, tiny.num_nodes)[0]
-    x, layout = pyg_features(tiny)
+    x, layout = pyg_features(tiny, dense_at_most_gb=0.0 if sparse_x else 2.0)
     assert layout == ("sparse" if sparse_x else "dense")
     assert sum(p.numel() for p in theirs.parameters()) == sum(p.numel() for p in ours.parameters())
     torch.testing.assert_close(theirs(x, edges), ours(tiny), atol=1e-6, rtol=1e-5)

@@ -190,16 +190,14 @@ def test_after_the_first_failure_the_host_is_not_asked_again(server: Any, use_re
     assert len(server.asked) == 1
 
 
-def test_a_host_that_does_not_answer_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "TIMEOUT", 0.2)
+def test_a_host_that_does_not_answer_is_given_up_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unreachable, match="timed out"):
-        download(f"http://127.0.0.1:{silent.getsockname()[1]}/x", limit=1)
+        download(f"http://127.0.0.1:{silent.getsockname()[1]}/x", limit=1, timeout=0.2)
 
 
 @pytest.mark.parametrize("drip", [b"x", b"HTTP/1.0 200 OK\r\n\r\nabc"])
-def test_a_host_that_drips_is_given_up_at_last(drip: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_drips_is_given_up_at_last(drip: bytes) -> None:
     """Every byte arrives in time, but the headers, or the content, never end."""
-    monkeypatch.setattr(downloads, "TOTAL", 0.5)
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as slow:
 
@@ -213,7 +211,7 @@ def test_a_host_that_drips_is_given_up_at_last(drip: bytes, monkeypatch: pytest.
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(Unreachable, match=r"(no answer|not complete) after 0\.5 s"):
-            download(f"http://127.0.0.1:{slow.getsockname()[1]}/x", limit=10**9)
+            download(f"http://127.0.0.1:{slow.getsockname()[1]}/x", limit=10**9, total=0.5)
         ended.set()
         thread.join()
 

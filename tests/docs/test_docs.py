@@ -16,6 +16,7 @@ import pytest
 
 import bvat
 import bvat.errors
+from bvat.baselines.table import BASELINES
 from bvat.bench.plan import FULL
 from bvat.cli.main import main
 from bvat.data.checksums import read_sealed_json
@@ -47,8 +48,11 @@ def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
             runpy.run_path(str(ROOT / words[1]), run_name="__main__")
         return
     assert words[0] == "bvat"
+    if words[1] == "train":
+        words += ["--device", "cpu", "--jobs", "1"]
+        words += [] if set(words) & set(BASELINES) else ["--epochs", "20"]
     with pytest.raises(SystemExit) as ended:
-        main([*words[1:], *(["--device", "cpu", "--jobs", "1"] if words[1] == "train" else [])])
+        main(words[1:])
     assert not ended.value.code, line
 
 

@@ -2,7 +2,7 @@
 
 ``pytest tests/faults --tally results/faults.json`` also writes the counts, from which
 ``python docs/faults.py`` makes the table of the documentation. Without ``--tally`` what is tried often is
-tried a fifth as often, so that it fits into CI.
+tried a tenth as often, so that it fits into CI.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.path.is_relative_to(HERE))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take over what a worker of ``pytest -n`` has counted."""
     _TALLIES.extend(Tally(**entry) for entry in getattr(node, "workeroutput", {}).get("tallies", []))

@@ -15,10 +15,10 @@ def remember(config: Any) -> None:
 
 
 def times(full: int, otherwise: int | None = None) -> int:
-    """Return how often to try something: ``full`` times if the counts are written, else a fifth or so."""
+    """Return how often to try something: ``full`` times if the counts are written, else a tenth or so."""
     if _counted:
         return full
-    return full // 5 if otherwise is None else otherwise
+    return full // 10 if otherwise is None else otherwise
 
 
 @dataclass

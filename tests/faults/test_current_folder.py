@@ -61,7 +61,7 @@ def test_ranks_do_not_import_hostile_modules(hostile: Path, tally: list[Tally]) 
         (hostile / f"{name}.py").write_text((hostile / "json" / "__init__.py").read_text())
     graph = synthetic_graph(nodes=120, edges=300, features=40, classes=3, train_per_class=5)
     cut_into(graph, 2, Path("parts"), "order")
-    train = ["-m", "bvat", "train", "parts", "--method", "none", "--epochs", "2", "--out"]
+    train = ["-m", "bvat", "train", "parts", "--method", "none", "--epochs", "2", "--no-report", "--out"]
     alone = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     ranks = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for command in ([*ranks, *train, "run"], [sys.executable, *train, "batches", "--batch-parts", "1"]):

@@ -229,7 +229,9 @@ table = st.lists(st.lists(cell, max_size=5).map(",".join), max_size=6).map("\n".
 def test_hypothesis(tally: list[Tally], ram: Path) -> None:
     attempt = Attempts(tally, "files that hypothesis writes")
 
-    @settings(max_examples=1_500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=times(1_500, 300), deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(st.sampled_from(["id,label\n", "id,label,split,a\n", ""]), table, table, st.binary(max_size=40))
     def explore(header: str, nodes: str, edges: str, junk: bytes) -> None:
         (ram / "nodes.csv").write_bytes((header + nodes).encode("utf-8", "surrogatepass"))

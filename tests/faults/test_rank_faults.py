@@ -52,7 +52,7 @@ def test_damaged_parts(how: str, parts: Path, tally: list[Tally]) -> None:
 
 
 def test_killed_ranks(parts: Path, tmp_path: Path, tally: list[Tally]) -> None:
-    kills = times(20, 2)
+    kills = times(20, 1)
     entry = Tally(
         "kills", "torchrun --max-restarts: a rank, SIGKILL", "restarted, bit-identical to an undisturbed run"
     )
@@ -70,8 +70,7 @@ def test_stopped_rank(parts: Path, tmp_path: Path, tally: list[Tally]) -> None:
     entry = Tally("kills", "torchrun: a rank, SIGSTOP", "all end within the time-out, one sentence")
     tally.append(entry)
     found = rank_faults.stop_rank(parts, tmp_path / "run", ranks=2, epochs=100_000, timeout=5)
-    # the others end within the time-out; torchrun then gives the stopped one half a minute before it kills it
-    ended = found["returncode"] != 0 and not found["left"] and found["seconds"] < 5 + 30 + 15
+    ended = found["returncode"] != 0 and not found["left"] and found["seconds"] < 5 + 15
     assert "another rank did not answer in time" in found["said"][0]
     entry.count(
         ended and len(found["said"]) == 1, traceback=any("Traceback" in line for line in found["said"])

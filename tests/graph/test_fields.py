@@ -127,7 +127,7 @@ def test_logits_and_gradients_are_those_of_the_whole_graph(
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize("hidden", [3, 16])
+@pytest.mark.parametrize("hidden", [3, 8])
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_gradients_against_finite_differences(
     make_graph: Callable[..., Graph], depth: int, hidden: int, dropout: float

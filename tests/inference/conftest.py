@@ -13,7 +13,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``pages`` with CSV files, and ``run-obvat`` (two seeds) and ``run-gcn`` trained on them."""
     root = tmp_path_factory.mktemp("answers")
     write_folder(root / "pages", *rows_of(120))
-    common = ["train", str(root / "pages"), "--epochs", "40", "--device", "cpu", "--jobs", "1"]
+    common = ["train", str(root / "pages"), "--epochs", "40", "--device", "cpu", "--jobs", "1", "--no-report"]
     common += ["--train-per-class", "15", "--val", "23"]
     quietly([*common, "--method", "obvat", "--seeds", "2", "--out", str(root / "run-obvat")])
     quietly([*common, "--method", "none", "--out", str(root / "run-gcn")])

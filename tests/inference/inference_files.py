@@ -65,7 +65,7 @@ def quietly(arguments: list[str]) -> None:
 
 def train(source: str, *options: str, out: str = "run") -> None:
     """Train a plain GCN in this process."""
-    common = ["--method", "none", "--device", "cpu", "--jobs", "1", "--out", out]
+    common = ["--method", "none", "--device", "cpu", "--jobs", "1", "--no-report", "--out", out]
     quietly(["train", source, *common, *options])
 
 

@@ -38,7 +38,7 @@ def _fixed_seed() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def graph() -> bvat.Graph:
-    return bvat.synthetic_graph(80, 160, FEATURES, CLASSES, seed=1)
+    return bvat.synthetic_graph(80, 160, FEATURES, CLASSES, seed=1).with_engine("tensor")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ every_model = pytest.mark.parametrize("name", MODELS)
 @pytest.fixture(scope="module")
 def graph() -> bvat.Graph:
     drawn = bvat.synthetic_graph(90, 100, FEATURES, CLASSES, words_per_node=5, train_per_class=4, seed=3)
-    return drawn.to(dtype=torch.float64)
+    return drawn.to(dtype=torch.float64).with_engine("tensor")
 
 
 def build(name: str, **options: object) -> torch.nn.Module:
@@ -218,7 +218,7 @@ def test_dense_features_give_the_same_as_sparse_ones(graph: bvat.Graph, name: st
 def test_is_built_from_settings_and_trains(graph: bvat.Graph, name: str) -> None:
     single = graph.to(dtype=torch.float32)
     sizes = {"hidden": 8} if "hidden" in MODELS[name].arguments else {}
-    options = {"dropout": 0.3, "epochs": 40, "lr": 0.05, "masks": "fresh", "alpha": 0.7, "epsilon": 0.03}
+    options = {"dropout": 0.3, "epochs": 25, "lr": 0.05, "masks": "fresh", "alpha": 0.7, "epsilon": 0.03}
     settings = Settings("sbvat", name, beta=0.5, count=5, **options, **sizes)
     trained = bvat.train(single, settings, seed=0)
     losses = [row["supervised"] for row in trained.metrics]

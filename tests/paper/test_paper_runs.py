@@ -38,7 +38,8 @@ def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_everything_can_be_asked_for(small_file: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(measurements, "ROUNDS", 3)
-    request = Request(datasets=[str(small_file)], seeds={"*": 2}, overrides={"epochs": 2})
+    rows = ["lp", "gat", "gcn", "vat", "sbvat", "obvat"]
+    request = Request([str(small_file)], rows, {"*": 2}, {"epochs": 2})
     found = reproduce(list(TARGETS), request, tmp_path, jobs=1)
     assert list(found) == ["table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time"]
     assert all(read_sealed_json(tmp_path / f"{name}.json") == found[name] for name in found)

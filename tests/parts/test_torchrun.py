@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
-import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +16,7 @@ from bvat.cli.main import main
 from bvat.data import save_graph, synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from graph_helpers import random_graph
-from rank_helpers import write
+from rank_helpers import run_ranks, write
 from rank_runs import compare_bits, torchrun
 
 OPTIONS = ["--method", "obvat", "--epochs", "4", "--pretrain", "0", "--confidence", "0", "--beta", "1"]
@@ -37,10 +33,13 @@ def test_two_ranks_train_as_one_and_the_run_can_be_used(tmp_path, capsys) -> Non
     found = []
     for parts in (1, 2):
         folder, run = write(graph, parts, tmp_path / f"parts-{parts}", "random"), tmp_path / f"run-{parts}"
-        command = ["-m", "bvat", "train", str(folder), *OPTIONS, "--out", str(run), "--json"]
-        done = torchrun(parts, *command, env=LOOPBACK, timeout=300)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["epochs"] == 4  # one rank prints
+        command = [str(folder), *OPTIONS, "--out", str(run), "--json"]
+        if parts == 1:
+            assert run_ranks([command], size=1) == [(0, [])]
+        else:
+            done = torchrun(parts, "-m", "bvat", "train", *command, env=LOOPBACK, timeout=300)
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["epochs"] == 4  # one rank prints
         found.append(weights_of(run))
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
     assert (tmp_path / "run-2" / "report.html").is_file()
@@ -68,13 +67,12 @@ def test_errors_of_a_rank_are_one_sentence(tmp_path) -> None:
     folder = write(random_graph(), 2, tmp_path / "parts")
     path = folder / "part-1" / "part.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    done = torchrun(
-        2, "-m", "bvat", "train", str(folder), *OPTIONS, "--out", str(tmp_path / "run"), env=LOOPBACK
-    )
-    assert done.returncode != 0
-    assert "bvat: rank 1: " in done.stderr
-    assert "checksum is wrong" in done.stderr
-    assert "Traceback" not in "".join(line for line in done.stderr.splitlines() if "bvat" in line)
+    command = [str(folder), *OPTIONS, "--out", str(tmp_path / "run"), "--rank-timeout", "5"]
+    _, (code, sentences) = run_ranks([command, command])
+    assert code == 2
+    (sentence,) = sentences
+    assert sentence.startswith("bvat: rank 1: ")
+    assert "checksum is wrong" in sentence
 
 
 def test_what_does_not_run_over_ranks_says_so(tmp_path, capsys) -> None:
@@ -111,27 +109,6 @@ def test_partition_prints_a_table_and_checks(tmp_path, capsys) -> None:
         with pytest.raises(SystemExit) as ended:
             main(["partition", *arguments])
         assert ended.value.code == 2
-
-
-def run_ranks(ranks: Sequence[Sequence[str]], size: int = 2) -> list[tuple[int, list[str]]]:
-    """Start ranks as machines of their own would, each with its own arguments; return codes and sentences."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "bvat", "train", *arguments],
-            env={**LOOPBACK, **shared, "RANK": str(rank), "TORCHELASTIC_RUN_ID": "test"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, arguments in enumerate(ranks)
-    ]
-    said = [process.communicate(timeout=200)[1].splitlines() for process in started]
-    sentences = [[line for line in lines if line.startswith("bvat: ")] for lines in said]
-    return [(process.returncode, each) for process, each in zip(started, sentences, strict=True)]
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_compiled_function_equals_the_plain_one(graph: Graph, depth: int, count:
     for grow in (grow_fields, grow_fields.python):  # type: ignore[attr-defined]
         owner, rejected = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.bool_)
         chosen = np.full(min(count, size), -7, dtype=np.int64)
-        found = grow(matrix.crow.numpy(), matrix.col.numpy(), depth, candidates, owner, rejected, chosen, 0)
+        found = grow((matrix.crow.numpy(), matrix.col.numpy()), depth, candidates, owner, rejected, chosen, 0)
         results.append((found, owner.tolist(), rejected.tolist(), chosen.tolist()))
     assert results[0] == results[1]
 

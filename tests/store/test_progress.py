@@ -52,14 +52,14 @@ def test_the_first_run_says_that_it_compiles() -> None:
     assert display._rich.tasks[-1].description == "seeds"
 
 
-def test_a_file_gets_lines_instead_of_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_gets_lines_instead_of_a_bar() -> None:
     text = io.StringIO()
-    with ProgressDisplay("audit", {0: 3000}, Console(file=text), unit="nodes", lines=True) as display:
+    with ProgressDisplay("audit", {0: 3000}, Console(file=text), unit="nodes", line_every=60) as display:
         display.update(0, 700)
         assert not text.getvalue().strip()  # the first line comes after a minute
-        monkeypatch.setattr("bvat.store.progress.LINE_EVERY", 0.0)
+    with ProgressDisplay("audit", {0: 3000}, Console(file=text), unit="nodes", line_every=0) as display:
         display.update(0, 1500)
-    with ProgressDisplay("seeds", {0: 3000}, Console(file=text), lines=True) as other:
+    with ProgressDisplay("seeds", {0: 3000}, Console(file=text), line_every=0) as other:
         other.update(0, 1500)
     assert text.getvalue().split("\n")[:1] == ["audit: 1,500 of 3,000 nodes"]
     assert "seeds: 50%" in text.getvalue()

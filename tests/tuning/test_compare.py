@@ -18,7 +18,7 @@ from bvat.training.loop import train
 from bvat.tuning.compare import ComparisonPlan, collect, compare, read_cell
 from bvat.tuning.variants import CANDIDATES, Variant
 
-QUICK = {"epochs": 12, "hidden": 16}
+QUICK = {"epochs": 8, "hidden": 16}
 
 
 @pytest.fixture(scope="module")
@@ -154,14 +154,14 @@ def test_methods_that_tie(graphs: list[str], tmp_path: Path, capsys: pytest.Capt
     """Equal means have no spread but what rounding leaves, and charts of them have an axis all the same."""
     out = tmp_path / "out"
     options = [*SHORT, "--labels", "3,6", "--splits", "3", "--val", "40", "--out", str(out)]
-    assert run_command(*graphs, *options) == 0
+    assert run_command(graphs[0], *options) == 0
     for path in (out / "work" / "cells").iterdir():
         cell = read_cell(path)
         assert cell is not None
         for result in cell["results"].values():
             result["test"] = 100 * 177 / 187
         write_sealed_json(path, cell)
-    assert run_command(*graphs, *options, "--report-only") == 0
+    assert run_command(graphs[0], *options, "--report-only") == 0
     assert "94.7" in (out / "report.html").read_text()
     capsys.readouterr()
 

@@ -95,12 +95,12 @@ def measure_pyg(graph: Graph, dataset: str, budget: Budget) -> dict[str, Any]:
     return {**result, "features": layout, "sparse_form": form}
 
 
-def pyg_features(graph: Graph) -> tuple[Tensor, str]:
+def pyg_features(graph: Graph, dense_at_most_gb: float = DENSE_AT_MOST_GB) -> tuple[Tensor, str]:
     """Return the features for torch_geometric, (N, D), and "dense" or "sparse"."""
     x = graph.features
     if not isinstance(x, SparseMatrix):
         return x.to_dense(), "dense"
-    if x.shape[0] * x.shape[1] * x.values.element_size() <= DENSE_AT_MOST_GB * 1e9:
+    if x.shape[0] * x.shape[1] * x.values.element_size() <= dense_at_most_gb * 1e9:
         return x.to_dense(), "dense"
     csr = torch.sparse_csr_tensor(x.crow, x.col, x.values, size=x.shape, check_invariants=False)
     return csr, "sparse"

@@ -63,14 +63,15 @@ def _retried(url: str, limit: int) -> bytes:
         return download(url, limit)
 
 
-def download(url: str, limit: int) -> bytes:
+def download(url: str, limit: int, timeout: float = TIMEOUT, total: float = TOTAL) -> bytes:
     """Return the content of a URL; Unreachable if that fails, takes too long or exceeds ``limit`` bytes.
 
-    Redirects are followed, and proxies from the environment are used.
+    Redirects are followed, and proxies from the environment are used. ``timeout`` are seconds without an
+    answer, ``total`` those for all of it.
     """
     import pooch
 
-    fetch, target = pooch.HTTPDownloader(timeout=TIMEOUT, chunk_size=_PIECE), _Limited(limit)
+    fetch, target = pooch.HTTPDownloader(timeout=timeout, chunk_size=_PIECE), _Limited(limit)
     host, failure = urlsplit(url).netloc, []
 
     def work() -> None:
@@ -82,10 +83,10 @@ def download(url: str, limit: int) -> bytes:
     # a host may send a byte every few seconds for ever, which no time-out of a socket notices
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(TOTAL)
+    thread.join(total)
     if thread.is_alive():
         target.limit = -1  # the thread ends with the next byte
-        raise Unreachable(f"{host}: not complete after {TOTAL:g} s")
+        raise Unreachable(f"{host}: not complete after {total:g} s")
     if failure:
         raise failure.pop()
     return target.getvalue()

@@ -15,7 +15,8 @@ import torch
 from bvat.data.checksums import UNSEALED, seal, verify
 from bvat.data.files import write_atomic
 from bvat.data.npz import read_npz
-from bvat.engine.sparse import SparseMatrix, SymmetricMatrix, check_csr
+from bvat.engine.matrix import check_csr
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, GraphError
 from bvat.graph import DenseMatrix, Graph
 from bvat.graph.inputs import FeatureMatrix

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from bvat.engine.sparse import check_csr
+from bvat.engine.matrix import check_csr
 from bvat.errors import DataError
 
 

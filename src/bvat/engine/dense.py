@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from bvat.engine.cpu import DEFAULT_ENGINE
+from bvat.engine.matrix import StoredMatrix
 from bvat.engine.tensor import TensorEngine
 
 
-class DenseMatrix:
+class DenseMatrix(StoredMatrix):
     """An immutable dense matrix (rows x columns): features of which many entries are not zero.
 
     Args:
@@ -23,25 +24,10 @@ class DenseMatrix:
 
     def __init__(self, values: Tensor, engine: TensorEngine = DEFAULT_ENGINE) -> None:
         self.values, self.engine = values, engine
+        self.shape = int(values.shape[0]), int(values.shape[1])
 
     def with_engine(self, engine: TensorEngine) -> Self:
         return type(self)(self.values, engine)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return int(self.values.shape[0]), int(self.values.shape[1])
-
-    @property
-    def nnz(self) -> int:
-        return self.values.numel()
-
-    @property
-    def device(self) -> torch.device:
-        return self.values.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.values.dtype
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.values,)
@@ -95,7 +81,3 @@ class DenseMatrix:
 
     def position(self, entry: Tensor) -> tuple[int, int]:
         return int(entry[0]), int(entry[1])
-
-    def __repr__(self) -> str:
-        rows, columns = self.shape
-        return f"DenseMatrix({rows} x {columns}, {self.dtype}, {self.device})"

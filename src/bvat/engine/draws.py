@@ -217,7 +217,7 @@ class RowDraws:
 
     def _mask(self, nodes: Any, crow: Any, level: int, factor: float, out: Tensor) -> Tensor:
         flat = out.numpy().reshape(-1)
-        self.kernels.masks(nodes, crow, level, flat.dtype.type(factor), *self._counter(), flat)
+        self.kernels.masks(nodes, crow, level, flat.dtype.type(factor), self._counter(), flat)
         return out
 
     def edge_mask(self, matrix: Any, width: int, rate: float, like: Tensor) -> Tensor:
@@ -228,28 +228,28 @@ class RowDraws:
         for first, second in ((rows, columns), (columns, rows)):
             out = torch.empty_like(matrix.values)
             numbers = out.numpy()
-            self.kernels.pair_masks(first, second, level, numbers.dtype.type(factor), *counter, numbers)
+            self.kernels.pair_masks(first, second, level, numbers.dtype.type(factor), counter, numbers)
             both.append(out)
         return torch.stack(both, 1)
 
     def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         out = like.new_empty(shape)
-        self.kernels.normals(*self._rows(shape), *self._counter(), out.numpy().reshape(-1))
+        self.kernels.normals(*self._rows(shape), self._counter(), out.numpy().reshape(-1))
         return out
 
     def entry_normal(self, pattern: Any) -> Tensor:
         out = torch.empty_like(pattern.values)
-        self.kernels.normals(self.nodes, pattern.crow.numpy(), *self._counter(), out.numpy())
+        self.kernels.normals(self.nodes, pattern.crow.numpy(), self._counter(), out.numpy())
         return out
 
     def uniform(self, shape: tuple[int, ...], low: float, high: float, like: Tensor) -> Tensor:
         out = like.new_empty(shape)
-        self.kernels.uniforms(*self._rows(shape), *self._counter(), out.numpy().reshape(-1))
+        self.kernels.uniforms(*self._rows(shape), self._counter(), out.numpy().reshape(-1))
         return out.mul_(high - low).add_(low)
 
     def gamma(self, shape: float, like: Tensor) -> Tensor:
         out = like.new_empty(self.nodes.shape[0])
-        self.kernels.gammas(self.nodes, float(shape), *self._counter(), out.numpy())
+        self.kernels.gammas(self.nodes, float(shape), self._counter(), out.numpy())
         return out
 
     def seed(self) -> int:

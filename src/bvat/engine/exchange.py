@@ -56,8 +56,6 @@ class ExchangedMatrix(SparseMatrix):
         halo: what is exchanged.
     """
 
-    stores_transpose = False
-
     def __init__(
         self, crow: Tensor, col: Tensor, values: Tensor, transposed: Tensor | None, halo: Halo
     ) -> None:
@@ -144,7 +142,6 @@ class ExchangedMatrix(SparseMatrix):
 class PartFeatures(SparseMatrix):
     """Own rows of sparse features X; ``Xᵀ G`` is the sum over the nodes of all ranks."""
 
-    stores_transpose = False
     engine: RankEngine
 
     def with_values(self, values: Tensor) -> PartFeatures:

@@ -35,27 +35,26 @@ def grown_fields(
         The chosen nodes int64 (b), and the number of the chosen node in whose ball a node lies, int64 (N).
     """
     size = matrix.shape[0] if among is None else among.numel()
-    crow, col = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
+    pattern = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
     owner = np.full(matrix.shape[0], -1, dtype=np.int64)
     rejected = np.zeros(matrix.shape[0], dtype=np.bool_)
     chosen = np.empty(min(count, size), dtype=np.int64)
     place = np.arange(size) if among is None else among.cpu().numpy()
     candidates = place[draws.integers(size, 8 * chosen.size)]
-    found = grow(crow, col, depth, candidates, owner, rejected, chosen, 0)
+    found = grow(pattern, depth, candidates, owner, rejected, chosen, 0)
     if found < chosen.size:
         rest = place[draws.permutation(size)]
-        found = grow(crow, col, depth, rest, owner, rejected, chosen, found)
+        found = grow(pattern, depth, rest, owner, rejected, chosen, found)
     return torch.from_numpy(chosen[:found]).to(matrix.device), torch.from_numpy(owner).to(matrix.device)
 
 
 @Compiled
-def grow(
-    crow: Any, col: Any, depth: int, candidates: Any, owner: Any, rejected: Any, chosen: Any, found: int
-) -> int:
+def grow(matrix: Any, depth: int, candidates: Any, owner: Any, rejected: Any, chosen: Any, found: int) -> int:
     """Go through the candidates in order and choose those whose ball meets none chosen before.
 
     ``owner``, ``rejected`` and ``chosen`` are changed in place; returns how many are chosen in all.
     """
+    crow, col = matrix
     ball = np.empty(crow.shape[0], dtype=np.int64)
     for u in candidates:
         if found == chosen.shape[0]:

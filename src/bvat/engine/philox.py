@@ -45,19 +45,19 @@ def _halves(word: Any) -> Any:
 
 
 @compiled
-def masks(nodes: Any, crow: Any, level: int, factor: Any, key: Any, epoch: Any, call: Any, out: Any) -> None:
+def masks(nodes: Any, crow: Any, level: int, factor: Any, counter: Any, out: Any) -> None:
     """Write 0, or ``factor`` where 16 random bits are at least ``level``.
 
     Entries crow[v] to crow[v + 1] of ``out`` belong to node nodes[v]; eight of them share a call.
     """
-    k0, k1 = key[0], key[1]
+    key, epoch, call = counter
     zero = factor - factor
     bits = np.empty(8, np.int64)
     for v in range(nodes.shape[0]):
         start, stop = crow[v], crow[v + 1]
         block = np.uint64(0)
         while start < stop:
-            a, b, c, d = philox(np.uint64(nodes[v]), block, call, epoch, k0, k1)
+            a, b, c, d = philox(np.uint64(nodes[v]), block, call, epoch, key[0], key[1])
             bits[0], bits[1] = _halves(a)
             bits[2], bits[3] = _halves(b)
             bits[4], bits[5] = _halves(c)
@@ -69,10 +69,9 @@ def masks(nodes: Any, crow: Any, level: int, factor: Any, key: Any, epoch: Any, 
 
 
 @compiled
-def pair_masks(
-    rows: Any, columns: Any, level: int, factor: Any, key: Any, epoch: Any, call: Any, out: Any
-) -> None:
+def pair_masks(rows: Any, columns: Any, level: int, factor: Any, counter: Any, out: Any) -> None:
     """Write 0 or ``factor`` for entries of Â between nodes rows[i] and columns[i]."""
+    key, epoch, call = counter
     zero = factor - factor
     for i in range(rows.shape[0]):
         word = philox(np.uint64(rows[i]), np.uint64(columns[i]), call, epoch, key[0], key[1])[0]
@@ -87,8 +86,9 @@ def _normal_pair(a: Any, b: Any) -> Any:
 
 
 @compiled
-def normals(nodes: Any, crow: Any, key: Any, epoch: Any, call: Any, out: Any) -> None:
+def normals(nodes: Any, crow: Any, counter: Any, out: Any) -> None:
     """Write N(0, 1) numbers (Box and Muller); entries crow[v] to crow[v + 1] belong to node nodes[v]."""
+    key, epoch, call = counter
     four = np.empty(4)
     for v in range(nodes.shape[0]):
         start, stop = crow[v], crow[v + 1]
@@ -104,8 +104,9 @@ def normals(nodes: Any, crow: Any, key: Any, epoch: Any, call: Any, out: Any) ->
 
 
 @compiled
-def uniforms(nodes: Any, crow: Any, key: Any, epoch: Any, call: Any, out: Any) -> None:
+def uniforms(nodes: Any, crow: Any, counter: Any, out: Any) -> None:
     """Write numbers from [0, 1); entries crow[v] to crow[v + 1] belong to node nodes[v]."""
+    key, epoch, call = counter
     for v in range(nodes.shape[0]):
         for k in range(crow[v], crow[v + 1]):
             word = philox(np.uint64(nodes[v]), np.uint64(k - crow[v]), call, epoch, key[0], key[1])[0]
@@ -113,8 +114,9 @@ def uniforms(nodes: Any, crow: Any, key: Any, epoch: Any, call: Any, out: Any) -
 
 
 @compiled
-def gammas(nodes: Any, shape: float, key: Any, epoch: Any, call: Any, out: Any) -> None:
+def gammas(nodes: Any, shape: float, counter: Any, out: Any) -> None:
     """Write one gamma-distributed number of a shape per node (Marsaglia and Tsang, 2000); out (n)."""
+    key, epoch, call = counter
     raised = shape if shape >= 1 else shape + 1
     d = raised - 1 / 3
     c = 1 / np.sqrt(9 * d)

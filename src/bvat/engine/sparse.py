@@ -7,7 +7,6 @@ anew on every call, which costs ten times the product; here it is built once, be
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -16,8 +15,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from bvat.engine.compile import Compiled
 from bvat.engine.cpu import DEFAULT_ENGINE
+from bvat.engine.matrix import StoredMatrix, row_pointers, take_rows
 from bvat.engine.tensor import TensorEngine
 
 Made = TypeVar("Made")
@@ -28,44 +27,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     _none = torch.zeros(1, dtype=torch.int32)
     torch.sparse_csr_tensor(_none, _none[:0], torch.zeros(0), size=(0, 0), check_invariants=False)
-
-
-def check_csr(crow: Any, col: Any, values: Any, shape: tuple[int, int], *, ordered: bool = False) -> None:
-    """Raise ValueError unless numpy arrays are the row pointers, columns and entries of a CSR matrix.
-
-    Neither torch nor scipy looks at all of it (scipy's own check accepts pointers that return to 0), and both
-    read and write outside the arrays of a matrix that is wrong.
-
-    Args:
-        crow: row pointers (rows + 1), whole numbers.
-        col: column indices (nnz), whole numbers.
-        values: entries (nnz).
-        shape: (rows, columns).
-        ordered: whether the columns of a row must be ascending.
-    """
-    rows, columns = shape
-    if any(array.ndim != 1 or array.dtype.kind not in "iu" for array in (crow, col)):
-        raise ValueError("indices must be one-dimensional integers")
-    if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise ValueError("entries must be one-dimensional numbers")
-    if crow.size != rows + 1 or crow[0] != 0 or (crow[1:] < crow[:-1]).any():
-        raise ValueError("the row pointers are not ascending from 0")
-    if not crow[-1] == col.size == values.size:
-        raise ValueError("the number of entries does not match the row pointers")
-    if col.size:
-        low, high = int(col.min()), int(col.max())
-        if low < 0 or high >= columns:
-            bad = low if low < 0 else high
-            raise ValueError(f"an entry points at column {bad}, outside 0 to {columns - 1}")
-    if ordered and not np.isin(np.flatnonzero(col[1:] <= col[:-1]) + 1, crow).all():
-        raise ValueError("the columns of a row are not ascending")
-
-
-def row_pointers(counts: Tensor) -> Tensor:
-    """Return the row pointers, int32 (rows + 1), of rows with so many entries each."""
-    crow = torch.zeros(counts.numel() + 1, dtype=torch.int32, device=counts.device)
-    crow[1:] = torch.cumsum(counts, 0)
-    return crow
 
 
 class _Product(torch.autograd.Function):
@@ -83,7 +44,7 @@ class _Product(torch.autograd.Function):
         return None, ctx.matrix.transposed_product(grads[0])
 
 
-class SparseMatrix:
+class SparseMatrix(StoredMatrix):
     """An immutable CSR matrix (rows x columns) that knows its transpose.
 
     Args:
@@ -95,8 +56,6 @@ class SparseMatrix:
 
     ``S @ dense`` is differentiable with respect to ``dense``.
     """
-
-    stores_transpose = True
 
     def __init__(
         self,
@@ -116,17 +75,6 @@ class SparseMatrix:
     def with_engine(self, engine: TensorEngine) -> Self:
         """Return the same matrix with another engine."""
         return self.of(self, engine)
-
-    def kept(self, name: str, make: Callable[[], Made], key: Any = None) -> Made:
-        """Return what ``make`` makes of this matrix, made once per ``name`` and anew for another ``key``."""
-        found = self._kept.get(name)
-        if found is None or found[0] != key:
-            found = self._kept[name] = key, make()
-        return found[1]
-
-    @cached_property
-    def _kept(self) -> dict[str, tuple[Any, Any]]:
-        return {}
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: torch.dtype = torch.float32) -> SparseMatrix:
@@ -192,19 +140,6 @@ class SparseMatrix:
         if values is self.values:
             return self
         return type(self)(self.crow.to(device), self.col.to(device), values, self.shape, self.engine)
-
-    @property
-    def nnz(self) -> int:
-        """Number of stored entries."""
-        return self.values.numel()
-
-    @property
-    def device(self) -> torch.device:
-        return self.values.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.values.dtype
 
     @cached_property
     def rows(self) -> Tensor:
@@ -309,40 +244,31 @@ class SparseMatrix:
 
     def select(self, rows: Tensor) -> SparseMatrix:
         """Return the chosen rows, in that order; rows int64 (m), result (m, columns)."""
-        if self.device.type == "cpu":
-            parts = _take_rows(*self.arrays, rows.numpy())
-            own_crow, col, values = (torch.from_numpy(part) for part in parts)
-            return SparseMatrix(own_crow, col, values, (rows.numel(), self.shape[1]), self.engine)
-        crow, entry = self.entries(rows)
-        shape = (rows.numel(), self.shape[1])
-        return SparseMatrix(crow.to(torch.int32), self.col[entry], self.values[entry], shape, self.engine)
+        every = torch.arange(self.shape[1], dtype=torch.int32, device=self.device)
+        return self._part(rows, every, self.shape[1])
 
     def induced(self, nodes: Tensor) -> SparseMatrix:
         """Return the square submatrix of the chosen rows and the same columns.
 
         Shapes: nodes int64 (m), ascending and without repeats; result (m, m).
         """
+        place = torch.full((self.shape[1],), -1, dtype=torch.int32, device=self.device)
+        place[nodes] = torch.arange(nodes.numel(), dtype=torch.int32, device=self.device)
+        return self._part(nodes, place, nodes.numel())
+
+    def _part(self, rows: Tensor, place: Tensor, columns: int) -> SparseMatrix:
+        """Return the chosen rows with their columns numbered by ``place`` (columns), without those at -1."""
         if self.device.type == "cpu":
-            arrays = (part.detach().numpy() for part in (self.crow, self.col, self.values, nodes))
-            crow, col, values = (torch.from_numpy(array) for array in _cut_out(*arrays))
+            parts = take_rows(*self.arrays, rows.numpy(), place.numpy())
+            crow, col, values = (torch.from_numpy(part) for part in parts)
         else:
-            crow, col, values = self._cut_out_on_device(nodes)
-        return SparseMatrix(crow, col, values, (nodes.numel(), nodes.numel()), self.engine)
-
-    def _cut_out_on_device(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Do what :func:`_cut_out` does with tensor operations."""
-        local = torch.full((self.shape[1],), -1, dtype=torch.int32, device=self.device)
-        local[nodes] = torch.arange(nodes.numel(), dtype=torch.int32, device=self.device)
-        chosen = self.select(nodes)
-        col = local[chosen.col]
-        keep = col >= 0
-        kept_before = torch.zeros(keep.numel() + 1, dtype=torch.int32, device=self.device)
-        torch.cumsum(keep, 0, dtype=torch.int32, out=kept_before[1:])
-        return kept_before[chosen.crow], col[keep], chosen.values[keep]
-
-    def __repr__(self) -> str:
-        rows, columns = self.shape
-        return f"{type(self).__name__}({rows} x {columns}, nnz={self.nnz}, {self.dtype}, {self.device})"
+            before, entry = self.entries(rows)
+            col = place[self.col[entry].long()]
+            keep = col >= 0
+            crow = torch.zeros(keep.numel() + 1, dtype=torch.int32, device=self.device)
+            torch.cumsum(keep, 0, dtype=torch.int32, out=crow[1:])
+            crow, col, values = crow[before], col[keep], self.values[entry[keep]]
+        return SparseMatrix(crow, col, values, (rows.numel(), columns), self.engine)
 
 
 class SymmetricMatrix(SparseMatrix):
@@ -360,45 +286,3 @@ class SymmetricMatrix(SparseMatrix):
     def induced(self, nodes: Tensor) -> SymmetricMatrix:
         """Return the square submatrix of the chosen rows and columns, symmetric again."""
         return SymmetricMatrix.of(super().induced(nodes))
-
-
-@Compiled
-def _take_rows(crow: Any, col: Any, values: Any, rows: Any) -> Any:
-    """Return row pointers, columns and values of the chosen rows."""
-    own_crow = np.zeros(rows.shape[0] + 1, dtype=np.int32)
-    for place in range(rows.shape[0]):
-        if not 0 <= rows[place] < crow.shape[0] - 1:
-            raise IndexError("there is no such row")
-        own_crow[place + 1] = own_crow[place] + crow[rows[place] + 1] - crow[rows[place]]
-    own_col = np.empty(own_crow[-1], dtype=np.int32)
-    own_values = np.empty(own_crow[-1], dtype=values.dtype)
-    for place in range(rows.shape[0]):
-        size = own_crow[place]
-        for k in range(crow[rows[place]], crow[rows[place] + 1]):
-            own_col[size] = col[k]
-            own_values[size] = values[k]
-            size += 1
-    return own_crow, own_col, own_values
-
-
-@Compiled
-def _cut_out(crow: Any, col: Any, values: Any, nodes: Any) -> Any:
-    """Return row pointers, columns and values of the square submatrix on ``nodes``."""
-    local = np.full(crow.shape[0], -1, dtype=np.int32)
-    most = 0
-    for place in range(nodes.shape[0]):
-        local[nodes[place]] = place
-        most += crow[nodes[place] + 1] - crow[nodes[place]]
-    own_crow = np.zeros(nodes.shape[0] + 1, dtype=np.int32)
-    own_col = np.empty(most, dtype=np.int32)
-    own_values = np.empty(most, dtype=values.dtype)
-    size = 0
-    for place in range(nodes.shape[0]):
-        for k in range(crow[nodes[place]], crow[nodes[place] + 1]):
-            column = local[col[k]]
-            if column >= 0:
-                own_col[size] = column
-                own_values[size] = values[k]
-                size += 1
-        own_crow[place + 1] = size
-    return own_crow, own_col[:size], own_values[:size]

@@ -78,8 +78,6 @@ class Block(SparseMatrix):
     A block is used for a few products only, so its transpose is not stored: rows are scattered instead.
     """
 
-    stores_transpose = False
-
     def with_values(self, values: Tensor) -> Block:
         return Block(self.crow, self.col, values, self.shape, self.engine)
 

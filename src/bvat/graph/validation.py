@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bvat.engine.sparse import SparseMatrix, SymmetricMatrix, check_csr
+from bvat.engine.matrix import check_csr
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
 

@@ -24,7 +24,8 @@ from torch import Tensor
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.data.tensors import file_digest, map_safetensors
 from bvat.engine.dense import DenseMatrix
-from bvat.engine.sparse import SparseMatrix, SymmetricMatrix, row_pointers
+from bvat.engine.matrix import row_pointers
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix

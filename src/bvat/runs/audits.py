@@ -76,7 +76,7 @@ class AuditPlan:
 
     def _measure(self, name: str, model: Classifier, graph: Graph, nodes: Tensor, console: Any) -> Audit:
         title, size = f"audit of {name}", {0: nodes.numel()}
-        with ProgressDisplay(title, size, console, unit="nodes", lines=True) as display:
+        with ProgressDisplay(title, size, console, unit="nodes", line_every=60) as display:
             return audit(
                 model.models[0],
                 graph,

@@ -12,9 +12,6 @@ from bvat.errors import printable
 
 Key = TypeVar("Key", bound=Hashable)
 
-LINE_EVERY = 60.0
-"""Seconds."""
-
 
 class ProgressDisplay(Generic[Key]):
     """One bar for all tasks together with the time left and, if asked for, one per running task.
@@ -27,7 +24,7 @@ class ProgressDisplay(Generic[Key]):
         console: a rich console; None shows nothing.
         labels: text before the bar of each task; None for no such bars.
         unit: name of the unit, which is then counted; otherwise the display shows percent.
-        lines: whether a file, which no bar can be drawn in, gets a line once a minute.
+        line_every: seconds after which a file, which no bar can be drawn in, gets a line; None for no lines.
     """
 
     def __init__(
@@ -38,7 +35,7 @@ class ProgressDisplay(Generic[Key]):
         *,
         labels: Mapping[Key, str] | None = None,
         unit: str = "",
-        lines: bool = False,
+        line_every: float | None = None,
     ) -> None:
         from rich import progress
         from rich.console import Console
@@ -54,7 +51,8 @@ class ProgressDisplay(Generic[Key]):
             speed_estimate_period=600,  # tasks differ in speed: average over a long time
         )
         title = printable(title)
-        self._lines, self._said = lines and not self._rich.console.is_terminal, time.monotonic()
+        self._line_every = None if self._rich.console.is_terminal else line_every
+        self._said = time.monotonic()
         self._sizes, self._done = dict(sizes), dict.fromkeys(sizes, 0.0)
         self._bars = {
             key: self._rich.add_task(label, total=sizes[key], visible=False)
@@ -83,7 +81,7 @@ class ProgressDisplay(Generic[Key]):
         if key in self._bars:
             self._rich.update(self._bars[key], completed=done, visible=0 < done < self._sizes[key])
         self._rich.update(self._whole, completed=sum(self._done.values()))
-        if self._lines and time.monotonic() - self._said >= LINE_EVERY:
+        if self._line_every is not None and time.monotonic() - self._said >= self._line_every:
             self._said = time.monotonic()
             all_done, size = sum(self._done.values()), sum(self._sizes.values())
             share = f"{all_done:,.0f} of {size:,.0f} {self._unit}" if self._unit else f"{all_done / size:.0%}"

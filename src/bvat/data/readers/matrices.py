@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bvat.data.npz import ObjectArray, read_npz
 from bvat.data.readers.table import LARGEST
-from bvat.engine.sparse import check_csr
+from bvat.engine.matrix import check_csr
 from bvat.errors import GraphError
 from bvat.graph.validation import validate_columns
 

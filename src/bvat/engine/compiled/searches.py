@@ -54,6 +54,36 @@ def _backward(matrix: Any, slopes: Any, weight: Any, factor: Any, hidden: Any, s
 
 
 @compiled
+def _full_step(g: Any, gram: Any, epsilon: Any, owner: Any, fields: int, effect: Any, squares: Any) -> None:
+    """Scale G (m, H) to A in place, row by row or field by field; write A M and the squared lengths (m).
+
+    Unit size comes first: squares of tiny gradients would underflow.
+    """
+    flat, largest = g.reshape(-1), ZERO
+    for i in range(flat.shape[0]):
+        largest = max(largest, abs(flat[i]))
+    unit = ONE / max(largest, _LEAST)
+    for i in range(flat.shape[0]):
+        flat[i] *= unit
+    times(g, gram, effect)
+    for i in range(g.shape[0]):
+        total = ZERO
+        for h in range(g.shape[1]):
+            total += g[i, h] * effect[i, h]
+        squares[i] = max(total, ZERO)
+    of_field = np.zeros(fields, g.dtype)
+    for i in range(owner.shape[0]):
+        of_field[owner[i]] += squares[i]
+    for i in range(g.shape[0]):
+        square = squares[i] if owner.shape[0] == 0 else of_field[owner[i]]
+        scale = epsilon / np.sqrt(max(square, _LEAST))
+        squares[i] *= scale * scale
+        for h in range(g.shape[1]):
+            g[i, h] *= scale
+            effect[i, h] *= scale
+
+
+@compiled
 def fields_step(matrix: Any, sizes: Any, clean: Any, passes: Any, maps: Any, rates: Any, owner: Any) -> Any:
     """One power iteration from r = 0 on receptive fields, the loss there, and its gradients.
 
@@ -91,31 +121,11 @@ def fields_step(matrix: Any, sizes: Any, clean: Any, passes: Any, maps: Any, rat
             slopes[i, c] = q[c] - p[i, c]
     _backward(matrix, slopes, weight, factor, hidden, summed, pulled)
 
-    # unit size first: squares of tiny gradients would underflow
-    largest = dtype.type(0)
-    pulled_flat = pulled.reshape(-1)
-    for i in range(pulled_flat.shape[0]):
-        largest = max(largest, abs(pulled_flat[i]))
-    unit = ONE / max(largest, _LEAST)
-    for i in range(pulled_flat.shape[0]):
-        pulled_flat[i] *= unit
     effect, squares = np.empty((rows, width), dtype), np.empty(rows, dtype)
-    times(pulled, gram, effect)
+    _full_step(pulled, gram, epsilon, owner, chosen, effect, squares)
     for i in range(rows):
-        total = ZERO
         for h in range(width):
-            total += pulled[i, h] * effect[i, h]
-        squares[i] = max(total, ZERO)
-    of_field = np.zeros(chosen, dtype)
-    for i in range(owner.shape[0]):
-        of_field[owner[i]] += squares[i]
-    for i in range(rows):
-        square = squares[i] if owner.shape[0] == 0 else of_field[owner[i]]
-        scale = epsilon / np.sqrt(max(square, _LEAST))
-        squares[i] *= scale * scale
-        for h in range(width):
-            pulled[i, h] *= scale
-            effect[i, h] = last_base[i, h] + scale * effect[i, h]
+            effect[i, h] += last_base[i, h]
 
     _forward(matrix, effect, last_mask, weight, hidden, logits)
     value = np.empty(chosen, dtype)
