@@ -92,7 +92,7 @@ def test_fields_are_those_of_the_greedy_algorithm(depth, count) -> None:
     number = 0
     for candidates in (few, rest):
         arrays = matrix.crow.numpy(), matrix.col.numpy()
-        number = grow.python(*arrays, depth, candidates, expected, rejected, found, number)
+        number = grow.python(arrays, depth, candidates, expected, rejected, found, number)
     assert part.own_nodes[chosen].tolist() == found[:number].tolist()
     assert owner.tolist() == expected[part.own_nodes.numpy()].tolist()
     if depth:

@@ -24,7 +24,7 @@ class DenseMatrix(StoredMatrix):
 
     def __init__(self, values: Tensor, engine: TensorEngine = DEFAULT_ENGINE) -> None:
         self.values, self.engine = values, engine
-        self.shape = int(values.shape[0]), int(values.shape[1])
+        self.shape = tuple(values.shape)  # type: ignore[assignment]  # a graph refuses others than two
 
     def with_engine(self, engine: TensorEngine) -> Self:
         return type(self)(self.values, engine)

@@ -42,7 +42,7 @@ def validate(
         raise GraphError(
             f"there are {n} labels but the adjacency is {a.shape[0]} x {a.shape[1]}: they must agree"
         )
-    shape = x.shape if isinstance(x, SparseMatrix) else tuple(x.values.shape)
+    shape = tuple(x.shape)
     if len(shape) != 2 or shape[0] != n:
         raise GraphError(f"there are {n} labels but features of shape {shape}: one row per node is needed")
     if x.shape[1] == 0:
