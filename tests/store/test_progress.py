@@ -57,6 +57,7 @@ def test_a_file_gets_lines_instead_of_a_bar() -> None:
     with ProgressDisplay("audit", {0: 3000}, Console(file=text), unit="nodes", line_every=60) as display:
         display.update(0, 700)
         assert not text.getvalue().strip()  # the first line comes after a minute
+    text = io.StringIO()
     with ProgressDisplay("audit", {0: 3000}, Console(file=text), unit="nodes", line_every=0) as display:
         display.update(0, 1500)
     with ProgressDisplay("seeds", {0: 3000}, Console(file=text), line_every=0) as other:
