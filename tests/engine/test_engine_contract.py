@@ -44,8 +44,8 @@ REGULARISERS: dict[str, Callable[[Any], Any]] = {
     "sbvat": lambda draws: bvat.SBVAT(0.1, count=2, norm="field", generator=draws),
     "sure nodes": lambda draws: bvat.SBVAT(0.1, count=2, confidence=0.34, generator=draws),
     "obvat": lambda draws: bvat.Regulariser(search=AdamAscent(3, 0.01), dropout="pair", generator=draws),
-    "obvat by rows": lambda draws: bvat.Regulariser(
-        search=AdamAscent(3, 0.01, reduction="mean", second_moment="row"),
+    "obvat of means": lambda draws: bvat.Regulariser(
+        search=AdamAscent(3, 0.01, reduction="mean"),
         divergence="squared",
         generator=draws,
     ),

@@ -44,8 +44,8 @@ def test_one_rank_trains_as_alone_up_to_rounding(model) -> None:
 @pytest.mark.parametrize(
     ("method", "more"),
     [
-        ("obvat", {"search": "adam", "start": 0.0, "second_moment": "entry"}),
-        ("obvat", {"search": "adam", "start": 0.0, "second_moment": "row", "divergence": "squared"}),
+        ("obvat", {"search": "adam", "start": 0.0}),
+        ("obvat", {"search": "adam", "start": 0.0, "divergence": "squared"}),
         ("consistency", {"confidence": 0.3, "alpha": 0.7}),
         ("none", {"class_weights": "balanced", "scale": "unit"}),
     ],

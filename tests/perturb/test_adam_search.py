@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from bvat.graph import Graph
-from bvat.models import GCN
 from bvat.perturb import (
     AdamAscent,
     NoSearch,
@@ -25,46 +24,6 @@ def objective(problem: Problem, r: Tensor, gamma: float) -> float:
     return float(value.sum() - gamma * problem.space.row_squares(r).sum())
 
 
-def concentrated(model: GCN) -> GCN:
-    """Let one direction of W0 outweigh the others, as it does after training."""
-    with torch.no_grad():
-        left, values, right = torch.linalg.svd(model.weights[0], full_matrices=False)
-        values[1:] *= 0.1
-        model.weights[0].copy_(left @ values.diag() @ right)
-    return model
-
-
-@pytest.mark.parametrize("spread", [True, False], ids=["spread", "concentrated"])
-@pytest.mark.parametrize("gamma", [1.0, 0.1])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_factored_adam_reaches_the_objective_of_dense_adam(
-    make_graph: Any, seed: int, gamma: float, spread: bool
-) -> None:
-    """Same start, same T, same step size: factored O-BVAT gets at least as far up Eq. 10 as dense O-BVAT.
-
-    Adam is not invariant to rotation. In D coordinates its step has length step_size sqrt(D) and points,
-    within the span of W0, nearly along the gradient; in H coordinates it has length step_size sqrt(H), and
-    points along the signs of H coordinates, which is a poor direction where few of them matter. Scaling the
-    step by sqrt(D/H) mends the first but not the second. With the second moment taken over rows of R both
-    are gone: the step has the dense length and lies in the span altogether, and what the dense start spends
-    on directions without effect is saved.
-    """
-    graph = make_graph(features=60).to(dtype=torch.float64)
-    model = make_gcn(graph, hidden=8)
-    if not spread:
-        concentrated(model)
-    for steps in (0, 1, 3, 10, 30):
-        reached = {}
-        for space, moment in (("dense", "entry"), ("factored", "row")):
-            search = AdamAscent(steps, 0.003, gamma=gamma, start=0.01, second_moment=moment)  # type: ignore[arg-type]
-            recorder, _ = run(graph, model, search, space, start=start_of(graph, seed))
-            assert recorder.problem is not None
-            assert recorder.found is not None
-            reached[space] = objective(recorder.problem, recorder.found.r, gamma)
-        assert reached["factored"] >= reached["dense"], f"T = {steps}"
-    assert reached["factored"] > 1, "neither space climbed"
-
-
 def test_the_span_loses_nothing_of_the_objective(graph64: Graph) -> None:
     """Any dense R, here one that Adam found, has an image in the factored space that is at least as good."""
     model = make_gcn(graph64)
@@ -78,39 +37,6 @@ def test_the_span_loses_nothing_of_the_objective(graph64: Graph) -> None:
     theirs, _ = lds(dense.problem, dense.found.r)
     assert torch.allclose(ours, theirs, atol=1e-9)
     assert objective(factored.problem, z, 0.5) > objective(dense.problem, dense.found.r, 0.5)
-
-
-@pytest.mark.parametrize("keep", [False, True])
-def test_adam_with_row_moments_takes_the_same_path_in_every_coordinates(graph64: Graph, keep: bool) -> None:
-    model = make_gcn(graph64)
-    factored, _ = run(graph64, model, NoSearch(), "factored")
-    assert factored.problem is not None
-    space = factored.problem.space
-    start = space.to_dense(coordinates(space, start_of(graph64)))  # in the span of W0
-    found = []
-    for name in ("dense", "factored"):
-        search = AdamAscent(7, 0.02, gamma=0.3, start=0.05, keep_moments=keep, second_moment="row")
-        for _ in range(2):
-            recorder, _ = run(graph64, model, search, name, start=start)
-        found.append(recorder.dense)
-    assert float(found[0].norm()) > 0.5
-    assert torch.allclose(found[0], found[1], atol=1e-8)
-
-
-@pytest.mark.parametrize("name", ["dense", "sparse", "factored"])
-def test_first_step_of_adam_with_row_moments_has_the_length_of_a_step_of_adam(
-    graph64: Graph, name: Any
-) -> None:
-    """The first step of Adam moves each of a row's entries by the step size."""
-    search = AdamAscent(1, 0.02, gamma=0.0, start=0.0, second_moment="row")
-    probe = run(graph64, make_gcn(graph64, dropout=0.5), search, name)[0]  # fresh masks: a gradient at R = 0
-    assert probe.found is not None
-    entries = torch.full((graph64.num_nodes,), float(graph64.num_features), dtype=torch.float64)
-    if name == "sparse":
-        entries = torch.diff(graph64.features.crow).double()  # type: ignore[union-attr]
-    moved = probe.found.row_squares > 0
-    assert int(moved.sum()) > 20
-    assert torch.allclose(probe.found.row_squares[moved].sqrt(), 0.02 * entries[moved].sqrt(), rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["dense", "sparse", "factored"])

@@ -197,7 +197,6 @@ BAD = [
     (AdamAscent, {"step_size": math.nan}, "step_size must be positive"),
     (AdamAscent, {"gamma": -1.0}, "gamma must be finite and not negative"),
     (AdamAscent, {"start": -1.0}, "start must be finite and not negative"),
-    (AdamAscent, {"second_moment": "column"}, "second_moment must be entry or row, not 'column'"),
     (AdamAscent, {"reduction": "max"}, "reduction must be sum or mean, not 'max'"),
     (FastAscent, {"epsilon": math.nan}, "epsilon must be finite"),
     (FastAscent, {"steps": 0}, "steps must be at least 1, not 0"),

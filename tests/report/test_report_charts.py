@@ -53,15 +53,11 @@ def test_a_chart_leaves_out_what_is_not_finite() -> None:
         assert "nothing to draw" in line_chart(lines, "x", "y").svg()
 
 
-def test_logarithmic_axes() -> None:
-    line = Line("a", [16, 64, 256, 0], [1.0, 10.0, 90.0, 5.0], [2.0, 1.0, 1.0, 1.0])
-    ax = drawn(line_chart([line], "width", "ms", log="xy", x_ticks=[16, 64, 256]))
-    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
-    assert ax.lines[0].get_xdata().tolist() == [16, 64, 256]
+def test_logarithmic_axis() -> None:
+    line = Line("a", [16, 64, 256], [1.0, 10.0, 90.0], [2.0, 1.0, 1.0])
+    ax = drawn(line_chart([line], "width", "ms", log_x=True, x_ticks=[16, 64, 256]))
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "linear")
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["16", "64", "256"]
-    assert ax.get_ylim()[0] > 0.05, "a band that reaches below zero ends on the axis"
-    shown = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert {"1", "2", "5", "10", "20", "50"} <= set(shown), "less than two decades have more ticks"
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, "0"), (0.025, "0.025"), (1000, "1000"),
@@ -76,11 +72,9 @@ def test_the_floor_is_the_low_end_of_the_axis() -> None:
 
 def test_bars_leave_gaps_for_missing_values() -> None:
     groups = {"cora": {"gcn": 1.0, "vat": None}, "nell": {"gcn": 20.0, "vat": 30.0}}
-    ax = drawn(bar_chart(groups, "ms", log=True, reference=1))
+    ax = drawn(bar_chart(groups, "ms", reference=1))
     assert [len(container) for container in ax.containers] == [2, 1]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["cora", "nell"]
-    assert ax.get_yscale() == "log"
-    assert drawn(bar_chart({"cora": {"gcn": 0.0}}, "MiB", log=True)).get_yscale() == "linear"
 
 
 def test_bars_have_the_looks_that_are_given() -> None:

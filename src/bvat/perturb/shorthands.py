@@ -65,10 +65,10 @@ def OBVAT(
             bound on the length but with a penalty.
         steps: T; the paper has 10 for Adam.
         epsilon: of the fast search.
-        shared: also ``step_size``, ``gamma``, ``start``, ``reduction``, ``keep_moments`` and
-            ``second_moment`` of Adam's search, see :class:`bvat.perturb.AdamAscent`.
+        shared: also ``step_size``, ``gamma``, ``start``, ``reduction`` and ``keep_moments`` of
+            Adam's search, see :class:`bvat.perturb.AdamAscent`.
     """
-    of_adam = ("step_size", "gamma", "start", "reduction", "keep_moments", "second_moment")
+    of_adam = ("step_size", "gamma", "start", "reduction", "keep_moments")
     given = {name: shared.pop(name) for name in of_adam if name in shared}
     if search == "fast" and given:
         raise SettingsError(f"{next(iter(given))} belongs to Adam's search: use OBVAT(search='adam', ...)")

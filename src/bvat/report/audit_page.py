@@ -7,26 +7,19 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.patches import Circle
 from torch import Tensor
 
-from bvat.audit.audit import REACH, Audit, perturbed_rows
+from bvat.audit.audit import REACH, Audit
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id
-from bvat.report.charts import SERIES, Chart
-from bvat.report.pages import render
+from bvat.report.pages import Cell, render
 from bvat.report.plots import audit_charts
-from bvat.report.svg import LIGHT, Hints
 from bvat.training.provenance import versions
 from bvat.training.statistics import accuracy_text
 
 SHOWN = 12
-"""Number of the most fragile nodes that are drawn."""
-SIZE = 260
-RINGS = ((62.0, 12), (110.0, 24))
-"""Radius and number of nodes on each ring around a node: those that the perturbation changes most."""
+"""Number of the most fragile nodes that are listed."""
 
 
 class AuditedRun(NamedTuple):
@@ -107,89 +100,23 @@ def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[Tensor]:
     return [run.audit.smallest[known & which] for which in (right, ~right)]
 
 
-def _fragile(graph: Graph, run: AuditedRun) -> list[tuple[Chart, str, str]]:
-    """Return pictures of the nodes that change class most easily, with two lines about each."""
-    model: Any = run.classifier.models[0]
-    predicted, names = _predicted(run, graph), run.classifier.class_names
-    order = [int(i) for i in run.audit.smallest.argsort() if math.isfinite(float(run.audit.smallest[i]))]
-    labels = run.classifier.labels(graph).cpu()
-    shown = []
-    for i in order[:SHOWN]:
-        node, becomes = int(run.audit.nodes[i]), int(run.audit.becomes[i])
+def _fragile(graph: Graph, run: AuditedRun) -> list[list[Any]]:
+    """Return the nodes that change class most easily, one row each."""
+    names, found, labels = run.classifier.class_names, run.audit, run.classifier.labels(graph).cpu()
+    rows = []
+    for i in [int(i) for i in found.smallest.argsort() if math.isfinite(float(found.smallest[i]))][:SHOWN]:
+        node = int(found.nodes[i])
         label = int(labels[node])
-        known = "label unknown" if label == UNKNOWN else f"label {names[label]}"
-        sure = f"{100 * float(run.audit.confidence[i]):.0f} %"
-        chart = neighbourhood(graph, names, predicted, node, becomes, perturbed_rows(model, graph, node))
-        change = f"smallest change {_plain(run.audit.smallest[i])}, LDS {_plain(run.audit.lds[i])}"
-        shown.append((chart, f"{names[int(predicted[node])]} ({sure}) → {names[becomes]}; {known}", change))
-    return shown
-
-
-def neighbourhood(
-    graph: Graph,
-    class_names: Sequence[str],
-    predicted: Tensor,
-    node: int,
-    becomes: int,
-    rows: tuple[Tensor, Tensor],
-) -> Chart:
-    """Draw a node, which a perturbation changes to the class ``becomes``, with its neighbours at two hops.
-
-    Shapes: predicted int64 (N); rows, the nodes of its receptive field (m) and the norm of the perturbation
-    at each (m).
-    """
-    total = float(rows[1].square().sum().sqrt()) or 1.0
-    share = {int(v): float(length) / total for v, length in zip(*rows, strict=True)}
-    at = _placed(graph, node, share)
-    left_out = len(share) - len(at)
-    edges = [(v, w) for v in at for w in _neighbours(graph, v) if w in at and v < w]
-    train = set(graph.train.tolist())
-    fills = {int(predicted[node]): SERIES[0]} | {becomes: SERIES[1]}
-
-    def draw(ax: Axes) -> Hints:
-        ax.set(xlim=(0, SIZE), ylim=(0, SIZE), aspect="equal")
-        ax.set_axis_off()
-        for v, w in edges:
-            ax.plot(*zip(at[v], at[w], strict=True), color=LIGHT["soft"], alpha=0.4, linewidth=1)
-        hints: Hints = []
-        for v, place in reversed(at.items()):
-            label = int(predicted[v])
-            outline = LIGHT["ink"] if v in train else LIGHT["page"]
-            circle = Circle(place, 3 + 9 * share.get(v, 0.0), facecolor=fills.get(label, SERIES[7]),
-                            edgecolor=outline, linewidth=1.3, zorder=3)  # fmt: skip
-            ax.add_patch(circle)
-            part = f"{100 * share.get(v, 0.0):.0f} % of the change"
-            hints.append((circle, [f"{node_id(graph, v)}: {class_names[label]}, {part}"]))
-        if left_out:
-            ax.text(SIZE - 4, 4, f"{left_out} more not drawn", ha="right")
-        return hints
-
-    name = node_id(graph, node)
-    return Chart(draw, f"{name} and its neighbours", name, SIZE, SIZE)
-
-
-def _placed(graph: Graph, node: int, share: dict[int, float]) -> dict[int, tuple[float, float]]:
-    """Return where nodes are drawn: on rings, near their own neighbours."""
-    angle, ring = {node: 0.0}, [node]
-    places, seen = {node: (SIZE / 2, SIZE / 2)}, {node}
-    for radius, most in RINGS:
-        parent: dict[int, int] = {}
-        for inner in ring:
-            for outer in _neighbours(graph, inner):
-                if outer not in seen and outer in share:
-                    seen.add(outer)
-                    parent[outer] = inner
-        ring = sorted(parent, key=lambda v: (-share[v], v))[:most]
-        ring.sort(key=lambda v: (angle[parent[v]], v))
-        for k, v in enumerate(ring):
-            angle[v] = 2 * math.pi * (k + 0.5) / len(ring)
-            places[v] = SIZE / 2 + radius * math.sin(angle[v]), SIZE / 2 + radius * math.cos(angle[v])
-    return places
-
-
-def _neighbours(graph: Graph, node: int) -> list[int]:
-    a = graph.adjacency
-    return [int(v) for v in a.col[int(a.crow[node]) : int(a.crow[node + 1])]]
+        rows.append([
+            node_id(graph, node),
+            Cell(names[int(found.predicted[i])]),
+            f"{100 * float(found.confidence[i]):.0f} %",
+            Cell(names[int(found.becomes[i])]),
+            Cell("unknown" if label == UNKNOWN else names[label]),
+            _plain(found.smallest[i]),
+            _plain(found.lds[i]),
+        ])  # fmt: skip
+    return rows
 
 
 def _predicted(run: AuditedRun, graph: Graph) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from bvat.report.svg import LIGHT, Hints, document, embedded, plain
 
@@ -39,19 +39,18 @@ class Chart:
         draw: draws on an Axes and returns the texts to show on hover.
         label: what the chart shows, for readers who cannot see it.
         title: the heading above the chart.
-        width, height: the size without title and legend.
+        width: without title and legend.
     """
 
     draw: Callable[[Axes], Hints]
     label: str
     title: str = ""
     width: float = WIDTH
-    height: float = HEIGHT
 
     def svg(self) -> Markup:
         """Return the chart with its legend but without its title, to be embedded in a page."""
         with style():
-            figure = Figure(figsize=(self.width / POINTS, self.height / POINTS), layout="constrained")
+            figure = Figure(figsize=(self.width / POINTS, HEIGHT / POINTS), layout="constrained")
             figure.set_facecolor("none")
             hints = self.draw(figure.add_subplot())
             _add_legend(figure, [figure.axes[0]], self.width)
@@ -81,28 +80,31 @@ def line_chart(
     *,
     title: str = "",
     floor: float | None = None,
-    log: str = "",
+    log_x: bool = False,
     x_ticks: Sequence[float] = (),
 ) -> Chart:
     """Return lines with their bands.
 
-    Points that are not finite, or not positive on a logarithmic axis, are left out.
+    Points that are not finite are left out.
 
     Args:
         floor: the low end of the vertical axis.
-        log: the logarithmic axes: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+        log_x: whether the horizontal axis is logarithmic.
         x_ticks: the ticks of the horizontal axis, instead of round numbers.
     """
-    drawn = [line for line in (_drawable(line, log) for line in lines) if len(line.y)]
+    drawn = [line for line in map(_drawable, lines) if len(line.y)]
     about = f"{y_label} against {x_label}"
     if not drawn:
         return Chart(_draw_nothing, f"{about}: no data", title)
 
     def draw(ax: Axes) -> Hints:
-        hints = [hint for line in drawn for hint in _draw_line(ax, line, "y" in log)]
+        hints = [hint for line in drawn for hint in _draw_line(ax, line)]
         ax.set_xlabel(plain(x_label))
         ax.set_ylabel(plain(y_label))
-        _scale(ax, log, [x for line in drawn for x in line.x], [y for line in drawn for y in line.y])
+        _widen(ax, [x for line in drawn for x in line.x], [y for line in drawn for y in line.y])
+        if log_x:
+            ax.set_xscale("log")
+        _format_ticks(ax.xaxis, ax.yaxis)
         if floor is not None:
             ax.set_ylim(bottom=floor)
         if x_ticks:
@@ -118,7 +120,6 @@ def bar_chart(
     *,
     title: str = "",
     looks: Mapping[str, tuple[str, int]] | None = None,
-    log: bool = False,
     reference: float | None = None,
     width: float = WIDTH,
 ) -> Chart:
@@ -127,13 +128,10 @@ def bar_chart(
     Args:
         groups: the values by row and column; a newline in the name of a row starts a second line.
         looks: label and colour of a column; by default its name, and a colour by its position.
-        log: a logarithmic axis; zeros leave gaps too.
         reference: a value at which a line is drawn across.
     """
     columns = list(dict.fromkeys(name for row in groups.values() for name in row))
     look = {name: (name, k) for k, name in enumerate(columns)} | dict(looks or {})
-    # the memory of a tiny graph can be too small to measure: zeros have no logarithm
-    log = log and any(value for row in groups.values() for value in row.values())
 
     def draw(ax: Axes) -> Hints:
         hints: Hints = []
@@ -143,7 +141,7 @@ def bar_chart(
             found = [(k, group, row[name]) for k, (group, row) in enumerate(groups.items()) if row.get(name)]
             bars = ax.bar(
                 [k - 0.4 + (j + 0.5) * size for k, _, _ in found], [value or 0.0 for _, _, value in found],
-                width=0.94 * size, color=SERIES[number % 8], label=legend_label(label), log=log,
+                width=0.94 * size, color=SERIES[number % 8], label=legend_label(label),
             )  # fmt: skip
             texts = [f"{group}, {label}: {value:.4g}".replace("\n", ", ") for _, group, value in found]
             hints += [(bar, [text]) for bar, text in zip(bars, texts, strict=True)]
@@ -196,7 +194,7 @@ def _sheet(title: str, charts: Sequence[Chart], columns: int) -> tuple[Figure, H
     columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
     cell = max(chart.width for chart in charts)
-    width, height = columns * cell, rows * (max(chart.height for chart in charts) + 30)
+    width, height = columns * cell, rows * (HEIGHT + 30)
     figure = Figure(figsize=(width / POINTS, height / POINTS), layout="constrained")
     heading = textwrap.fill(plain(title), max(20, int(width / 10)))
     _grow(figure, 26 * (1 + heading.count("\n")))
@@ -219,18 +217,17 @@ def _sheet(title: str, charts: Sequence[Chart], columns: int) -> tuple[Figure, H
     return figure, hints
 
 
-def _drawable(line: Line, log: str) -> Line:
+def _drawable(line: Line) -> Line:
     x, y, s = (np.asarray(v, float) for v in (line.x, line.y, line.spread or np.zeros(len(line.y))))
-    kept = np.isfinite(y + s) & ((x > 0) | ("x" not in log)) & ((y > 0) | ("y" not in log))
+    kept = np.isfinite(y + s)
     return replace(line, x=x[kept], y=y[kept], spread=s[kept] if s[kept].any() else None)
 
 
-def _draw_line(ax: Axes, line: Line, log_y: bool) -> Hints:
+def _draw_line(ax: Axes, line: Line) -> Hints:
     colour, marker = SERIES[line.colour % 8], MARKERS[line.colour % 8] if line.marks else ""
     if line.spread is not None:
         y, s = np.asarray(line.y), np.asarray(line.spread)
-        low = np.maximum(y - s, y / 10) if log_y else y - s
-        ax.fill_between(line.x, low, y + s, color=colour, alpha=0.16, linewidth=0)
+        ax.fill_between(line.x, y - s, y + s, color=colour, alpha=0.16, linewidth=0)
     (artist,) = ax.plot(
         line.x, line.y, color=colour, linestyle="--" if line.dashed else "-", marker=marker,
         markerfacecolor=LIGHT["page"] if line.dashed else colour, label=legend_label(line.label),
@@ -245,19 +242,14 @@ def _draw_nothing(ax: Axes) -> Hints:
     return []
 
 
-def _scale(ax: Axes, log: str, x: Sequence[float], y: Sequence[float]) -> None:
-    """Choose the scales of both axes; values that are equal but for rounding get an axis with a width."""
+def _widen(ax: Axes, x: Sequence[float], y: Sequence[float]) -> None:
+    """Give the axis of values that are equal but for rounding a width."""
     ax.set_xmargin(0.02)
     for name, values in (("x", x), ("y", y)):
         low, high = min(values), max(values)
-        if name in log:
-            getattr(ax, f"set_{name}scale")("log")
-            if high / low < 100:
-                getattr(ax, f"{name}axis").set_major_locator(LogLocator(subs=(1, 2, 5)))
-        elif high - low <= 1e-12 * max(abs(low), abs(high)):
+        if high - low <= 1e-12 * max(abs(low), abs(high)):
             around = 0.02 * (abs(low) or 1.0)
             getattr(ax, f"set_{name}lim")(low - around, low + around)
-    _format_ticks(ax.xaxis, ax.yaxis)
 
 
 def _format_ticks(*axes: Any) -> None:

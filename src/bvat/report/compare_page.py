@@ -141,10 +141,8 @@ def accuracy_charts(result: dict[str, Any]) -> list[Chart]:
             shown = half if name in (result["base"], "auto") else None
             dashed = "/" in name or name == "auto"
             lines.append(Line(about["title"], x, means, shown, about["colour"], dashed, True))
-        log = "x" if len(x) > 1 else ""
-        charts.append(
-            line_chart(lines, "labels per class", "test accuracy (%)", title=graph, log=log, x_ticks=x)
-        )
+        options: dict[str, Any] = {"title": graph, "log_x": len(x) > 1, "x_ticks": x}
+        charts.append(line_chart(lines, "labels per class", "test accuracy (%)", **options))
     return charts
 
 

@@ -1,8 +1,7 @@
-"""The page of ``bvat train``: curves, confusions, calibration and a map of the nodes."""
+"""The page of ``bvat train``: curves, confusions and calibration."""
 
 from __future__ import annotations
 
-import colorsys
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,8 +12,8 @@ from torch import Tensor
 
 from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
-from bvat.graph import UNKNOWN, Graph
-from bvat.report.charts import SERIES, Chart, legend_label
+from bvat.graph import Graph
+from bvat.report.charts import SERIES, Chart
 from bvat.report.pages import Cell, render
 from bvat.report.plots import training_charts
 from bvat.report.svg import LIGHT, Hints
@@ -130,12 +129,6 @@ def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
     few = len(names) <= MOST_CLASSES
     counts = confusion(logits[nodes].argmax(1), labels[nodes], graph.num_classes)
     measured = calibration(logits[nodes], labels[nodes])
-    known = sampled(torch.nonzero(labels != UNKNOWN).flatten())
-    correct = logits[known].argmax(1) == labels[known]
-    caption = (
-        f"{known.numel():,} of {graph.num_nodes:,} nodes, placed by their predictions: the first two "
-        "principal components of the logits, normalised per node. Colours show the true classes."
-    )
     return {
         "classes": names,
         "held_out": held_out,
@@ -143,8 +136,6 @@ def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
         "confusions": [] if few else most_common(counts, names),
         "reliability": reliability_diagram(measured) if nodes.numel() >= ENOUGH else None,
         "calibration_error": measured.error,
-        "map": node_map(flat_map(logits)[known], labels[known], correct, names),
-        "map_caption": caption + ("" if few else f" Hover over a dot for its class, one of {len(names)}."),
     }
 
 
@@ -188,32 +179,6 @@ def calibration(logits: Tensor, labels: Tensor, bins: int = 10) -> Calibration:
     return Calibration(count, sure / count, right / count, error)
 
 
-def flat_map(logits: Tensor) -> Tensor:
-    """Return two coordinates per node: the first two principal components of the predictions.
-
-    The logits of each node are centred and normalised first, so that its place shows which class it leans
-    towards and a few very confident nodes do not dominate the map. The sign of each direction is fixed, so
-    that the same predictions give the same map.
-
-    Shapes: logits (N, C); result (N, 2).
-    """
-    leaning = logits.double() - logits.double().mean(1, keepdim=True)
-    leaning = leaning / leaning.norm(dim=1, keepdim=True).clamp_min(1e-12)
-    centred = leaning - leaning.mean(0)
-    vectors = torch.linalg.eigh(centred.t() @ centred)[1].flip(1)[:, :2]  # largest variance first
-    largest = vectors.abs().argmax(0)
-    flat = centred @ (vectors * vectors[largest, torch.arange(vectors.shape[1])].sign())
-    return flat if flat.shape[1] == 2 else torch.cat([flat, torch.zeros_like(flat)], 1)
-
-
-def sampled(nodes: Tensor, most: int = 3000) -> Tensor:
-    """Return the nodes, or ``most`` of them chosen at random, always the same ones."""
-    if nodes.numel() <= most:
-        return nodes
-    drawn = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(0))[:most]
-    return nodes[drawn.sort().values]
-
-
 def reliability_diagram(found: Calibration) -> Chart:
     """Draw the accuracy in each bin of confidence; the model is calibrated on the diagonal."""
 
@@ -232,36 +197,3 @@ def reliability_diagram(found: Calibration) -> Chart:
         return [(dots, texts), *((bar, [text]) for bar, text in zip(bars, texts, strict=True))]
 
     return Chart(draw, f"reliability diagram, expected calibration error {found.error:.3f}", "Calibration")
-
-
-def node_map(places: Tensor, labels: Tensor, correct: Tensor, names: Sequence[str]) -> Chart:
-    """Draw nodes as dots in the colour of their class, and as crosses if the prediction is wrong.
-
-    Shapes: places (m, 2), labels (m), correct bool (m).
-    """
-
-    def draw(ax: Axes) -> Hints:
-        hints: Hints = []
-        ax.set_axis_off()
-        ax.margins(0.02)
-        for label, name in enumerate(names):
-            colour = class_colour(label, len(names))
-            for which, marker, size in ((correct, "o", 3.6), (~correct, "x", 4)):
-                chosen = places[(labels == label) & which]
-                (dots,) = ax.plot(*chosen.t().numpy(), marker, color=colour, markersize=size)
-                dots.set(markeredgewidth=0 if marker == "o" else 1.2, alpha=0.55 if marker == "o" else None)
-                hints.append((dots, [name if marker == "o" else f"{name}, predicted as another class"]))
-            if len(names) <= MOST_CLASSES:
-                ax.plot([], [], "o", color=colour, label=legend_label(name))
-        ax.plot([], [], "x", color=LIGHT["ink"], label="wrong prediction")
-        return hints
-
-    return Chart(draw, "map of the nodes", "Map of the nodes", height=330)
-
-
-def class_colour(label: int, classes: int) -> str:
-    """Return the colour of a class: one of the page's, or with many classes a hue from the colour wheel."""
-    if classes <= len(SERIES):
-        return SERIES[label]
-    red, green, blue = colorsys.hls_to_rgb(label / classes, 0.5, 0.65)
-    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
