@@ -184,6 +184,7 @@ def _problems(
     model: Any, inputs: GraphInputs, nodes: Tensor
 ) -> Iterator[tuple[RecordingProblem, CopiedFields, SmallestFlip]]:
     wrapped = isinstance(model, WrappedModule)
+    on_whole = wrapped or getattr(model, "reads_whole_graph", False)
     if model.depth < 0:
         raise SettingsError("an audit needs the depth of the model: pass bvat.wrap(model, depth=K)")
     module = model.module if wrapped else model
@@ -196,7 +197,7 @@ def _problems(
         if logits.shape[1] == 1:
             model = OneLogit(model)
         search = SmallestFlip(reach=float(REACH * typical))
-        fields_of = disjoint_parts if wrapped else copied_fields
+        fields_of = disjoint_parts if on_whole else copied_fields
         for fields in fields_of(inputs, model.depth, nodes):
             with torch.no_grad():
                 problem = RecordingProblem.on(model, fields, projected)

@@ -39,6 +39,8 @@ class Fit:
     """The hyper-parameters chosen on the validation nodes."""
     unscored: Tensor | None = None
     """Nodes that got the most common training class because nothing is known about them, bool (N)."""
+    report: dict[str, Any] = field(default_factory=dict)
+    """What else a run shows of the fit, in plain values."""
 
 
 class Frozen(nn.Module):

@@ -13,6 +13,27 @@ from typing import Any
 from bvat.models.options import Options, option
 from bvat.perturb.methods import METHODS
 
+AUTO = "auto"
+"""The ensemble for few labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineOptions(Options):
+    variant: str = option("", "form of a baseline: gradient or laprls (manireg); lgc or harmonic (lp); "
+                          "deepwalk or yang (deepwalk)")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoOptions(Options):
+    effort: int = option(2, "work: 1 linear members only, 2 a network too, 3 and 4 more of them with "
+                         "regularisers", at_least=1, at_most=4)  # fmt: skip
+    neighbours: str = option("auto", "edges that are used: the given ones, those between nodes with similar "
+                             "features, their union, or what suits",
+                             choices=("auto", "given", "features", "both"))  # fmt: skip
+    k: int = option(10, "similar nodes that each node is joined with", at_least=1, at_most=1000)
+    metric: str = option("cosine", "how features are compared", choices=("cosine", "euclidean"))
+    single: bool = option(False, "keep the member with the largest weight alone")
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -30,6 +51,8 @@ class Baseline:
         random: whether its result depends on the seed.
         shares: whether it computes something that another baseline also needs: its function takes a
             :class:`bvat.baselines.base.Once` as ``once``.
+        options: its settings; with those of its own it is called as ``fit(graph, options, seed)``.
+        paper: whether it is a row of the paper's Table 2.
         colour: its place in the palette of charts.
     """
 
@@ -42,18 +65,23 @@ class Baseline:
     variants: tuple[str, ...] = ()
     random: bool = True
     shares: bool = False
+    options: type[Options] = BaselineOptions
+    paper: bool = True
     colour: int = 7
 
     @property
     def short(self) -> str:
         return self.title
 
-    def fit(self, graph: Any, variant: str, seed: int, **shared: Any) -> Any:
+    def fit(self, graph: Any, options: Options, seed: int, **shared: Any) -> Any:
         """Fit it to a graph on the CPU; return a :class:`bvat.baselines.base.Fit`.
 
         ``shared`` is nothing, or ``once`` if the baseline ``shares``.
         """
-        return _load(self.home)(graph, variant or next(iter(self.variants), ""), seed, **shared)
+        how: Any = options
+        if isinstance(options, BaselineOptions):
+            how = options.variant or next(iter(self.variants), "")
+        return _load(self.home)(graph, how, seed, **shared)
 
     def restore(self, weights: Mapping[str, Any], features: int, classes: int) -> Any:
         """Return the fitted model with these tensors; ValueError if they are not its own."""
@@ -134,18 +162,24 @@ _ROWS = [
         shares=True,
         colour=3,
     ),
+    Baseline(
+        AUTO,
+        "auto",
+        "an ensemble of linear classifiers and networks, weighted by cross-validation",
+        "bvat.tuning.auto:fit",
+        model="bvat.models.ensemble:Ensemble",
+        shares=True,
+        options=AutoOptions,
+        paper=False,
+        colour=3,
+    ),
 ]
 
 BASELINES: dict[str, Baseline] = {baseline.name: baseline for baseline in _ROWS}
-"""By name, in the order of the paper's Table 2."""
+"""By name: those of the paper's Table 2 in its order, then our own."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselineOptions(Options):
-    variant: str = option("", "form of a baseline: " + "; ".join(
-        f"{' or '.join(row.variants)} ({row.name})" for row in _ROWS if row.variants
-    ))  # fmt: skip
-
-
+PUBLISHED = tuple(row.name for row in _ROWS if row.paper)
+"""The baselines of the paper's Table 2."""
 ALL_METHODS = (*METHODS, *BASELINES)
 """Every value of ``--method``."""

@@ -33,7 +33,8 @@ def compare(
         int | None, typer.Option(help="training seeds on given splits (default: 10)", **common.COUNT)
     ] = None,
     val: Annotated[
-        int | None, typer.Option(help="validation nodes per random split (default: 500)", **common.NODES)
+        int | None,
+        typer.Option(help="validation nodes per random split; 0: labels only (default: 500)", **common.NODES),
     ] = None,
     first_split: Annotated[
         int | None, typer.Option(help="seed of the first random split (default: 0)", **common.SEED)
@@ -76,13 +77,13 @@ def compare(
     from bvat.runs.run import keep_results
     from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan, collect
     from bvat.tuning.compare import compare as run_comparison
-    from bvat.tuning.variants import AUTO, Variant
+    from bvat.tuning.variants import Variant
 
     given_settings = read_settings_file(settings) if settings is not None else {}
     for name in ("method", "model"):  # each variant has its own
         given_settings.pop(name, None)
     chosen = (common.comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
-    against = against if against == AUTO else Variant.parse(against).name
+    against = Variant.parse(against).name
     if against not in chosen:
         chosen = [against, *chosen]
     how, options = _split_options(splits, seeds, labels=labels, val=val, first_split=first_split)

@@ -147,9 +147,7 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
     from bvat.training.phases import stopping_text
     from bvat.tuning.variants import Variant
 
-    auto = summary.get("auto")
-    plain = Variant(summary["settings"]["model"], summary["method"]).title
-    name = f"{auto['title']} (chosen by auto)" if auto else plain
+    name = Variant(summary["settings"]["model"], summary["method"]).title
     rows = {**score_texts(summary), "seeds": str(summary["seeds"])}
     if summary["method"] in BASELINES:
         rows["time per fit"] = f"{summary['epoch_ms'] / 1000:.2f} s"
@@ -164,13 +162,19 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
     print_table(f"{name} on {summary['dataset']}", ("measure", "value"), list(rows.items()))
     lines = [_f1_text(summary)] if summary["f1_classes"] else []
     lines += [f"note: {text}" for text in summary["events"]]
-    if auto:
-        lines += [auto["text"], f"Compared by {auto['validation']}:"]
-        lines += [f"  {each['title']} {_mean(each['val'])}: {each['outcome']}" for each in auto["tried"]]
+    lines += members_text(summary)
     if summary["cross_validation"]:
         lines.append(cross_validation_text(summary["cross_validation"]))
     for line in (*lines, f"run folder: {folder}"):
         typer.echo(printable(line))
+
+
+def members_text(summary: dict[str, Any]) -> list[str]:
+    """Return the members of an ensemble with their weights, the heaviest first; nothing for other methods."""
+    from bvat.store.results import member_rows
+
+    rows = member_rows(summary)
+    return ["Members of the ensemble (seed 0):"] * bool(rows) + [f"  {', '.join(row)}" for row in rows]
 
 
 def _f1_text(summary: dict[str, Any], most: int = 12) -> str:

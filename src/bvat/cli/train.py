@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.baselines.table import ALL_METHODS
+from bvat.baselines.table import ALL_METHODS, AUTO
 from bvat.cli import common
 from bvat.cli.options import with_settings
 from bvat.cli.runs import show_summary
@@ -29,13 +29,10 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"auto (the default on your own graph), {', '.join(ALL_METHODS)}",
+            help=f"auto (the default on your own graph), {', '.join(m for m in ALL_METHODS if m != AUTO)}",
             metavar="NAME",
-            autocompletion=lambda: ["auto", *ALL_METHODS],
+            autocompletion=lambda: list(ALL_METHODS),
         ),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="time for auto: 90s, 2m, 1h (default: 2m)", metavar="TIME")
     ] = None,
     seeds: Annotated[int, typer.Option(help="number of seeds to train", **common.COUNT)] = 1,
     seed: Annotated[int, typer.Option(help="the first seed", **common.SEED)] = 0,
@@ -54,11 +51,11 @@ def train(
 ) -> None:
     """Train on a data set, print a table, and write a run folder.
 
-    On your own graph, auto compares methods and models on validation data and
-    keeps the best. Without a split all labelled nodes are training nodes, and
-    cross-validation says how many epochs to train and how accurate the model
-    is; --test N holds some out. Ctrl-C, SIGTERM and SIGHUP save a checkpoint at
-    the end of the current epoch; --resume continues.
+    On your own graph, auto is an ensemble of linear classifiers and networks on
+    the given edges and on similar nodes; --effort 1 to 4 says how much work it
+    may be. Without a split all labelled nodes are training nodes, and
+    cross-validation says how accurate the model is; --test N holds some
+    out. Ctrl-C, SIGTERM and SIGHUP save a checkpoint; --resume continues.
 
     All settings that bvat settings lists are options, such as --heads 4; those
     that are not given come from the preset of the data set and method, or from
@@ -70,14 +67,13 @@ def train(
 
       bvat train citeseer --method sbvat --seeds 10
 
-      bvat train my-graph/ --budget 5m --seeds 3
+      bvat train my-graph/ --effort 3 --neighbours both
 
       torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """
     from bvat.runs.parts import join_parts, name_of_parts, resumes
     from bvat.runs.run import RunOptions, choose_device, resolve, run
     from bvat.training.settings import short_name
-    from bvat.tuning.auto import parse_budget
 
     name, resume, said = name_of_parts(dataset, method), resumes(resume, out), common.given(context)
     overrides |= {key: said[key] for key in ("epochs", "space") if key in said}
@@ -87,7 +83,6 @@ def train(
     same = {"seed": seed, "seeds": seeds, "resume": resume}
     options = RunOptions(
         name=short_name(name),
-        budget=parse_budget(budget) if budget is not None else None,
         page=report,
         command=common.train_command(dataset, method, numbers, repeated),
         console=common.messages(),
@@ -101,7 +96,7 @@ def train(
         "resume": resume,
         "options": options,
     }
-    done = run(graph, settings, **ours) if settings else run(graph, method, **ours, **overrides)
+    done = run(graph, settings, **ours)
     if not graph.engine.leads:
         return
     if as_json:

@@ -202,7 +202,7 @@ class Graph:
         return self.joined(similar) if keep_edges else similar
 
     def joined(self, other: Graph) -> Self:
-        """Return the graph with the edges of another graph of the same nodes too; the larger weight counts."""
+        """Return the graph with the edges of another one of the same nodes too; the larger weight counts."""
         return self._with_edges(self.adjacency.to_scipy().maximum(other.adjacency.to_scipy()))
 
     def _with_edges(self, edges: Any) -> Self:

@@ -45,22 +45,23 @@ class Latent:
     @classmethod
     def fit(cls, features: FeatureMatrix, rank: int = RANK) -> Latent:
         """Find the map for features (N, D); the same features give the same map."""
-        content = features.to("cpu", torch.float32).to_scipy()
-        counts = isinstance(features, SparseMatrix) or ((content >= 0).all() and (content == 0).mean() > 0.5)
-        if counts and (not sp.issparse(content) or content.nnz == 0 or content.data.min() >= 0):
+        content: Any = features.to("cpu", torch.float32).to_scipy()
+        if not isinstance(features, SparseMatrix) and (content >= 0).all() and (content == 0).mean() > 0.5:
             content = sp.csr_array(content)
-            shared = np.bincount(content.indices[content.data != 0], minlength=content.shape[1])
+        mean = np.zeros(content.shape[1])
+        counts = sp.issparse(content)
+        if counts and features.values.numel() and float(features.values.min()) >= 0:
+            shared = np.bincount(content.indices, minlength=content.shape[1])
             factor = np.log((1 + content.shape[0]) / (1 + shared)) + 1
-            mean = np.zeros(content.shape[1])
             content = content @ sp.diags_array(factor)
         else:
-            content = content.toarray() if sp.issparse(content) else content
-            mean, deviation = content.mean(0, dtype=np.float64), content.std(0, dtype=np.float64)
-            factor = 1 / np.where(deviation > 1e-6 * (np.abs(mean) + 1e-30), deviation, np.inf)
+            content = features.to("cpu", torch.float64).to_dense().numpy()
+            mean, deviation = content.mean(0), content.std(0)
+            factor = 1 / np.where(deviation > 1e-6 * np.abs(mean), deviation, np.inf)
             content = (content - mean) * factor
-        directions = _directions(content, rank)
-        weight = factor[:, None] * directions
-        return cls(torch.from_numpy(weight.astype(np.float32)), torch.from_numpy((mean @ weight).astype(np.float32)))
+        weight = factor[:, None] * _directions(content, rank)
+        shift = mean @ weight
+        return cls(torch.from_numpy(weight).float(), torch.from_numpy(shift).float())
 
     def rows(self, features: FeatureMatrix) -> Tensor:
         """Return the latent features of the nodes, rows of length 1 or 0, shape (N, r)."""
@@ -72,9 +73,9 @@ def _directions(content: Any, rank: int) -> NDArray[np.float64]:
     rows, columns = content.shape
     if columns <= rank:
         return np.eye(columns)
-    squares = content.multiply(content).sum(axis=1) if sp.issparse(content) else (content**2).sum(1)
+    squares = (content * content).sum(axis=1)
     scale = 1 / np.sqrt(np.where(squares > 0, squares, np.inf))
-    scaled = (sp.diags_array(scale) @ content) if sp.issparse(content) else content * scale[:, None]
+    scaled = sp.diags_array(scale) @ content
     from sklearn.utils.extmath import randomized_svd  # a second to import
 
     _, _, directions = randomized_svd(scaled.astype(np.float32), min(rank, rows), n_iter=4, random_state=0)
@@ -83,7 +84,8 @@ def _directions(content: Any, rank: int) -> NDArray[np.float64]:
 
 def unit_rows(rows: Tensor) -> Tensor:
     """Divide every row by its length; rows of zeros stay."""
-    return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    found: Tensor = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return found
 
 
 def nearest_nodes(latent: Tensor, k: int, metric: str = "cosine") -> Any:

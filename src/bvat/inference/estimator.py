@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bvat._version import __version__
+from bvat.baselines.table import AUTO
 from bvat.data.checksums import CHECKSUM
 from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
@@ -19,14 +20,20 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
-from bvat.tuning.auto import choose, parse_budget
-from bvat.tuning.cross_validation import Choice, cross_validate, lacks_validation, scores_of
-from bvat.tuning.variants import AUTO
+from bvat.tuning.cross_validation import (
+    FEW,
+    Choice,
+    cross_validate,
+    estimate_of,
+    lacks_validation,
+    pooled,
+    scores_of,
+)
 
 CLASSIFIER_FORMAT = 2
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
-_OWN, _SETTINGS = ("method", "seed", "device", "budget"), ("model", *all_fields())
+_OWN, _SETTINGS = ("method", "seed", "device"), ("model", *all_fields())
 
 
 class NodeClassifier:
@@ -34,17 +41,16 @@ class NodeClassifier:
 
     Args:
         method: a method of :data:`bvat.perturb.methods.METHODS`, such as "vat" or "none" (no regulariser), a
-            baseline of :data:`bvat.baselines.table.BASELINES`, such as "lp", or "auto", which compares
-            methods and models on validation data and keeps the best.
+            baseline of :data:`bvat.baselines.table.BASELINES`, such as "lp", or "auto", an ensemble for few
+            labels.
         seed: of the weights, the dropout and the search.
         device: "cpu" or "cuda".
-        budget: time that "auto" may take, such as "90s" or "2m".
         settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. Settings
             that are omitted or None come from the preset of the method and, if there is one, the data set.
 
     After :meth:`fit`: ``classes_`` (C) class names, ``n_features_in_`` D, ``settings_`` the settings used,
-    ``training_`` the :class:`TrainedModel` (None in a classifier that was loaded), ``choice_`` what "auto" or
-    a cross-validation chose, and ``cross_validation_`` the accuracy on folds of the labelled nodes, a
+    ``training_`` the :class:`TrainedModel` (None in a classifier that was loaded), ``choice_`` what a
+    cross-validation chose, and ``cross_validation_`` the accuracy on folds of the labelled nodes, a
     dictionary with ``accuracy``, ``low``, ``high``, ``nodes`` and more; both None where there was none.
 
     Example:
@@ -60,10 +66,9 @@ class NodeClassifier:
         *,
         seed: int = 0,
         device: str = "cpu",
-        budget: str = "2m",
         **settings: Any,
     ) -> None:
-        self.method, self.seed, self.device, self.budget = method, seed, device, budget
+        self.method, self.seed, self.device = method, seed, device
         self._settings: dict[str, Any] = {}
         self._fitted: Classifier | None = None
         self.training_: TrainedModel | None = None
@@ -97,13 +102,11 @@ class NodeClassifier:
         given = {name: value for name, value in self._settings.items() if value is not None}
         known = "" if graph.recipe else graph.name  # a user's folder may be called cora too
         self.choice_ = None
+        settings = preset(known, self.method, **given)
         if self.method == AUTO:
-            self.choice_ = choose(graph, budget=parse_budget(self.budget), overrides=given)
+            graph = graph if len(graph.val) >= FEW else pooled(graph)
         elif lacks_validation(graph):
-            self.choice_ = cross_validate(graph, preset(known, self.method, **given))
-        if self.choice_ is None:
-            settings = preset(known, self.method, **given)
-        else:
+            self.choice_ = cross_validate(graph, settings)
             settings, graph = self.choice_.settings, self.choice_.graph
         self.training_ = train(graph.to(self.device), settings, self.seed)
         self._fitted = build_classifier(
@@ -114,7 +117,9 @@ class NodeClassifier:
     @property
     def cross_validation_(self) -> dict[str, Any] | None:
         """The accuracy by cross-validation, in percent; None with validation nodes, or after loading."""
-        return self.choice_.estimate if self.choice_ is not None else None
+        if self.choice_ is not None:
+            return self.choice_.estimate
+        return None if self.training_ is None else estimate_of([{"fit": self.training_.fit}])
 
     @property
     def classifier_(self) -> Classifier:

@@ -21,7 +21,7 @@ from bvat.inference.classifier import Classifier, build_classifier, read_class_n
 from bvat.store.folder import AUTO_FILE, GRAPH_FILE, RunFolder
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.statistics import sample, summarize
-from bvat.tuning.cross_validation import checked_estimate
+from bvat.tuning.cross_validation import checked_estimate, estimate_of
 
 MEASURES = {"val": "validation accuracy", "test": "test accuracy", "macro_f1": "test macro F1"}
 """What is compared, in percent."""
@@ -227,7 +227,16 @@ def read_run(path: str | Path) -> RunRecord:
         except (BvatError, KeyError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, BvatError) else f"{AUTO_FILE} is damaged"
             notes = (f"the accuracy by cross-validation of {folder.path} is left out: {why}",)
+    elif results:
+        estimate = _out_of_fold(results)
     return RunRecord(folder.path, about, tuple(results), damaged, estimate, notes)
+
+
+def _out_of_fold(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    try:
+        return estimate_of(results)
+    except (KeyError, TypeError, AttributeError):
+        return None
 
 
 @dataclass

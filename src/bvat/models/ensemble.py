@@ -88,9 +88,9 @@ class Tensors(nn.Module):
 class Ensemble(nn.Module):
     """A mean of members' probabilities, smoothed over the graphs.
 
-    ``p = sum_g s_g smooth_g(sum_m w_m softmax(t_m logits_m))``, logits ``t log p``, where the smoothing graphs
-    g are the given one, that of similar features, or none. A linear member has
-    ``logits = Z W + b``, Z the rows of length 1 of the centred views.
+    ``p = sum_g s_g smooth_g(sum_m w_m softmax(t_m logits_m))``, logits ``t log p``, where g is the given
+    graph, that of similar features, or none. A linear member has ``logits = Z W + b``, Z the rows of length 1
+    of the centred views.
 
     It is made of tensors named ``latent.weight``, ``latent.shift``, ``mean.VIEW``, ``weight.MEMBER`` and
     ``temperature.MEMBER``, ``smooth.GRAPH`` (and ``smooth.none``), ``linear.MEMBER.weight`` and ``.bias``,
@@ -101,6 +101,12 @@ class Ensemble(nn.Module):
     depth = 2
     """An audit changes the features within two hops; other nodes reach further, but little."""
     reads_whole_graph = True
+    latent: Tensors
+    mean: Tensors
+    weight: Tensors
+    temperature: Tensors
+    smooth: Tensors
+    about: Tensors
 
     def __init__(self, **tensors: Tensor) -> None:
         super().__init__()
@@ -115,9 +121,9 @@ class Ensemble(nn.Module):
             raise TypeError("these are not the tensors of an ensemble")
         for name in known:
             setattr(self, name, Tensors(parts[name]))
-        self.linear = nn.ModuleDict({n: Tensors(t) for n, t in _grouped(parts["linear"]).items()})
+        self.linear: Any = nn.ModuleDict({n: Tensors(t) for n, t in _grouped(parts["linear"]).items()})
         networks = _grouped(parts.get("network", {}))
-        self.network = nn.ModuleDict({name: _network(name, state) for name, state in networks.items()})
+        self.network: Any = nn.ModuleDict({name: _network(name, state) for name, state in networks.items()})
         self._graphs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     def check(self, features: int, classes: int) -> None:
@@ -184,7 +190,7 @@ class Ensemble(nn.Module):
     def propagate(self, inputs: Any, projected: Tensor, masks: Any = None) -> Tensor:
         """Turn projected features (N, r + ...) into logits (N, C)."""
         graphs = self.graphs(inputs)
-        mean = sum(
+        mean: Any = sum(
             self.weight[name] * torch.softmax(self.temperature[name] * logits, 1)
             for name, logits in self.member_logits(graphs, projected).items()
         )
@@ -197,8 +203,11 @@ class Ensemble(nn.Module):
 
     def member_logits(self, graphs: Mapping[str, Any], projected: Tensor) -> dict[str, Tensor]:
         """Return the logits (N, C) of every member from projected features (N, r + H_1 + ...)."""
-        widths = [self.latent["shift"].shape[0], *(net.projection().shape[1] for net in self.network.values())]
-        first, *rest = projected.split(widths, 1)
+        widths = [
+            self.latent["shift"].shape[0],
+            *(net.projection().shape[1] for net in self.network.values()),
+        ]
+        first, *rest = torch.split(projected, widths, 1)
         latent = unit_rows(first - self.latent["shift"])
         views: dict[str, Tensor] = {}
         found = {}
@@ -242,7 +251,7 @@ def _network(name: str, state: Mapping[str, Tensor]) -> nn.Module:
     model = kind.partition("+")[0]
     if model not in MODELS or graph not in GRAPHS or "weights.0" not in state:
         raise TypeError(f"there is no member {name}")
-    row = MODELS[model]
+    row: Any = MODELS[model]
     first, last = state["weights.0"], state[max(n for n in state if n.startswith("weights."))]
     network: nn.Module = row.build(row.options(hidden=first.shape[1]), first.shape[0], last.shape[1])
     try:

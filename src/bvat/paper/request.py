@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bvat.baselines.table import BASELINES
+from bvat.baselines.table import BASELINES, PUBLISHED
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.paper.published import datasets as paper_datasets
@@ -21,7 +21,7 @@ BEYOND = ("random-propagation/grand", "random-propagation/vat")
 """Rows that the paper does not have, shown where a data set has settings for the model."""
 METHODS_OF_GCN = tuple(name for name in ON_GCN if name != "grand")
 """Rows on a GCN; the row of GRAND is that on the model it was made for."""
-ROWS = (*BASELINES, *PLAIN_MODELS, *ON_GCN, *BEYOND)
+ROWS = (*PUBLISHED, *PLAIN_MODELS, *ON_GCN, *BEYOND)
 """The rows of Table 2 in the order of the paper; MODEL/METHOD that are not among them follow."""
 
 DEFAULT = "*"
@@ -71,7 +71,7 @@ class Request:
         if self.methods is not None:
             return in_order(Variant.parse(name).name for name in self.methods)
         fitting = [name for name in BEYOND if has_model_preset(dataset, Variant.parse(name).model)]
-        return [*BASELINES, *[name for name in PLAIN_MODELS if name in MODELS], *METHODS_OF_GCN, *fitting]
+        return [*PUBLISHED, *[name for name in PLAIN_MODELS if name in MODELS], *METHODS_OF_GCN, *fitting]
 
     def seeds_of(self, dataset: str) -> range:
         return range(self.seeds.get(short_name(dataset), self.seeds[DEFAULT]))

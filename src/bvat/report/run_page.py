@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from bvat.report.pages import Cell, render
 from bvat.report.plots import training_charts
 from bvat.report.svg import LIGHT, Hints
 from bvat.store.folder import RunFolder
-from bvat.store.results import cross_validation_text, score_texts
+from bvat.store.results import cross_validation_text, ensemble_notes, member_rows, score_texts
 from bvat.training.loop import predict
 from bvat.training.phases import stopping_text
 from bvat.training.settings import Settings
@@ -48,7 +48,7 @@ def write_run_page(
     logits = predict(model.to(graph.device), graph).cpu()
     fitted = settings.method in BASELINES
     curves = [] if fitted else [_read_curves(folder, seed) for seed in seeds]
-    found, auto = summary["cross_validation"], summary.get("auto")
+    found = summary["cross_validation"]
     content = render(
         "run.html",
         title=f"{Variant(settings.model, settings.method).title} on {graph.name}",
@@ -56,8 +56,8 @@ def write_run_page(
         summary=summary,
         numbers=_numbers(summary),
         cross_validation=cross_validation_text(found) if found else "",
-        auto=auto,
-        tried=_tried(auto["tried"]) if auto else [],
+        members=member_rows(summary),
+        ensemble_notes=ensemble_notes(summary),
         training_charts=list(training_charts(curves).values()) if curves else [],
         training_note=_training_note(len(seeds), settings, summary),
         seeds=seeds,
@@ -85,16 +85,6 @@ def _numbers(summary: dict[str, Any]) -> dict[str, Any]:
     else:
         shown["per training step"] = f"{summary['epoch_ms']:.1f} ms"
     return shown
-
-
-def _tried(entries: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    rows = []
-    for entry in entries:
-        val = entry["val"]
-        mean = f"{sum(val) / len(val):.1f}" if val else "-"
-        on = f"{len(val)} of {entry['of']} {entry['unit']}, {entry['nodes']:,} nodes" if val else "-"
-        rows.append([entry["title"], mean, on, Cell(entry["outcome"].rpartition(": ")[2])])
-    return rows
 
 
 def _training_note(seeds: int, settings: Settings, summary: dict[str, Any]) -> str:

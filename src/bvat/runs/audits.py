@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bvat.audit.audit import Audit, audit, check_epsilon, sample_nodes
-from bvat.baselines.table import BASELINES
+from bvat.baselines.table import PUBLISHED
 from bvat.data.files import csv_text
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
@@ -67,7 +67,7 @@ class AuditPlan:
         return [{"run": each.name, **part.summary()} for each, part in zip(runs, found, strict=True)]
 
     def _classifier(self, run: SavedRun, graph: Graph) -> Classifier:
-        if run.method in BASELINES:
+        if run.method in PUBLISHED:
             raise SettingsError(
                 f"{run.name} was fitted by {run.method}, which is no network that can be audited: audit a "
                 "run of a model"

@@ -29,25 +29,23 @@ def name_of_parts(dataset: str, method: str | None) -> str:
 
     name = str(read_about(Path(dataset))["name"])
     if method == "auto" or (method is None and not preset_key(name)):
-        raise SettingsError("--method auto does not compare methods over several ranks: name a method")
+        raise SettingsError("--method auto does not run over several ranks: name a method")
     return name if preset_key(name) else dataset
 
 
-def join_parts(
-    dataset: str, settings: Settings | None, options: Mapping[str, Any], **same: Any
-) -> Graph | None:
+def join_parts(dataset: str, settings: Settings, options: Mapping[str, Any], **same: Any) -> Graph | None:
     """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts.
 
     Args:
         dataset: a folder of parts, or something else.
-        settings: None for ``auto``, which does not run over ranks.
+        settings: of the run.
         options: ``rank_timeout``, the seconds to wait for another rank, and ``batch_parts``, to train in one
             process on so many parts at a time.
         same: what all ranks must agree on, besides the settings.
     """
     batch = options.get("batch_parts")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if settings is None or not (Path(dataset) / "partition.json").is_file():
+    if not (Path(dataset) / "partition.json").is_file():
         if batch is not None:
             raise SettingsError("--batch-parts needs a folder of parts: write one with bvat partition")
         if processes > 1:

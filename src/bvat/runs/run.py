@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from bvat.baselines.table import AUTO
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
 from bvat.runs.parts import whole
@@ -21,9 +22,14 @@ from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
-from bvat.tuning.auto import BUDGET, candidates_for, choose
-from bvat.tuning.cross_validation import Choice, cross_validate, lacks_validation
-from bvat.tuning.variants import AUTO, settings_of
+from bvat.tuning.cross_validation import (
+    FEW,
+    Choice,
+    cross_validate,
+    estimate_of,
+    lacks_validation,
+    pooled,
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,6 @@ class RunOptions:
 
     Args:
         name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
-        budget: seconds that ``auto`` may take to compare methods; 120 by default.
         threads: per process; more than one changes the rounding.
         device: "auto", "cpu" or "cuda".
         page: whether to write ``report.html``.
@@ -41,7 +46,6 @@ class RunOptions:
     """
 
     name: str = ""
-    budget: float | None = None
     threads: int = 1
     device: str = "auto"
     page: bool = True
@@ -56,7 +60,7 @@ class FinishedRun:
     Args:
         path: the run folder, which ``bvat predict``, ``audit``, ``export`` and ``runs`` read.
         graph: that was trained on; after a cross-validation all labelled nodes are training nodes.
-        settings: of the run; those that were found if ``auto`` chose the method.
+        settings: of the run; after a cross-validation with its number of epochs.
         results: one per seed, as in its ``result.json``.
         summary: what ``bvat train --json`` prints, as in ``result.json`` of the run.
     """
@@ -97,7 +101,7 @@ def run(
     Args:
         graph: to train on.
         method: settings, or the name of a method, whose settings come from the preset of the data set or the
-            defaults for any graph. "auto" compares methods and models on validation data and keeps the best.
+            defaults for any graph. "auto" is an ensemble, see :mod:`bvat.tuning.auto`.
             By default "obvat" for the paper's data sets, else "auto".
         folder: the run folder; by default a new one, ``runs/NAME-METHOD``.
         seeds: how many, from 0 on, or which.
@@ -113,7 +117,7 @@ def run(
     settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
-    device = _checked_device(how, name)
+    device = choose_device(how.device)
     label = f"{how.name or short_name(graph.name)}-{name}"
     place = graph.engine.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
@@ -121,9 +125,11 @@ def run(
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     with claim(place.path) if graph.engine.leads else nullcontext():
         choice = None
-        if settings is None or lacks_validation(graph):
+        if settings.method == AUTO:
+            graph = graph if len(graph.val) >= FEW else pooled(graph)
+        elif lacks_validation(graph):
             place.check_new(resume=resume)
-            choice = _choose(place, graph, settings or overrides, name, how, jobs)
+            choice = _choose(place, graph, settings, how, jobs)
             settings, graph = choice.settings, choice.graph
         elif not graph.engine.total(graph.val.numel()) and graph.engine.leads:
             note("there are no validation nodes: training runs to its last epoch", how.console)
@@ -138,25 +144,13 @@ def run(
     return done
 
 
-def resolve(
-    method: Settings | str | None, dataset: str, overrides: dict[str, Any]
-) -> tuple[Settings | None, str]:
-    """Return the settings of a method and its name; None for "auto", of which wrong overrides are refused."""
+def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, Any]) -> tuple[Settings, str]:
+    """Return the settings of a method and its name."""
     if isinstance(method, Settings):
         return replace(method, **overrides), method.method
     known = preset_key(dataset)
     method = method or ("obvat" if known else AUTO)
-    if method == AUTO:
-        settings_of(candidates_for(overrides), overrides)
-        return None, AUTO
     return preset(known, method, **overrides), method
-
-
-def _checked_device(how: RunOptions, method: str) -> str:
-    """Return the device; what cannot work is refused before anything is trained."""
-    if how.budget is not None and method != AUTO:
-        raise SettingsError(f"budget has no effect with {method}: leave it out, it belongs to auto")
-    return choose_device(how.device)
 
 
 def choose_device(name: str) -> str:
@@ -184,21 +178,14 @@ def keep_results(console: Any) -> Iterator[None]:
         note(f"the page was not written ({type(error).__name__}: {error})", console)
 
 
-def _choose(
-    folder: RunFolder, graph: Graph, asked: Settings | dict[str, Any], name: str, how: RunOptions, jobs: int
-) -> Choice:
+def _choose(folder: RunFolder, graph: Graph, asked: Settings, how: RunOptions, jobs: int) -> Choice:
     """Return the choice stored in the run folder, or make and store it now."""
-    given = asked.as_dict() if isinstance(asked, Settings) else asked
-    about = {"graph": graph_fingerprint(graph), **given, "method": name}
+    about = {"graph": graph_fingerprint(graph), **asked.as_dict()}
     if (folder.path / AUTO_FILE).exists():
         stored = folder.read(AUTO_FILE)
         folder.check_same("option", stored.get("asked"), about)
         return Choice.read(stored, graph)
-    if isinstance(asked, Settings):
-        choice = cross_validate(graph, asked, jobs=jobs, console=how.console)
-    else:
-        budget = BUDGET if how.budget is None else how.budget
-        choice = choose(graph, budget=budget, jobs=jobs, overrides=asked, console=how.console)
+    choice = cross_validate(graph, asked, jobs=jobs, console=how.console)
     folder.write(AUTO_FILE, {**choice.as_dict(), "asked": about})
     return choice
 
@@ -222,10 +209,10 @@ def _summary(
     graph: Graph, settings: Settings, results: list[dict[str, Any]], choice: Choice | None
 ) -> dict[str, Any]:
     if choice is None:
-        return summary_of(graph, settings, results)
+        return summary_of(graph, settings, results, estimate_of(results))
     summary = summary_of(graph, settings, results, choice.estimate)
     summary["events"] += choice.notes
-    return summary if choice.report is None else {**summary, "auto": choice.report}
+    return summary
 
 
 def _write_page(done: FinishedRun, seeds: list[int], how: RunOptions) -> None:

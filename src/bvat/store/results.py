@@ -99,10 +99,37 @@ def score_texts(summary: Mapping[str, Any], digits: int = 2) -> dict[str, str]:
 
 def cross_validation_text(found: Mapping[str, Any]) -> str:
     return (
-        f"Cross-validated: {found['folds']} further models, each trained without one fold of the "
+        f"Out-of-fold: {found['folds']} further models, each trained without one fold of the "
         f"{found['nodes']:,} labelled nodes, were measured on that fold; the model of the run is trained on "
         "all of these nodes."
     )
+
+
+def member_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return the members of the first seed's ensemble: title, weight, out-of-fold accuracy, seconds."""
+    fit = (summary.get("fit") or [{}])[0]
+    return [
+        (
+            row["title"],
+            f"weight {row['weight']:.2f}",
+            "no estimate" if row["accuracy"] is None else f"{row['accuracy']:.1f} % of {row['nodes']} nodes",
+            f"{row['seconds']:.1f} s",
+        )
+        for row in fit.get("members", ())
+    ]
+
+
+def ensemble_notes(summary: Mapping[str, Any]) -> list[str]:
+    """Return how an ensemble uses the edges, a sentence each."""
+    fit = (summary.get("fit") or [{}])[0]
+    if "members" not in fit:
+        return []
+    shares = ", ".join(f"{name} {share:.2f}" for name, share in fit["smoothing"].items())
+    trust = (
+        f"Trust in the given edges before any label is seen: {fit['edges_agree']:.2f} (1: neighbours have "
+        "similar features, 0.1: they have not)."
+    )
+    return [trust, f"Smoothing of the predictions (over given edges, similar nodes, none): {shares}."]
 
 
 def is_result(stored: dict[str, Any], seed: int) -> bool:

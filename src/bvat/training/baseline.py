@@ -35,7 +35,7 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
     started = time.perf_counter()
     baseline = BASELINES[settings.method]
     kept = {"once": kept_in(shared, graph, seed)} if shared is not None and baseline.shares else {}
-    fit: Fit = baseline.fit(graph, settings.variant, seed, **kept)
+    fit: Fit = baseline.fit(graph, settings.of_method, seed, **kept)
     ms = 1000 * (time.perf_counter() - started)
     logits = predict(fit.model, graph)
     weights = dict(fit.model.state_dict())
@@ -61,6 +61,7 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
             "chosen": fit.chosen if graph.val.numel() else {},
             "unscored": 100 * float(alone.double().mean()),
             "unscored_test": 100 * float(alone[graph.test].double().mean()) if graph.test.numel() else None,
+            **fit.report,
         },
     )
 
@@ -88,6 +89,8 @@ def kept_in(folder: Path, graph: Graph, seed: int) -> Once:
 def fit_notes(result: Mapping[str, Any]) -> list[str]:
     """Return what a reader should know of the fit of a seed, a sentence each."""
     fit, notes = result.get("fit", {}), []
+    if "members" in fit and fit["estimate"] is None and not result.get("nodes", {}).get("val"):
+        notes.append("no class has two labelled nodes, so how accurate the predictions are is unknown")
     if fit.get("chosen"):
         chosen = ", ".join(f"{name} {value:g}" for name, value in fit["chosen"].items())
         notes.append(f"chosen on the validation nodes: {chosen}")

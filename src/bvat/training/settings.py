@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bvat.baselines.table import ALL_METHODS, BASELINES, BaselineOptions
+from bvat.baselines.table import ALL_METHODS, AUTO, BASELINES, AutoOptions, BaselineOptions
 from bvat.errors import SettingsError
 from bvat.models.options import Options, option
 from bvat.models.table import MODELS
@@ -140,7 +140,12 @@ class Settings:
     def read(self) -> set[str]:
         """Return the names of the settings that have an effect on this method and model."""
         if self.method in BASELINES:
-            return {"method", "model", *(["variant"] if BASELINES[self.method].variants else [])}
+            row = BASELINES[self.method]
+            return {
+                "method",
+                "model",
+                *(["variant"] if row.variants else self.of_method.read() - {"variant"}),
+            }
         return {"method", "model"} | self.training.read() | self.of_model.read() | self.of_method.read()
 
     def as_dict(self) -> dict[str, Any]:
@@ -162,7 +167,7 @@ def model_options(model: str) -> type[Options]:
 def method_options(method: str) -> type[Options]:
     """Return the settings that a method has; SettingsError for an unknown one."""
     if method in BASELINES:
-        return BaselineOptions
+        return BASELINES[method].options
     if method in METHODS:
         return METHODS[method].options
     if method in MODELS:
@@ -176,9 +181,10 @@ def _check_baseline(settings: Settings) -> None:
         return
     if settings.model != "gcn":
         raise SettingsError(f"{row.name} is a classifier of its own: use it without --model {settings.model}")
-    if settings.variant and settings.variant not in row.variants:
+    variant = getattr(settings, "variant", "")
+    if variant and variant not in row.variants:
         known = f"use one of {', '.join(row.variants)}" if row.variants else "leave it out"
-        raise SettingsError(f"{settings.method} has no variant {settings.variant!r}: {known}")
+        raise SettingsError(f"{settings.method} has no variant {variant!r}: {known}")
 
 
 @cache
@@ -186,7 +192,7 @@ def all_fields() -> dict[str, Field[Any]]:
     """Return every setting of every model and method by name; where they differ, the first one's field."""
     rows: list[Any] = [*MODELS.values(), *METHODS.values()]
     found: dict[str, Field[Any]] = {}
-    for kind in (Training, *(row.options for row in rows), BaselineOptions):
+    for kind in (Training, *(row.options for row in rows), BaselineOptions, AutoOptions):
         for f in fields(kind):
             found.setdefault(f.name, f)
     return found
@@ -196,7 +202,7 @@ def all_fields() -> dict[str, Field[Any]]:
 def owners() -> dict[str, tuple[str, ...]]:
     """Return who has each setting that not all training has."""
     found: dict[str, list[str]] = {}
-    rows: list[Any] = [*MODELS.values(), *METHODS.values()]
+    rows: list[Any] = [*MODELS.values(), *METHODS.values(), BASELINES[AUTO]]
     for row in rows:
         for f in fields(row.options):
             only = f.metadata.get("only")
@@ -214,7 +220,9 @@ def no_effect(name: str, *among: Settings) -> str:
     methods = ", ".join(dict.fromkeys(settings.method for settings in among))
     models = ", ".join(dict.fromkeys(settings.model for settings in among))
     known = owners().get(name)
-    if known is None or (all(settings.method in BASELINES for settings in among) and name != "variant"):
+    if known is None or (
+        all(settings.method in BASELINES for settings in among) and known[0] not in BASELINES
+    ):
         return f"{name} has no effect with {methods}, which trains no network: leave it out"
     whose = models if known[0] in MODELS else methods
     return f"{name} has no effect with {whose}: leave it out, it belongs to {', '.join(known)}"

@@ -3,10 +3,10 @@
 1. Linear classifiers of latent features that spread over the given edges, over similar nodes, and over both.
 2. Each is trained once per fold without the fold's labels; its temperature and its weight come from the
    log-loss of these predictions, with a prior, and so does the smoothing of the mean.
-3. Self-training: the more confident half of each predicted class joins the labels with a small weight, and the
-   members are fitted again.
-4. Networks (effort 2 and more) are trained on labels and these predictions, with our regularisers from effort
-   3 on, and get a weight in the same way.
+3. Self-training: the more confident half of each predicted class joins the labels with a small weight, and
+   the members are fitted again.
+4. Networks (effort 2 and more) are trained on labels and these predictions, with our regularisers from
+   effort 3 on, and get a weight in the same way.
 
 All of it is deterministic: effort is counted in work, not in seconds.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from bvat.baselines.base import Fit, Once, always
 from bvat.baselines.table import AutoOptions
+from bvat.data.splits import folds
 from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, Graph, Latent
 from bvat.graph.neighbours import METRICS, agreement, unit_rows
@@ -35,7 +36,7 @@ from bvat.training.loop import train
 from bvat.training.settings import preset
 from bvat.training.state import restore_model
 from bvat.training.trained import predict
-from bvat.tuning.cross_validation import FEW, can_cross_validate, fixed_epochs, labelled_folds, scores_of
+from bvat.tuning.cross_validation import FEW, FOLDS, fixed_epochs, scores_of
 from bvat.tuning.variants import Variant
 
 PRIOR = {
@@ -49,7 +50,7 @@ PRIOR = {
 """Weights of the linear members before any label is seen, where edges say something of the features."""
 NETWORK_PRIOR = 1.0
 SHARPNESS = 0.5
-"""How much of the log-likelihood counts for the weights: out-of-fold errors of one node are not independent."""
+"""How much of the log-likelihood counts for the weights: that of few labels is not sure."""
 STRENGTH = 10.0
 """Inverse L2 penalty of the linear members."""
 PSEUDO, PSEUDO_WEIGHT, PSEUDO_BELOW = 700, 0.1, 10.0
@@ -132,7 +133,9 @@ class _Work:
             )
         if val.size >= FEW:
             return cls(graph, options, train, [Fold(train, val)], True)
-        parts = labelled_folds(graph) if can_cross_validate(graph) else []
+        sizes = np.bincount(labels[train])
+        count = int(np.clip(np.median(sizes[sizes > 1]), 2, FOLDS)) if (sizes > 1).any() else 0
+        parts = folds(graph, count) if count else []  # a fold takes about as many labels of every class
         return cls(graph, options, train, [Fold(p.train.numpy(), p.val.numpy()) for p in parts], False)
 
     @cached_property
@@ -317,49 +320,56 @@ class _Mixture:
             each = _losses(_softmax(logits * temperatures[name]), own)
             losses[name], best[name] = float(each.mean()), each
             accuracies[name] = 100 * float((logits.argmax(1) == own).mean())
-        leader = min((name for name in members if name in LINEAR), key=losses.__getitem__, default=next(iter(members)))
+        leader = min(
+            (name for name in members if name in LINEAR), key=losses.__getitem__, default=next(iter(members))
+        )
         for name, each in best.items():  # networks have predictions for some of the folds only
-            excess = float((each - best[leader][: each.size]).mean()) if best[leader].size >= each.size else 0.0
+            excess = (
+                float((each - best[leader][: each.size]).mean()) if best[leader].size >= each.size else 0.0
+            )
             likelihood[name] = work.prior(name) * float(np.exp(-SHARPNESS * labels.size * excess))
         mixture = cls(temperatures, _shares(likelihood), options, 1.0, losses, accuracies)
         return mixture._smoothed(work, members, labels)
 
     def _smoothed(self, work: _Work, members: Mapping[str, _Member], labels: Any) -> _Mixture:
-        """Return the mixture with shares of the smoothings and a temperature, from out-of-fold predictions."""
+        """Return the mixture with smoothing and a temperature, from out-of-fold predictions."""
         parts: dict[str, list[Scores]] = {name: [] for name in self.smooth}
         for number, fold in enumerate(work.folds):
             mean = self._mean({n: m.folds[number] for n, m in members.items() if number < len(m.folds)})
             for name in self.smooth:
-                found = mean if name == "none" else _smooth(work, name, mean)
-                parts[name].append(found[fold.held_out])
+                parts[name].append(_smooth(work, name, mean)[fold.held_out])
         joined = {name: np.concatenate(values) for name, values in parts.items()}
         losses = {name: float(_losses(p, labels).mean()) for name, p in joined.items()}
         least = min(losses.values())
         shares = _shares(
-            {n: prior * float(np.exp(-SHARPNESS * labels.size * (losses[n] - least))) for n, prior in self.smooth.items()}
+            {
+                n: prior * float(np.exp(-SHARPNESS * labels.size * (losses[n] - least)))
+                for n, prior in self.smooth.items()
+            }
         )
-        mean = sum(share * joined[name] for name, share in shares.items())
+        mean = _weighted(shares, joined)
         temperature = _temperature(np.log(np.maximum(mean, LEAST)), labels, 1.0)
         return dataclasses.replace(self, smooth=shares, temperature=temperature, held_out=mean)
 
     def _mean(self, logits: Mapping[str, Scores]) -> Scores:
-        weights = _shares({name: self.weights[name] for name in logits})
-        mean: Scores = sum(w * _softmax(self.temperatures[n] * logits[n]) for n, w in weights.items())
-        return mean
+        each = {name: _softmax(self.temperatures[name] * logits[name]) for name in logits}
+        return _weighted(_shares({name: self.weights[name] for name in logits}), each)
 
     def probabilities(self, work: _Work, members: Mapping[str, _Member]) -> Scores:
         """Return the smoothed probabilities of all nodes, (N, C)."""
         mean = self._mean({name: member.logits for name, member in members.items()})
-        found: Scores = sum(
-            share * (mean if name == "none" else _smooth(work, name, mean)) for name, share in self.smooth.items()
-        )
-        return found
+        return _weighted(self.smooth, {name: _smooth(work, name, mean) for name in self.smooth})
 
     def described(self, work: _Work) -> str:
         if self.held_out is None:
             return "too few labels to say how accurate it is"
         right = float((self.held_out.argmax(1) == work.labels[work.held_out]).mean())
         return f"{100 * right:.1f} % of {work.held_out.size} held-out nodes are right"
+
+
+def _weighted(weights: Mapping[str, float], arrays: Mapping[str, Scores]) -> Scores:
+    found: Scores = np.sum([weights[name] * array for name, array in arrays.items()], axis=0)
+    return found
 
 
 def _shares(values: Mapping[str, float]) -> dict[str, float]:
@@ -407,7 +417,9 @@ def _networks(
     for variant in map(Variant.parse, NETWORKS[effort]):
         name = f"{variant.model}+{variant.method}-{on}"
         started = time.perf_counter()
-        state, logits = _trained(work, variant, on, work.train, mixture.probabilities(work, members), seed, once, "all")
+        state, logits = _trained(
+            work, variant, on, work.train, mixture.probabilities(work, members), seed, once, "all"
+        )
         folds = [logits] if work.validated else []
         if not work.validated:
             for number, fold in enumerate(work.folds[:NETWORK_FOLDS]):
@@ -442,7 +454,7 @@ def _trained(
     once: Once,
     part: str,
 ) -> tuple[dict[str, Tensor], Scores]:
-    """Return the weights of a network and its logits at all nodes (N, C), trained on labels and predictions."""
+    """Return the weights of a network, trained on labels and predictions, and its logits (N, C)."""
     labels = np.full(work.graph.num_nodes, UNKNOWN)
     labels[train_nodes] = work.labels[train_nodes]
     if (pseudo := _confident(work, p)) is not None:
@@ -464,7 +476,7 @@ def _trained(
 
     flat = once(f"{variant.model}+{variant.method}-{on}-{part}", compute)
     sizes = [tensor.numel() for tensor in shapes.values()]
-    pieces = flat.split(sizes) if flat.numel() == sum(sizes) else compute().split(sizes)
+    pieces = torch.split(flat if flat.numel() == sum(sizes) else compute(), sizes)
     weights = {name: piece.view(shapes[name].shape) for name, piece in zip(shapes, pieces, strict=True)}
     model = restore_model(settings, graph.num_features, graph.num_classes, weights)
     return weights, predict(model, graph).double().numpy()
@@ -493,9 +505,7 @@ def _assembled(work: _Work, members: Mapping[str, _Member], mixture: _Mixture) -
     return Ensemble(**tensors)
 
 
-def _report(
-    work: _Work, members: Mapping[str, _Member], mixture: _Mixture, seconds: float
-) -> dict[str, Any]:
+def _report(work: _Work, members: Mapping[str, _Member], mixture: _Mixture, seconds: float) -> dict[str, Any]:
     """Return what a run shows of its ensemble, as plain values."""
     rows = [
         {
@@ -532,12 +542,3 @@ def member_title(name: str) -> str:
     model, _, method = kind.partition("+")
     where = {"given": "the given edges", "features": "similar nodes", "both": "given edges and similar nodes"}
     return f"{Variant(model, method).title}, on {where[graph]}"
-
-
-def only_known(results: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the estimate of the first seed of a run with ``auto``, if there is one."""
-    for result in results:
-        found = result.get("fit", {}).get("estimate")
-        if isinstance(found, dict):
-            return found
-    return None

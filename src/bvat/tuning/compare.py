@@ -24,16 +24,17 @@ from bvat.store.pool import ReportProgress
 from bvat.store.progress import ProgressDisplay
 from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph, digest, graph_fingerprint, sources, versions
-from bvat.training.settings import short_name
+from bvat.training.settings import Settings, short_name
 from bvat.training.statistics import clear_sign, sample
-from bvat.tuning.variants import AUTO, CANDIDATES, Variant, settings_of
+from bvat.tuning.cross_validation import without_validation
+from bvat.tuning.variants import Variant, settings_of
 
 COMPARE_FORMAT = 1
 BASE = "gcn"
 """What all others are compared with."""
 GIVEN = "given"
 """In place of a number of labels per class: the split that a graph has."""
-DEFAULT_VARIANTS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "appnp", "appnp/vat", AUTO)
+DEFAULT_VARIANTS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "appnp", "appnp/vat", "auto")
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,12 @@ class ComparisonPlan:
 
     Args:
         graphs: names or paths.
-        variants: see :class:`Variant`; ``auto`` is the choice by validation accuracy among its candidates.
+        variants: see :class:`Variant`.
         labels: numbers of training nodes per class; ``(GIVEN,)`` for the splits that the graphs have.
         splits: number of random splits, split k has seed ``first_split + k``; number of training seeds if the
             splits are given.
-        val: validation nodes per random split.
+        val: validation nodes per random split; 0: every method has the training labels alone, and
+            networks are trained for a fixed number of epochs.
         first_split: seed of the first split.
         overrides: settings that replace the defaults of every variant.
         against: the variant that all others are compared with.
@@ -69,24 +71,23 @@ class ComparisonPlan:
             raise SettingsError("two graphs have the same name: rename one of the files")
         if self.against not in self.variants:
             raise SettingsError(f"{self.against} must be among the methods: all others are compared with it")
-        counts = [self.splits, self.val, *(() if self.given else self.labels)]
+        counts = [self.splits, self.val + 1, *(() if self.given else self.labels)]
         if not self.graphs or not self.labels or any(not isinstance(n, int) or n < 1 for n in counts):
-            raise SettingsError("a comparison needs graphs, and labels, splits and val of at least 1")
-        settings_of(self.trained(), self.overrides)  # wrong values are refused before anything is trained
+            raise SettingsError("a comparison needs graphs, and labels and splits of at least 1")
+        self.settings()  # wrong values are refused before anything is trained
 
     @property
     def given(self) -> bool:
         return self.labels == (GIVEN,)
 
-    def trained(self) -> tuple[str, ...]:
-        """Return the variants that are trained: those asked for, and what ``auto`` chooses among."""
-        asked = [Variant.parse(name).name for name in self.variants if name != AUTO]
-        return tuple(dict.fromkeys([*asked, *(CANDIDATES if AUTO in self.variants else ())]))
-
     def compared(self) -> tuple[str, ...]:
-        """Return the variants of the tables: first what all are compared with, ``auto`` last."""
-        auto = (AUTO,) if AUTO in self.variants else ()
-        return tuple(dict.fromkeys((self.against, *self.trained(), *auto)))
+        """Return the variants: first what all are compared with."""
+        return tuple(dict.fromkeys((self.against, *(Variant.parse(name).name for name in self.variants))))
+
+    def settings(self) -> dict[str, Settings]:
+        """Return the settings of every variant."""
+        found = settings_of(self.compared(), self.overrides)
+        return found if self.val else {name: without_validation(each) for name, each in found.items()}
 
     def cells(self) -> list[Cell]:
         """Return all cells, split by split, so that a comparison that is stopped has whole splits."""
@@ -139,7 +140,7 @@ class _CellRunner:
 
     def run(self, cell: Cell, report: ReportProgress) -> None:
         whole, fingerprint = _graph(cell.graph)
-        settings = settings_of(self.plan.trained(), self.plan.overrides)
+        settings = self.plan.settings()
         about = {name: chosen.as_dict() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
@@ -187,7 +188,7 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
     # who watches learns it before hours are spent; in a log it is beside the results
     if console is not None and console.is_terminal and (note := split_note(plan, split)):
         console.print(printable(f"note: {note}"), soft_wrap=True, markup=False, highlight=False)
-    cells, size = plan.cells(), len(plan.trained())
+    cells, size = plan.cells(), len(plan.compared())
     with share(out), ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display:
 
         def advance(cell: Cell, done: float) -> None:
@@ -229,7 +230,7 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
         "split_note": split_note(plan, split),
         "splits": plan.splits,
         "val": plan.val,
-        "settings": {n: s.as_dict() for n, s in settings_of(plan.trained(), plan.overrides).items()},
+        "settings": {name: each.as_dict() for name, each in plan.settings().items()},
         "command": plan.command,
         "versions": versions(),
         "sources": sources(result for cell in cells for result in cell["results"].values()),
@@ -256,8 +257,6 @@ def _graphs(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> dict[str, 
 
 
 def _title(name: str) -> dict[str, Any]:
-    if name == AUTO:
-        return {"title": "auto", "colour": 3}
     variant = Variant.parse(name)
     return {"title": variant.title, "colour": variant.colour}
 
@@ -273,7 +272,6 @@ def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[st
                 "graph": short_name(graph),
                 "labels": labels,
                 "splits": [cell["cell"]["split"] for cell in here],
-                "chosen": [choice_of(cell["results"]) for cell in here] if AUTO in variants else [],
                 "variants": {name: _entry(name, _tests(here, name), base, here) for name in variants},
             }
             rows.append(row)
@@ -281,14 +279,8 @@ def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[st
 
 
 def _tests(cells: Sequence[dict[str, Any]], name: str) -> list[float]:
-    """Return the test accuracies of a variant; those of ``auto`` are those of what it chooses."""
-    every = [cell["results"] for cell in cells]
-    return [results[choice_of(results) if name == AUTO else name]["test"] for results in every]
-
-
-def choice_of(results: dict[str, Any]) -> str:
-    """Return what ``auto`` chooses on a cell: the candidate with the best validation accuracy."""
-    return max(CANDIDATES, key=lambda name: results[name]["val"])
+    """Return the test accuracies of a variant."""
+    return [cell["results"][name]["test"] for cell in cells]
 
 
 def _entry(

@@ -31,6 +31,8 @@ from bvat.training.state import restore_model
 from bvat.training.statistics import f1_scores, macro_f1, wilson
 from bvat.training.trained import TrainedModel, predict
 
+FEW = 100
+"""With fewer validation nodes than this, cross-validation takes the place of the hold-out."""
 FOLDS = 5
 """Folds of the cross-validation; fewer if there are fewer labels."""
 
@@ -41,15 +43,13 @@ class Choice:
 
     ``graph`` is what to train on: after a cross-validation all labelled nodes are training nodes, and
     ``settings`` then have the number of epochs that the folds needed. ``method`` is the method that was asked
-    for or won, ``estimate`` the accuracy by cross-validation, see :func:`estimate`, and ``report`` what
-    ``--method auto`` compared; the latter two may be None.
+    for, ``estimate`` the accuracy by cross-validation, see :func:`estimate`; it may be None.
     """
 
     method: str
     settings: Settings
     graph: Graph
     estimate: dict[str, Any] | None
-    report: dict[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, from which :meth:`read` makes the same choice again."""
@@ -57,17 +57,13 @@ class Choice:
             "method": self.method,
             "settings": self.settings.as_dict(),
             "estimate": self.estimate,
-            "report": self.report,
         }
 
     @classmethod
     def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
         try:
-            found, report = checked_estimate(content["estimate"]), content["report"]
-            if not isinstance(report, dict | None):
-                raise TypeError("report")
-            on = pooled(graph) if report is None or found else graph
-            return cls(content["method"], Settings(**content["settings"]), on, found, report)
+            found = checked_estimate(content["estimate"])
+            return cls(content["method"], Settings(**content["settings"]), pooled(graph), found)
         except (KeyError, TypeError, AttributeError) as error:
             raise SettingsError(
                 f"the stored choice of a method is damaged ({error}): use another --out to choose again"
@@ -76,7 +72,7 @@ class Choice:
     @property
     def notes(self) -> list[str]:
         """What the user should know, a sentence each."""
-        if self.estimate is None and self.report is None:
+        if self.estimate is None:
             return ["no class has two labelled nodes: the accuracy is unknown, and all epochs are trained"]
         if self.settings.method == self.method:
             return []
@@ -99,6 +95,12 @@ def checked_estimate(found: Any) -> dict[str, Any] | None:
     if not all({"class", "nodes", "f1"} <= entry.keys() for entry in found["f1"]):
         raise TypeError("f1")
     return found
+
+
+def estimate_of(results: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the out-of-fold accuracy that the first seed of a run with ``auto`` found, or None."""
+    found = results[0].get("fit") if results else None
+    return checked_estimate(found.get("estimate")) if isinstance(found, dict) else None
 
 
 def lacks_validation(graph: Graph) -> bool:
@@ -166,6 +168,14 @@ def chooses_epoch(settings: Settings) -> bool:
 def fixed_epochs(settings: Settings, **more: Any) -> Settings:
     """Return the settings for training without validation nodes: all epochs, and the last one is kept."""
     return settings.replace(select="last", patience=0, guard=False, margin=0.0, **more)
+
+
+def without_validation(settings: Settings) -> Settings:
+    """Return the settings for labels alone: a plain model is trained for as long as its first phase."""
+    if not chooses_epoch(settings):
+        return settings
+    plain: dict[str, Any] = {"pretrain": 0, "epochs": settings.pretrain or settings.epochs}
+    return fixed_epochs(settings, **(plain if settings.method == PLAIN else {}))
 
 
 def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Settings:

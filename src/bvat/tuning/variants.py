@@ -12,11 +12,6 @@ from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS, PLAIN
 from bvat.training.settings import Settings, check_read, preset_among
 
-AUTO = "auto"
-"""The automatic choice among the candidates."""
-CANDIDATES = ("gcn", "appnp", "vat", "appnp/vat", "consistency", "sbvat")
-"""What ``--method auto`` chooses among, in the order in which it tries them."""
-
 
 @dataclass(frozen=True)
 class Variant:
@@ -34,7 +29,7 @@ class Variant:
         if model not in MODELS or method not in (ALL_METHODS if model == "gcn" else METHODS):
             raise SettingsError(
                 f"there is no method {text!r}: use one of {', '.join(ALL_METHODS)}, a model "
-                f"({', '.join(MODELS)}), MODEL/METHOD, or {AUTO}"
+                f"({', '.join(MODELS)}), or MODEL/METHOD"
             )
         return cls(model, method)
 
