@@ -62,36 +62,6 @@ def test_compiled_attention_is_that_of_tensor_operations(
     assert_compiled_is_plain(lambda e: e.attention(pattern, *inputs, mask), inputs, way)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("heads", "width"), [(1, 7), (8, 3), (2, 0)])
-def test_compiled_projection_of_heads_is_that_of_tensor_operations(
-    dtype: torch.dtype, heads: int, width: int
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    state, weight, way = (
-        torch.randn(shape, dtype=dtype, generator=generator).requires_grad_()
-        for shape in ((11, 6), (6, heads, width), (11, heads, width))
-    )
-    mask = (torch.rand(11, heads, 6, generator=generator) > 0.5).to(dtype) * 2
-
-    assert_compiled_is_plain(lambda e: e.head_projection(state, mask, weight), [state, weight], way.detach())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("heads", "width"), [(1, 7), (8, 8), (2, 0)])
-def test_compiled_projection_of_masked_features_is_that_of_tensor_operations(
-    graph: bvat.Graph, dtype: torch.dtype, heads: int, width: int
-) -> None:
-    features, generator = graph.features.to(dtype=dtype), torch.Generator().manual_seed(0)
-    weight, way = (
-        torch.randn(rows, heads, width, dtype=dtype, generator=generator).requires_grad_()
-        for rows in (graph.num_features, 40)
-    )
-    mask = (torch.rand(features.nnz, heads, generator=generator) > 0.5).to(dtype) * 2
-
-    assert_compiled_is_plain(lambda e: e.masked_projection(features, mask, weight), [weight], way.detach())
-
-
 def test_edge_softmax_is_softmax_of_each_row(graph64: bvat.Graph) -> None:
     pattern = graph64.propagation
     scores = (100 * torch.randn(pattern.nnz, 2, dtype=torch.float64)).requires_grad_()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from bvat.cli.main import main
 from bvat.data.checksums import read_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.paper import measurements
 from bvat.paper.measurements import CURVES
 from bvat.paper.request import Request, parse_seeds
 from bvat.paper.targets import TARGETS, reproduce
@@ -36,19 +34,17 @@ def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_everything_can_be_asked_for(small_file: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(measurements, "ROUNDS", 3)
+def test_everything_can_be_asked_for(small_file: Path, tmp_path: Path) -> None:
     rows = ["lp", "gat", "gcn", "vat", "sbvat", "obvat"]
     request = Request([str(small_file)], rows, {"*": 2}, {"epochs": 2})
     found = reproduce(list(TARGETS), request, tmp_path, jobs=1)
-    assert list(found) == ["table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time"]
+    assert list(found) == ["table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4"]
     assert all(read_sealed_json(tmp_path / f"{name}.json") == found[name] for name in found)
     cell = found["table2"]["cells"]["obvat"][str(small_file)]
     assert len(cell["last"]["values"]) == 2
     assert cell["paper"] is None
     assert [len(p["series"]) for p in found["fig1b"]["panels"]] == [2, 2]
     assert len(found["fig3"]["panels"][0]["series"][0]["mean"]) == 10
-    assert found["time"]["times"][str(small_file)]["gcn"]["ratio"] == 1.0
 
 
 def test_requests() -> None:

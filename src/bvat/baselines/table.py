@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from bvat.models.options import Options, option
 from bvat.perturb.methods import METHODS
 
 
@@ -22,11 +21,10 @@ class Baseline:
         name: what ``--method`` and :class:`bvat.Settings` call it.
         title: its row in tables.
         about: one line of help.
-        home: ``module:function``, called as ``fit(graph, variant, seed)``; returns a
+        home: ``module:function``, called as ``fit(graph, seed)``; returns a
             :class:`bvat.baselines.base.Fit`.
         model: ``module:class`` of the fitted model, called with its tensors as keywords.
         protocol: "transductive" if it reads the edges of test nodes, else "inductive".
-        variants: what ``--variant`` may be; the first is the default.
         random: whether its result depends on the seed.
         shares: whether it computes something that another baseline also needs: its function takes a
             :class:`bvat.baselines.base.Once` as ``once``.
@@ -39,7 +37,6 @@ class Baseline:
     home: str
     model: str = "bvat.baselines.base:NodeTable"
     protocol: str = "transductive"
-    variants: tuple[str, ...] = ()
     random: bool = True
     shares: bool = False
     colour: int = 7
@@ -48,12 +45,12 @@ class Baseline:
     def short(self) -> str:
         return self.title
 
-    def fit(self, graph: Any, variant: str, seed: int, **shared: Any) -> Any:
+    def fit(self, graph: Any, seed: int, **shared: Any) -> Any:
         """Fit it to a graph on the CPU; return a :class:`bvat.baselines.base.Fit`.
 
         ``shared`` is nothing, or ``once`` if the baseline ``shares``.
         """
-        return _load(self.home)(graph, variant or next(iter(self.variants), ""), seed, **shared)
+        return _load(self.home)(graph, seed, **shared)
 
     def restore(self, weights: Mapping[str, Any], features: int, classes: int) -> Any:
         """Return the fitted model with these tensors; ValueError if they are not its own."""
@@ -79,7 +76,6 @@ _ROWS = [
         "bvat.baselines.smooth:fit_manireg",
         model="bvat.baselines.smooth:Linear",
         protocol="inductive",
-        variants=("gradient", "laprls"),
         random=False,
         colour=1,
     ),
@@ -95,9 +91,8 @@ _ROWS = [
     Baseline(
         "lp",
         "LP",
-        "label propagation: local and global consistency (Zhou et al., 2004) or harmonic (Zhu et al., 2003)",
+        "label propagation: local and global consistency (Zhou et al., 2004)",
         "bvat.baselines.lp:fit",
-        variants=("lgc", "harmonic"),
         random=False,
         colour=0,
     ),
@@ -106,7 +101,6 @@ _ROWS = [
         "DeepWalk",
         "skip-gram on random walks, then logistic regression (Perozzi et al., 2014)",
         "bvat.baselines.deepwalk:fit",
-        variants=("deepwalk", "yang"),
         colour=4,
     ),
     Baseline(
@@ -138,13 +132,6 @@ _ROWS = [
 
 BASELINES: dict[str, Baseline] = {baseline.name: baseline for baseline in _ROWS}
 """By name, in the order of the paper's Table 2."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineOptions(Options):
-    variant: str = option("", "form of a baseline: " + "; ".join(
-        f"{' or '.join(row.variants)} ({row.name})" for row in _ROWS if row.variants
-    ))  # fmt: skip
 
 
 ALL_METHODS = (*METHODS, *BASELINES)

@@ -12,7 +12,7 @@ from bvat.cli import common
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(help="table2, fig1a, fig1b, fig1c, fig3, fig4, time or all")],
+    what: Annotated[str, typer.Argument(help="table2, fig1a, fig1b, fig1c, fig3, fig4 or all")],
     seeds: Annotated[
         str,
         typer.Option(

@@ -12,37 +12,14 @@ from torch.autograd.function import once_differentiable
 from bvat.engine.matrix import Matrix
 
 
-class _EdgeSoftmax(torch.autograd.Function):
-    """Softmax over the entries of each row, each column by itself; scores and result (nnz, heads)."""
-
-    @staticmethod
-    def forward(ctx: Any, pattern: Matrix, scores: Tensor) -> Tensor:
-        top = scores.new_full((pattern.shape[0], scores.shape[1]), -torch.inf)
-        top.scatter_reduce_(0, pattern.rows[:, None].expand_as(scores), scores, "amax")
-        alpha = (scores - top.index_select(0, pattern.rows)).exp_()
-        alpha /= _row_sums(pattern, alpha)
-        ctx.pattern = pattern
-        ctx.save_for_backward(alpha)
-        return alpha
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        (alpha,) = ctx.saved_tensors
-        for_scores = alpha * (grads[0] - _row_sums(ctx.pattern, alpha * grads[0]))
-        return None, for_scores
-
-
-def _row_sums(pattern: Matrix, values: Tensor) -> Tensor:
-    """Return at every entry the sum over its row; shapes (nnz, heads)."""
-    sums = values.new_zeros(pattern.shape[0], values.shape[1]).index_add_(0, pattern.rows, values)
-    return sums.index_select(0, pattern.rows)
-
-
 def edge_softmax(pattern: Matrix, scores: Tensor) -> Tensor:
     """Return softmax over the entries of each row of ``pattern``; scores and result (nnz, heads)."""
-    alpha: Tensor = _EdgeSoftmax.apply(pattern, scores)  # type: ignore[no-untyped-call]
-    return alpha
+    rows, shape = pattern.rows, (pattern.shape[0], scores.shape[1])
+    top = scores.new_full(shape, -torch.inf)
+    top.scatter_reduce_(0, rows[:, None].expand_as(scores), scores.detach(), "amax")
+    shifted = scores - top.index_select(0, rows)
+    log_total = scores.new_zeros(shape).index_add(0, rows, shifted.exp()).log()
+    return (shifted - log_total.index_select(0, rows)).exp()
 
 
 class _Attend(torch.autograd.Function):
@@ -97,19 +74,3 @@ class AttentionMath:
         scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
         alpha = edge_softmax(pattern, F.leaky_relu(scores, slope))
         return self.attend(pattern, alpha if mask is None else alpha * mask, h)
-
-    def head_projection(self, state: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
-        """Project what every head keeps of a state: ``out[n, h] = (state[n] * mask[n, h]) W_h``.
-
-        Shapes: state (N, I), mask (N, heads, I), weight (I, heads, F); result (N, heads, F).
-        """
-        return torch.einsum("nhi,ihf->nhf", state[:, None] * mask, weight)
-
-    def masked_projection(self, features: Any, mask: Tensor, weight: Tensor) -> Tensor:
-        """Project what every head keeps of the features: ``out[:, h] = (X * mask[..., h]) W_h``.
-
-        Shapes: X (N, D), mask (nnz, heads) for sparse X and (N, D, heads) for dense X, weight (D, heads, F);
-        result (N, heads, F).
-        """
-        heads = zip(mask.unbind(-1), weight.unbind(1), strict=True)
-        return torch.stack([features.masked(kept) @ part.contiguous() for kept, part in heads], 1)

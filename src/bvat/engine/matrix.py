@@ -139,9 +139,6 @@ class Matrix(Protocol):
     def transposed_csr(self) -> Tensor: ...
 
     @property
-    def transposed_tensors(self) -> tuple[Tensor, Tensor, Tensor]: ...
-
-    @property
     def arrays(self) -> tuple[Any, Any, Any]: ...
 
     @property

@@ -58,6 +58,31 @@ def node_product(a: Tensor, b: Tensor) -> Tensor:
     return a.t() @ b if a.shape[1] <= b.shape[1] else (b.t() @ a).t()
 
 
+def narrow_product(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return ``rows @ weight`` stored by columns, several times faster where weight has few columns.
+
+    Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
+    """
+    return (weight.t().contiguous() @ rows.t()).t()
+
+
+class _Times(torch.autograd.Function):
+    """``rows @ weight``, each product in its fast order."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return narrow_product(rows, weight) if weight.shape[1] < weight.shape[0] else rows @ weight
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (rows, weight), (for_rows, for_weight) = ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            grads[0] @ weight.t() if for_rows else None,
+            node_product(rows, grads[0]) if for_weight else None,
+        )
+
+
 class RowMath:
     """Sums over the nodes, and operations row by row, of one process."""
 
@@ -99,7 +124,10 @@ class RowMath:
 
     def times(self, rows: Tensor, weight: Tensor) -> Tensor:
         """Return ``rows @ weight``, differentiable; rows (n, K), weight (K, M)."""
-        return rows @ weight
+        if not torch.is_grad_enabled():
+            return rows @ weight
+        product: Tensor = _Times.apply(rows, weight)  # type: ignore[no-untyped-call]
+        return product
 
     def plus(self, rows: Tensor, bias: Tensor) -> Tensor:
         """Return ``rows + bias``, differentiable; rows (n, K), bias (K)."""
@@ -110,11 +138,8 @@ class RowMath:
         return torch.addmm(base, rows, weight)
 
     def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return ``rows @ weight`` stored by columns, several times faster where weight has few columns.
-
-        Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
-        """
-        return (weight.t().contiguous() @ rows.t()).t()
+        """Return ``rows @ weight`` stored by columns, without gradient; see :func:`narrow_product`."""
+        return narrow_product(rows, weight)
 
     def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""

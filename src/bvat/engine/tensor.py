@@ -18,7 +18,6 @@ from bvat.engine.attention import AttentionMath
 from bvat.engine.draws import Draws, TensorDraws
 from bvat.engine.fields import grown_fields
 from bvat.engine.matrix import Matrix
-from bvat.engine.propagation import PropagationMath
 from bvat.engine.rows import RowMath
 
 T = TypeVar("T")
@@ -107,7 +106,7 @@ def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
         return result.addmm_(csr, dense, beta=0)
 
 
-class TensorEngine(RowMath, AttentionMath, PropagationMath):
+class TensorEngine(RowMath, AttentionMath):
     """One process: every operation is the plain one on tensors."""
 
     leads = True
@@ -129,6 +128,30 @@ class TensorEngine(RowMath, AttentionMath, PropagationMath):
         """Return ``Sᵀ @ dense`` without autograd and without a stored transpose; dense (rows, H)."""
         rows = dense.detach().index_select(0, matrix.rows) * matrix.values[:, None]
         return dense.new_zeros(matrix.shape[1], dense.shape[1]).index_add_(0, matrix.col.long(), rows)
+
+    def kept_product(
+        self, features: Any, dense: Tensor, share: Tensor | float, *, transposed: bool = False
+    ) -> Tensor:
+        """Return ``share ∘ (X dense)``, or transposed ``Xᵀ (share ∘ dense)``, without autograd.
+
+        Shapes: X (N, D), dense (D, H) or transposed (N, H); share is a number or (N, 1), with zeros for the
+        nodes that are dropped.
+        """
+        if transposed:
+            found: Tensor = features.transposed_product(dense * share)
+            return found
+        found = features.product(dense)
+        return found.mul_(share)
+
+    def power_sum(
+        self, adjacency: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
+    ) -> Tensor:
+        """Return ``sum_{k <= K} (rÂ)^k start`` by Horner's rule, without autograd; start, result (N, H)."""
+        product = adjacency.transposed_product if transposed else adjacency.product
+        state = start
+        for _ in range(steps):
+            state = product(state).mul_(ratio).add_(start)
+        return state
 
     # the layers of a GCN
 

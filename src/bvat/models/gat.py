@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bvat.engine.draws import Draws
-from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
@@ -79,12 +78,13 @@ class GAT(LayeredModel):
         if masks is None or masks.features is None:
             return super().project(inputs)
         weight = self.projection().view(-1, *self.source[0].shape)
-        return inputs.engine.masked_projection(inputs.features, masks.features, weight).flatten(1)
+        heads = zip(masks.features.unbind(-1), weight.unbind(1), strict=True)
+        return torch.cat([inputs.features.masked(kept) @ part.contiguous() for kept, part in heads], 1)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
         pattern, state, engine = inputs.propagation, projected, inputs.engine
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
-            h = self._heads(engine, F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
+            h = self._heads(F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
             of_source, of_target = (h.flatten(1) @ _scoring_matrix(source, target)).chunk(2, 1)
             if masks is None:
                 state = engine.attention(pattern, of_source, of_target, h)
@@ -95,13 +95,13 @@ class GAT(LayeredModel):
             state = (state.mean(1) if last else state.flatten(1)) + self.biases[layer]
         return state
 
-    def _heads(self, engine: TensorEngine, state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
+    def _heads(self, state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
         """Return the input of a layer projected by each of its heads; state (N, H), result (N, heads, F)."""
         shape, weight = self.source[layer].shape, self.weights[layer]
         if masks is None:
             return torch.mm(state, weight).view(-1, *shape)
         mask = masks.hidden[layer - 1].view(-1, shape[0], state.shape[1])
-        return engine.head_projection(state, mask, weight.view(-1, *shape))
+        return torch.einsum("nhi,ihf->nhf", state[:, None] * mask, weight.view(-1, *shape))
 
 
 def _scoring_matrix(*vectors: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bvat.engine.draws import Source, as_draws, dropout_factor
+from bvat.engine.draws import Source, as_draws
 from bvat.engine.propagation import LayerSource, Spread, SpreadFeatures, from_source
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
@@ -166,23 +166,12 @@ class RandomPropagation(LayeredModel):
         self, engine: TensorEngine, source: LayerSource, given: Tensor, masks: PropagationMasks | None
     ) -> Tensor:
         """Return the logits of ``source.forward(given)``, (N, H)."""
-        if len(self.weights) == 2:
-            mask = masks.hidden[0] if masks is not None and masks.hidden else None
-            weights = self.biases[0], self.weights[1], self.biases[1]
+        state = engine.plus(from_source(source, given), self.biases[0])
+        for layer, weight in enumerate(list(self.weights)[1:]):
+            state = torch.relu(state)
             if len(self.norms):
-                norm: Any = self.norms[0]
-                logits = engine.normalised_layers(source, norm, given, mask, weights)
-            else:
-                logits = engine.two_layers(source, given, mask, dropout_factor(self.dropout, 8), weights)
-            return logits if logits.requires_grad else logits.contiguous()  # argmax is faster along rows
-        state = from_source(source, given)
-        for layer, weight in enumerate(self.weights):
-            if layer:
-                state = torch.relu(state)
-                if len(self.norms):
-                    state = self.norms[layer - 1](state)
-                if masks is not None and masks.hidden:
-                    state = state * masks.hidden[layer - 1]
-                state = engine.times(state, weight)
-            state = engine.plus(state, self.biases[layer])
-        return state
+                state = self.norms[layer](state)
+            if masks is not None and masks.hidden:
+                state = state * masks.hidden[layer]
+            state = engine.plus(engine.times(state, weight), self.biases[layer + 1])
+        return state if state.requires_grad else state.contiguous()  # argmax is faster along rows

@@ -11,7 +11,7 @@ from typing import Any
 from bvat.data import load
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import SettingsError
-from bvat.paper import figures, measurements, table2
+from bvat.paper import figures, table2
 from bvat.paper.request import Request
 from bvat.store.claim import share
 from bvat.store.store import RunSpec, RunStore
@@ -43,7 +43,6 @@ TARGETS = {
         )
         for name in figures.SWEEPS
     },
-    "time": PaperTarget(lambda request: [], measurements.collect_time),  # measured while nothing else runs
 }
 
 
@@ -123,12 +122,6 @@ def as_tables(result: dict[str, Any]) -> Iterator[tuple[str, list[str], list[lis
             for line in panel["series"]
         ]
         yield f"{result['title']} ({panel['title']})", header, rows
-    for dataset, times in result.get("times", {}).items():
-        rows = [
-            [row["title"], f"{row['ms']:.2f}", _beside(row["ratio"], row["paper_ratio"])]
-            for row in times.values()
-        ]
-        yield f"{result['title']} ({dataset})", ["", "ms", "over GCN (published, on a GPU)"], rows
 
 
 def _cell(cell: dict[str, Any] | None) -> str:

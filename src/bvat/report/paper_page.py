@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bvat.data.files import write_atomic
-from bvat.paper.published import table2
 from bvat.paper.targets import as_tables, read_result
 from bvat.perturb.methods import ON_GCN
 from bvat.report.charts import Chart, Line, line_chart, standalone
 from bvat.report.pages import Cell, render, signed
 
 PAGE = "report.html"
-ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4", "time")
+ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4")
 SELECTION_TITLES = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
 SIGNS = {"above": "▲", "within": "●", "below": "▼"}
 OTHER_COLOUR = 3
@@ -61,7 +60,7 @@ def write_paper_files(folder: Path) -> list[Path]:
 
 
 def paper_page(results: dict[str, Result]) -> str:
-    table, time = results.get("table2"), results.get("time")
+    table = results.get("table2")
     with_settings = {"table2": table} if table else results
     return render(
         "paper.html",
@@ -69,7 +68,6 @@ def paper_page(results: dict[str, Result]) -> str:
         reached=_reached(table) if table else {},
         table2=_table2(table) if table else None,
         figures=[_figure(name, result) for name, result in results.items() if "panels" in result],
-        time=time and {"title": time["title"], "tables": list(as_tables(time))},
         origins=_origins(results),
         settings={
             f"{name}: {dataset}": settings
@@ -120,8 +118,6 @@ def _table2(result: Result) -> dict[str, Any]:
         "title": result["title"],
         "tables": tables,
         "notes": _notes(result),
-        "names": [about["title"] for about in datasets.values()],
-        "gains": _gains(result),
         "sources": [
             [result["methods"][method], Cell(about["source"]), Cell(about["protocol"])]
             for method, about in result.get("about", {}).items()
@@ -167,28 +163,7 @@ def _notes(result: Result) -> list[str]:
         notes.append(OWN_RULE)
     if "nell" in result["datasets"]:
         notes.append(NELL)
-    published = table2("gcn", "nell")
-    if published and (cell := result["cells"].get("lp", {}).get("nell")) is not None:
-        notes.append(
-            f"On NELL, label propagation reaches {cell['last']['mean']:.1f} without any features (published "
-            f"{cell['paper']['mean']:.1f}; the published GCN {published.mean:.1f})."
-        )
     return notes
-
-
-def _gains(result: Result) -> list[list[str]]:
-    """Return the difference of every row to the GCN, which shares its data sets, splits and epoch."""
-    plain = result["cells"].get("gcn", {})
-    rows = []
-    for method, title in result["methods"].items():
-        cells = result["cells"][method]
-        gains = [
-            signed(cells[d]["last"]["mean"] - plain[d]["last"]["mean"]) if d in cells and d in plain else "–"
-            for d in result["datasets"]
-        ]
-        if method != "gcn" and set(gains) != {"–"}:
-            rows.append([title, *gains])
-    return rows
 
 
 def keeps_best(result: Result, method: str, dataset: str) -> bool:

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bvat.baselines.table import ALL_METHODS, BASELINES, BaselineOptions
+from bvat.baselines.table import ALL_METHODS, BASELINES
 from bvat.errors import SettingsError
 from bvat.models.options import Options, option
 from bvat.models.table import MODELS
@@ -140,7 +140,7 @@ class Settings:
     def read(self) -> set[str]:
         """Return the names of the settings that have an effect on this method and model."""
         if self.method in BASELINES:
-            return {"method", "model", *(["variant"] if BASELINES[self.method].variants else [])}
+            return {"method", "model"}
         return {"method", "model"} | self.training.read() | self.of_model.read() | self.of_method.read()
 
     def as_dict(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def model_options(model: str) -> type[Options]:
 def method_options(method: str) -> type[Options]:
     """Return the settings that a method has; SettingsError for an unknown one."""
     if method in BASELINES:
-        return BaselineOptions
+        return Options
     if method in METHODS:
         return METHODS[method].options
     if method in MODELS:
@@ -171,14 +171,10 @@ def method_options(method: str) -> type[Options]:
 
 
 def _check_baseline(settings: Settings) -> None:
-    row = BASELINES.get(settings.method)
-    if row is None:
-        return
-    if settings.model != "gcn":
-        raise SettingsError(f"{row.name} is a classifier of its own: use it without --model {settings.model}")
-    if settings.variant and settings.variant not in row.variants:
-        known = f"use one of {', '.join(row.variants)}" if row.variants else "leave it out"
-        raise SettingsError(f"{settings.method} has no variant {settings.variant!r}: {known}")
+    if settings.method in BASELINES and settings.model != "gcn":
+        raise SettingsError(
+            f"{settings.method} is a classifier of its own: use it without --model {settings.model}"
+        )
 
 
 @cache
@@ -186,7 +182,7 @@ def all_fields() -> dict[str, Field[Any]]:
     """Return every setting of every model and method by name; where they differ, the first one's field."""
     rows: list[Any] = [*MODELS.values(), *METHODS.values()]
     found: dict[str, Field[Any]] = {}
-    for kind in (Training, *(row.options for row in rows), BaselineOptions):
+    for kind in (Training, *(row.options for row in rows)):
         for f in fields(kind):
             found.setdefault(f.name, f)
     return found
@@ -203,7 +199,6 @@ def owners() -> dict[str, tuple[str, ...]]:
             if only != SEVERAL:
                 whose = row.name if only is None else f"{row.name} with {only[0]} {only[1]}"
                 found.setdefault(f.name, []).append(whose)
-    found["variant"] = [row.name for row in BASELINES.values() if row.variants]
     return {name: tuple(names) for name, names in found.items()}
 
 
@@ -214,7 +209,7 @@ def no_effect(name: str, *among: Settings) -> str:
     methods = ", ".join(dict.fromkeys(settings.method for settings in among))
     models = ", ".join(dict.fromkeys(settings.model for settings in among))
     known = owners().get(name)
-    if known is None or (all(settings.method in BASELINES for settings in among) and name != "variant"):
+    if known is None or all(settings.method in BASELINES for settings in among):
         return f"{name} has no effect with {methods}, which trains no network: leave it out"
     whose = models if known[0] in MODELS else methods
     return f"{name} has no effect with {whose}: leave it out, it belongs to {', '.join(known)}"
