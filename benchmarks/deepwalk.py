@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from bvat.baselines.deepwalk import PRESETS, Preset, embed_nodes
+from bvat.baselines.deepwalk import DEEPWALK, Preset, embed_nodes
 from bvat.baselines.skipgram import SkipGram, embed
 from bvat.baselines.walks import Nodes, walks_from_all
 from bvat.bench.run import machine
@@ -45,16 +45,15 @@ def measured(action: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     return found, {"seconds": time.perf_counter() - clock, "cpu_seconds": time.process_time() - processor}
 
 
-def measure(nodes: int, edges: int, workers: int, gensim_share: float, preset: str) -> dict[str, Any]:
+def measure(nodes: int, edges: int, workers: int, gensim_share: float) -> dict[str, Any]:
     """Return the times of walks and skip-gram, the peak memory, and gensim's time if requested."""
-    adjacency, how = random_adjacency(nodes, edges), PRESETS[preset]
+    adjacency, how = random_adjacency(nodes, edges), DEEPWALK
     embed_nodes(adjacency[:50, :50], Preset(1, 3, how.skipgram), 0, workers)  # compiles
     reset_peak()
     walks, of_walks = measured(lambda: walks_from_all(adjacency, how.walks, how.length, 0, workers))
     _, of_skipgram = measured(lambda: embed(walks, nodes, how.skipgram, 0))
     result: dict[str, Any] = {
         "graph": {"nodes": nodes, "edges": int(adjacency.nnz // 2)},
-        "preset": preset,
         "workers": workers,
         "tokens": int((walks >= 0).sum()),
         "walks": of_walks,
@@ -95,11 +94,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--preset", choices=PRESETS, default="deepwalk")
     parser.add_argument("--gensim-share", type=float, default=0.0, help="share of the walks for gensim")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args(arguments)
-    result = measure(asked.nodes, asked.edges, asked.workers, asked.gensim_share, asked.preset)
+    result = measure(asked.nodes, asked.edges, asked.workers, asked.gensim_share)
     sys.stdout.write(json.dumps(result, indent=1) + "\n")
     if asked.out is not None:
         write_sealed_json(asked.out, result)

@@ -13,8 +13,7 @@ import scipy.sparse as sp
 import torch
 
 from bvat.baselines import planetoid
-from bvat.baselines.base import largest_one, take_columns, used_columns, visible_part
-from bvat.baselines.smooth import laprls
+from bvat.baselines.base import largest_one, take_columns, used_columns
 from bvat.baselines.table import BASELINES
 from bvat.baselines.walks import walks_per_node
 from bvat.cli.main import main
@@ -133,19 +132,6 @@ def test_inductive_ones_do_not_see_what_they_predict(name: str, small: Graph) ->
         torch.testing.assert_close(after.weights[key], tensor, atol=1e-5, rtol=1e-4)
 
 
-def test_laprls_is_its_formula(small: Graph) -> None:
-    part = visible_part(small, normalize_rows(small.features))
-    assert not set(part.nodes.tolist()) & set(torch.cat([small.val, small.test]).tolist())
-    x = part.features.to_dense().double()
-    labelled, count = x[part.train], len(part.train)
-    a = torch.from_numpy(part.adjacency.toarray()).double()
-    laplacian = torch.diag(a.sum(1)) - a
-    system = labelled.T @ labelled / count + 0.1 * torch.eye(x.shape[1]) + 0.01 * x.T @ laplacian @ x
-    expected = torch.linalg.inv(system) @ labelled.T @ torch.eye(3).double()[part.labels] / count
-    found = laprls(part, 3, 0.1, 0.01)
-    torch.testing.assert_close(found["weight"].double(), expected, atol=1e-5, rtol=1e-4)
-
-
 def test_binary_features_get_their_values_back(graph: Graph) -> None:
     binary = graph.features.with_values(torch.ones_like(graph.features.values))
     for features in (
@@ -209,9 +195,5 @@ def test_tensors_of_another_shape_or_type_are_refused(name: str, small: Graph, t
 def test_settings_refuse_what_makes_no_sense() -> None:
     with pytest.raises(SettingsError, match="without --model gat"):
         Settings(method="lp", model="gat")
-    with pytest.raises(SettingsError, match="use one of lgc, harmonic"):
-        Settings(method="lp", variant="laprls")
-    with pytest.raises(SettingsError, match="leave it out"):
-        Settings(method="none", variant="lgc")
     with pytest.raises(SettingsError, match="no method 'gat/lp'"):
         Variant.parse("gat/lp")

@@ -24,7 +24,6 @@ def test_all_settings_are_listed_with_their_owners(capsys: pytest.CaptureFixture
     assert (rows["heads"]["of"], rows["hidden"]["default"], rows["epochs"]["of"]) == ("gat", 64, "all")
     assert "count" not in rows
     assert "\nepsilon" not in bvat(["settings", "gat"], capsys)[1]
-    assert "variant" in bvat(["settings", "lp"], capsys)[1]
     code, _, err = bvat(["settings", "vat", "obvat"], capsys)
     assert code == 2
     assert "at most one model" in err

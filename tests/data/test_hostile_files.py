@@ -106,7 +106,7 @@ def test_an_npz_file_of_pickled_objects(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"array 'graph': it contains Python objects, which can run code"):
         load(path, train_per_class=5)
     np.savez(path, x=np.ones(3), y=np.ones(2))
-    with pytest.raises(DataError, match=r"holds the arrays 'x', 'y' but no graph: give an \.npz file"):
+    with pytest.raises(DataError, match=r"holds the arrays 'x', 'y' but no graph: give a folder with"):
         load(path, train_per_class=5)
     save_graph(synthetic_graph(), path)
     with pytest.raises(SettingsError, match="has its own split and features: remove train_per_class"):

@@ -33,7 +33,6 @@ _X = np.eye(5)
 _NUMBER = "write one, remove the column, or use it with --text a"
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("no nodes file", {"nodes": None}, " has no nodes.csv: add it, with the columns id and label"),
-    ("no edges file", {"edges": None}, " has no edges.csv: add it, with the columns source and target"),
     ("two nodes files", {"nodes__csv__gz": b""}, " has both nodes.csv and nodes.csv.gz: keep one of them"),
     ("empty file", {"nodes": ""}, "/nodes.csv: the file is empty: its first line must name the columns"),
     ("BOM only", {"nodes": b"\xef\xbb\xbf"}, "/nodes.csv: the file is empty: its first line must name the columns"),
@@ -66,7 +65,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("no train", {"nodes": "id,label,split\nn1,x,val\nn2,y,test\n"}, "/nodes.csv, column 'split': there are no training nodes: write train for some labelled nodes"),
     ("no labels", {"nodes": "id,label\nn1,\nn2, \n"}, "/nodes.csv, column 'label': no node has a label: label a few nodes of each class"),
     ("single class", {"nodes": "id,label\nn1,x\nn2,x\nn3,\n"}, "/nodes.csv, column 'label': all labels are 'x', so there is nothing to learn: also label nodes of another class"),
-    ("constant columns", {"nodes": "id,label,a\nn1,x,7\nn2,y,7\n", "edges": "source,target\n"}, "/nodes.csv: every feature column is constant: remove these columns, and features are made from the edges"),
+    ("constant columns", {"nodes": "id,label,a\nn1,x,7\nn2,y,7\n", "edges": "source,target\n"}, "/nodes.csv: every feature column is constant: give columns that differ between nodes, or none if there are edges to make features from"),
     ("latin-1", {"nodes": "id,label\nn1,x\nn2,caf\xe9\n".encode("latin-1")}, "/nodes.csv, line 3, byte 7: 0xe9 is not UTF-8: save the file with the encoding UTF-8"),
     ("UTF-16", {"edges": EDGES.encode("utf-16")}, "/edges.csv, line 1, byte 1: 0xff is not UTF-8: save the file with the encoding UTF-8"),
     ("open quote", {"nodes": 'id,label\nn1,x\n"n2,y\nn3,z\n'}, "/nodes.csv, line 3: unexpected end of data: close the quotation marks, and double the quotation marks inside a cell"),
@@ -74,14 +73,14 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("not gzip", {"nodes": None, "nodes__csv__gz": NODES}, "/nodes.csv.gz cannot be read to its end (Not a gzipped file (b'id')): write or compress it again"),
     ("cut gzip", {"nodes": None, "nodes__csv__gz": gzip.compress(NODES.encode())[:-9]}, "/nodes.csv.gz cannot be read to its end (Compressed file ended before the end-of-stream marker was reached): write or compress it again"),
     ("not parquet", {"nodes": None, "nodes__parquet": b"PAR1 no"}, "/nodes.parquet is not a readable Parquet file (ArrowInvalid): write it again"),
-    ("rows of features", {"features__npz": _sparse(np.eye(4))}, "/features.npz has shape (4, 4), but there are 5 nodes: give one row per node, in the order of the nodes file"),
+    ("rows of features", {"features__npz": _sparse(np.eye(4))}, "/features.npz has shape (4, 4), but there are 5 nodes: give one row per node, in the order of the labels"),
     ("features of no matrix", {"features__npz": _saved(x=_X)}, "/features.npz does not contain a CSR matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"),
     ("features with pickle", {"features__npz": _saved(x=np.array([{}], dtype=object))}, "/features.npz, array 'x': it contains Python objects, which can run code when loaded: save it as plain numbers or text"),
     ("NaN in features", {"features__npz": _sparse(np.where(_X > 0, [1, 1, np.nan, 1, 1], 0))}, "/features.npz: the matrix is NaN, infinite or beyond 1e+30 in row 3, column 3: fill it in or rescale it"),
     ("features are text", {"features__npz": "1,2,3"}, "/features.npz is not a readable .npz file (BadZipFile): save it again"),
     ("index out of range", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([9]), indptr=np.array([0, 1, 1, 1, 1, 1]))}, "/features.npz: the matrix is invalid (an entry points at column 9, outside 0 to 4): save it again"),
     ("pointers that fall back", {"features__npz": _saved(format=np.array(b"csr"), shape=np.array([5, 5]), data=np.ones(1), indices=np.array([1]), indptr=np.array([0, 0, 0, 0, 1, 0]))}, "/features.npz: the matrix is invalid (the row pointers are not ascending from 0): save it again"),
-    ("Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx is not read: write the matrix as features.npz, with scipy.sparse.save_npz, or its columns into the nodes file"),
+    ("Matrix Market", {"features__mtx": "1 2 3\n"}, "/features.mtx is not read: write the matrix as features.npy, with numpy.save, or as features.npz, with scipy.sparse.save_npz, or its columns into the nodes file"),
 ]  # fmt: skip
 
 

@@ -152,7 +152,7 @@ def test_edges_of_all_kinds(tmp_path: Path) -> None:
 def test_class_names_are_sorted_and_numbers_by_size(tmp_path: Path) -> None:
     def names(*labels: str) -> tuple[str, ...]:
         rows = "".join(f"{k},{label}\n" for k, label in enumerate(labels))
-        return load(write(tmp_path / "mine", "id,label\n" + rows, "source,target\n")).class_names
+        return load(write(tmp_path / "mine", "id,label\n" + rows, "source,target\n0,1\n")).class_names
 
     assert names("10", "9", "", "9") == ("9", "10")
     assert names("b", " a ", "B", "é", "10") == ("10", "B", "a", "b", "é")
@@ -300,6 +300,6 @@ class TestReadingAnotherGraphInTheSameWay:
             load(write(tmp_path / "two", nodes), like=first)
 
     def test_one_hot_features_fit_no_other_graph(self, tmp_path: Path) -> None:
-        first = load(write(tmp_path / "one", "id,label\nn1,x\nn2,y\n", "source,target\n"))
+        first = load(write(tmp_path / "one", "id,label\nn1,x\nn2,y\n", "source,target\nn1,n2\n"))
         with pytest.raises(ValueError, match="trained with one feature per node"):
             load(tmp_path / "one", like=first)

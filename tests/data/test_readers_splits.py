@@ -15,7 +15,7 @@ from bvat.errors import GraphError, SettingsError
 
 def test_a_split_column_wins(tmp_path: Path) -> None:
     nodes = "id,label,split\na,x,train\nb,y,Train\nc,x,val\nd,y,test\ne,x,\nf,,test\ng,,\n"
-    graph = load(write(tmp_path / "mine", nodes, "source,target\n"), train_per_class=1)
+    graph = load(write(tmp_path / "mine", nodes, "source,target\na,b\n"), train_per_class=1)
     assert (graph.train.tolist(), graph.val.tolist(), graph.test.tolist()) == ([0, 1], [2], [3])
     assert graph.validation == "given by the split column of nodes.csv"
     assert {
@@ -23,15 +23,15 @@ def test_a_split_column_wins(tmp_path: Path) -> None:
         "labelled nodes outside the split, whose labels are not used: 1",
         "the split column of nodes.csv is used; split options are ignored",
     } <= set(graph.notes)
-    graph = load(write(tmp_path / "mine", "id,label,split\na,x,train\nb,y,test\n", "source,target\n"))
+    graph = load(write(tmp_path / "mine", "id,label,split\na,x,train\nb,y,test\n", "source,target\na,b\n"))
     assert "no training node has class 'y', so it is never predicted" in graph.notes
-    graph = load(write(tmp_path / "mine", "id,label,split\na,x,\nb,y,\n", "source,target\n"))
+    graph = load(write(tmp_path / "mine", "id,label,split\na,x,\nb,y,\n", "source,target\na,b\n"))
     assert graph.train.tolist() == [0, 1]  # an empty column is no split
 
 
 def test_all_labels_are_for_training_unless_some_are_held_out(tmp_path: Path) -> None:
     nodes = "id,label\n" + "".join(f"n{k},{'xy'[k % 2]}\n" for k in range(80)) + "new,\n"
-    mine = write(tmp_path / "mine", nodes, "source,target\n")
+    mine = write(tmp_path / "mine", nodes, "source,target\nn1,n2\n")
     graph = load(mine)
     assert graph.train.tolist() == list(range(80))
     assert not len(graph.val) + len(graph.test)
@@ -50,7 +50,7 @@ def test_all_labels_are_for_training_unless_some_are_held_out(tmp_path: Path) ->
         load(mine, test=60, val=20)
     with pytest.raises(SettingsError, match="split_seed has no effect where all labelled nodes are training"):
         load(mine, split_seed=1)
-    whole = load(write(tmp_path / "mine", nodes.replace("new,\n", ""), "source,target\n"))
+    whole = load(write(tmp_path / "mine", nodes.replace("new,\n", ""), "source,target\nn1,n2\n"))
     assert any("so nothing is left to predict: hold some out" in note for note in whole.notes)
 
 

@@ -177,9 +177,7 @@ def first_phase_of(tmp_path_factory: pytest.TempPathFactory) -> FirstPhaseOf:
     return trained
 
 
-@pytest.mark.parametrize(
-    "field", [f for name, f in all_fields().items() if name != "variant"], ids=lambda f: f.name
-)
+@pytest.mark.parametrize("field", list(all_fields().values()), ids=lambda f: f.name)
 def test_what_changes_the_first_phase_has_a_file_of_its_own(
     field: Field[Any], first_phase_of: FirstPhaseOf
 ) -> None:

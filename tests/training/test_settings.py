@@ -149,11 +149,10 @@ def test_a_setting_without_effect_is_refused() -> None:
         "fast"
     )
     assert refused("vat", temperature=0.4).endswith("it belongs to grand")
-    assert refused("semiemb", variant="").startswith("variant has no effect with semiemb")
+    assert refused("semiemb", hidden=8).startswith("hidden has no effect with semiemb, which trains no")
     assert refused("obvat", search="adam", epsilon=0.1).startswith("epsilon has no effect with obvat")
     assert refused("obvat", search="fast", gamma=0.1).endswith("it belongs to obvat with search adam")
     assert preset("", "vat", samples=3, temperature=0.4).temperature == 0.4
-    assert preset("", "lp", variant="harmonic").variant == "harmonic"
     assert preset("", "vat", model="gat", heads=4, clip=1.0).heads == 4
 
 

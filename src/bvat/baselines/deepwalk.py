@@ -36,17 +36,14 @@ class Preset:
     skipgram: SkipGram = field(default_factory=SkipGram)
 
 
-PRESETS = {
-    "deepwalk": Preset(10, 40, SkipGram(128, 10)),
-    "yang": Preset(10, 10, SkipGram(50, 3, negatives=5, passes=5)),
-}
+DEEPWALK = Preset(10, 40, SkipGram(128, 10))
 
 
-def fit(graph: Graph, variant: str, seed: int) -> Fit:
+def fit(graph: Graph, seed: int) -> Fit:
     """Embed the nodes, and fit the regression to the training nodes; nodes without edges have no score."""
     adjacency = graph.adjacency.to_scipy()
-    how = PRESETS[variant]
-    how = replace(how, walks=walks_per_node(graph.num_nodes, how.length, how.walks, MOST))
+    walks = walks_per_node(graph.num_nodes, DEEPWALK.length, DEEPWALK.walks, MOST)
+    how = replace(DEEPWALK, walks=walks)
     embedding = embed_nodes(adjacency, how, seed, workers=torch.get_num_threads())
     x = embedding.astype(np.float64)
     alone = np.diff(adjacency.indptr) == 0

@@ -17,12 +17,8 @@ ALPHAS = (0.9, 0.5, 0.8, 0.95, 0.99)
 Scores = NDArray[np.floating[Any]]
 
 
-def fit(graph: Graph, variant: str, seed: int) -> Fit:
-    adjacency, known = graph.adjacency.to_scipy().astype(np.float32), one_hot(graph)
-    if variant == "harmonic":
-        train = graph.train.numpy()
-        return node_table(graph, class_mass(harmonic(adjacency, known, train), known), {})
-    smooth = symmetric(adjacency)
+def fit(graph: Graph, seed: int) -> Fit:
+    known, smooth = one_hot(graph), symmetric(graph.adjacency.to_scipy().astype(np.float32))
 
     def fitted(alpha: float) -> tuple[float, Scores]:
         scores = spread(smooth, known, alpha)
@@ -56,29 +52,3 @@ def spread(smooth: Any, known: Scores, alpha: float, rounds: int = 50) -> Scores
     for _ in range(rounds):
         scores = alpha * (smooth @ scores) + (1 - alpha) * known
     return scores
-
-
-def harmonic(
-    adjacency: Any, known: Scores, train: NDArray[np.int64], rounds: int = 1000, least: float = 1e-6
-) -> Scores:
-    """Repeat F = D^-1 A F with the training rows kept at their labels, until F changes by less than least."""
-    degree = adjacency.sum(axis=1)
-    mean = (sp.diags_array(1 / np.where(degree > 0, degree, 1)) @ adjacency).tocsr()
-    scores = known
-    for _ in range(rounds):
-        before, scores = scores, mean @ scores
-        scores[train] = known[train]
-        if np.abs(scores - before).max() < least:
-            break
-    return scores
-
-
-def class_mass(scores: Scores, known: Scores) -> Scores:
-    """Scale the columns so that their sums are as the training labels, smoothed by 1.
-
-    Without this, long propagation predicts one class for nearly all nodes.
-    """
-    counts = known.sum(0) + 1
-    mass = scores.sum(0)
-    scaled: Scores = scores * (counts / counts.sum() / np.where(mass > 0, mass, 1))
-    return scaled

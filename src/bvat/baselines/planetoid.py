@@ -57,12 +57,12 @@ RATES = (0.1, 1.0)
 Weights = dict[str, Tensor]
 
 
-def fit_t(graph: Graph, variant: str, seed: int, once: Once = always) -> Fit:
+def fit_t(graph: Graph, seed: int, once: Once = always) -> Fit:
     """Fit Planetoid-T: a free embedding beside the features."""
     return _fit_table(graph, largest_one(graph.features), seed, once)
 
 
-def fit_g(graph: Graph, variant: str, seed: int, once: Once = always) -> Fit:
+def fit_g(graph: Graph, seed: int, once: Once = always) -> Fit:
     """Fit Planetoid-G: a free embedding alone, the same as of Planetoid-T."""
     return _fit_table(graph, None, seed, once)
 
@@ -136,7 +136,7 @@ def inductive_logits(weights: Weights, x: FeatureMatrix, rest: Tensor | float = 
     return head_logits(weights, x, (x @ weights["v"] + rest + weights["c"]).relu())
 
 
-def fit_i(graph: Graph, variant: str, seed: int) -> Fit:
+def fit_i(graph: Graph, seed: int) -> Fit:
     """Fit Planetoid-I without validation and test nodes, which walks do not cross either."""
     features, dtype = largest_one(graph.features), graph.features.dtype
     part, held_out = visible_part(graph, features), features.select(graph.val)

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bvat.baselines.base import Fit, Frozen, VisiblePart, choose, glorot, visible_part
-from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
 from bvat.graph.repair import normalize_rows
@@ -29,9 +26,6 @@ PAIRS = 1000
 """Edges per step at most; of more, this many are drawn for each step."""
 LINEAR_GRID = (5e-4, 1e-4, 1e-3), (0.3, 0.0, 3.0)
 """Weight decays and smoothness of ManiReg; the first of each is used where there are no validation nodes."""
-RIDGES, LAPLACIANS = (1e-4, 1e-3, 1e-2), (0.0, 1e-6, 1e-4)
-MOST_FEATURES = 20_000
-"""Beyond this the matrix that LapRLS solves with is too large."""
 WIDTH = 50
 DECAYS, SMOOTHNESS = (5e-3, 1e-3), (1.0, 0.0, 0.01, 0.1)
 """The grid of SemiEmb."""
@@ -109,21 +103,19 @@ class Linear(Frozen):
         return normalize_rows(graph.features) @ self.weight + self.bias
 
 
-def fit_manireg(graph: Graph, variant: str, seed: int) -> Fit:
+def fit_manireg(graph: Graph, seed: int) -> Fit:
     """Fit with the strengths that are best on the validation nodes, which are hidden like the test nodes."""
     features = normalize_rows(graph.features)
     part = visible_part(graph, features)
-    solver, grid = (laprls, (RIDGES, LAPLACIANS)) if variant == "laprls" else (gradient, LINEAR_GRID)
     held_out, expected = features.select(graph.val), graph.labels[graph.val]
 
-    def fitted(*strengths: float) -> tuple[float, Linear]:
-        model = Linear(**solver(part, graph.num_classes, *strengths))
+    def fitted(weight_decay: float, smoothness: float) -> tuple[float, Linear]:
+        model = Linear(**gradient(part, graph.num_classes, weight_decay, smoothness))
         scores = held_out @ model.weight + model.bias
         return float((scores.argmax(1) == expected).sum()), model
 
-    strengths, model = choose(graph, *grid, fit=fitted)
-    names = ("gamma_a", "gamma_i") if variant == "laprls" else ("weight_decay", "smoothness")
-    return Fit(model, dict(zip(names, strengths, strict=True)))
+    (weight_decay, smoothness), model = choose(graph, *LINEAR_GRID, fit=fitted)
+    return Fit(model, {"weight_decay": weight_decay, "smoothness": smoothness})
 
 
 def gradient(part: VisiblePart, classes: int, weight_decay: float, smoothness: float) -> Weights:
@@ -142,24 +134,6 @@ def gradient(part: VisiblePart, classes: int, weight_decay: float, smoothness: f
     return train_smooth(part, network, start, plan, torch.Generator().manual_seed(0))
 
 
-def laprls(part: VisiblePart, classes: int, gamma_a: float, gamma_i: float) -> Weights:
-    """Solve W = (X_l' X_l / l + gamma_a I + gamma_i X' L X)^-1 X_l' Y_l / l, L the Laplacian D - A."""
-    x: Any = sp.csr_array(part.features.to_scipy()).astype(np.float64)
-    if x.shape[1] > MOST_FEATURES:
-        raise SettingsError(
-            f"laprls solves a system with as many unknowns as features, and {x.shape[1]} are too many: "
-            "use --variant gradient"
-        )
-    labelled, count = x[part.train.numpy()], part.train.numel()
-    onehot = np.eye(classes)[part.labels.numpy()]
-    laplacian = sp.diags_array(part.adjacency.sum(axis=1)) - part.adjacency
-    system = (labelled.T @ labelled / count + gamma_i * (x.T @ laplacian @ x)).toarray()
-    system[np.diag_indices(x.shape[1])] += gamma_a
-    weight = np.linalg.solve(system, labelled.T @ onehot / count)
-    dtype = part.features.dtype
-    return {"weight": torch.from_numpy(weight).to(dtype), "bias": torch.zeros(classes, dtype=dtype)}
-
-
 class Embedding(Frozen):
     """Logits ReLU(X W1 + b1) W2 + b2. Shapes: weight1 (D, H), bias1 (H), weight2 (H, C), bias2 (C)."""
 
@@ -175,7 +149,7 @@ def embedding_network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor
     return hidden, hidden @ weights["weight2"] + weights["bias2"]
 
 
-def fit_semiemb(graph: Graph, variant: str, seed: int) -> Fit:
+def fit_semiemb(graph: Graph, seed: int) -> Fit:
     """Fit with the strengths that are best on the validation nodes, which are hidden like the test nodes."""
     features = normalize_rows(graph.features)
     part, held_out = visible_part(graph, features), features.select(graph.val)

@@ -18,12 +18,6 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineOptions(Options):
-    variant: str = option("", "form of a baseline: gradient or laprls (manireg); lgc or harmonic (lp); "
-                          "deepwalk or yang (deepwalk)")  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
 class AutoOptions(Options):
     effort: int = option(2, "work: 1 linear members only, 2 a network too, 3 and 4 more of them with "
                          "regularisers", at_least=1, at_most=4)  # fmt: skip
@@ -43,15 +37,14 @@ class Baseline:
         name: what ``--method`` and :class:`bvat.Settings` call it.
         title: its row in tables.
         about: one line of help.
-        home: ``module:function``, called as ``fit(graph, variant, seed)``; returns a
+        home: ``module:function``, called as ``fit(graph, seed)``; returns a
             :class:`bvat.baselines.base.Fit`.
         model: ``module:class`` of the fitted model, called with its tensors as keywords.
         protocol: "transductive" if it reads the edges of test nodes, else "inductive".
-        variants: what ``--variant`` may be; the first is the default.
         random: whether its result depends on the seed.
         shares: whether it computes something that another baseline also needs: its function takes a
             :class:`bvat.baselines.base.Once` as ``once``.
-        options: its settings; with those of its own it is called as ``fit(graph, options, seed)``.
+        options: its settings; if it has any, its function takes them as ``options``.
         paper: whether it is a row of the paper's Table 2.
         colour: its place in the palette of charts.
     """
@@ -62,10 +55,9 @@ class Baseline:
     home: str
     model: str = "bvat.baselines.base:NodeTable"
     protocol: str = "transductive"
-    variants: tuple[str, ...] = ()
     random: bool = True
     shares: bool = False
-    options: type[Options] = BaselineOptions
+    options: type[Options] = Options
     paper: bool = True
     colour: int = 7
 
@@ -73,15 +65,13 @@ class Baseline:
     def short(self) -> str:
         return self.title
 
-    def fit(self, graph: Any, options: Options, seed: int, **shared: Any) -> Any:
+    def fit(self, graph: Any, seed: int, options: Options, **shared: Any) -> Any:
         """Fit it to a graph on the CPU; return a :class:`bvat.baselines.base.Fit`.
 
         ``shared`` is nothing, or ``once`` if the baseline ``shares``.
         """
-        how: Any = options
-        if isinstance(options, BaselineOptions):
-            how = options.variant or next(iter(self.variants), "")
-        return _load(self.home)(graph, how, seed, **shared)
+        own = {} if self.options is Options else {"options": options}
+        return _load(self.home)(graph, seed, **own, **shared)
 
     def restore(self, weights: Mapping[str, Any], features: int, classes: int) -> Any:
         """Return the fitted model with these tensors; ValueError if they are not its own."""
@@ -107,7 +97,6 @@ _ROWS = [
         "bvat.baselines.smooth:fit_manireg",
         model="bvat.baselines.smooth:Linear",
         protocol="inductive",
-        variants=("gradient", "laprls"),
         random=False,
         colour=1,
     ),
@@ -123,9 +112,8 @@ _ROWS = [
     Baseline(
         "lp",
         "LP",
-        "label propagation: local and global consistency (Zhou et al., 2004) or harmonic (Zhu et al., 2003)",
+        "label propagation: local and global consistency (Zhou et al., 2004)",
         "bvat.baselines.lp:fit",
-        variants=("lgc", "harmonic"),
         random=False,
         colour=0,
     ),
@@ -134,7 +122,6 @@ _ROWS = [
         "DeepWalk",
         "skip-gram on random walks, then logistic regression (Perozzi et al., 2014)",
         "bvat.baselines.deepwalk:fit",
-        variants=("deepwalk", "yang"),
         colour=4,
     ),
     Baseline(

@@ -111,8 +111,8 @@ class CompiledEngine(TensorEngine):
         from bvat.engine.compiled import loops
 
         weight_grads = []
-        by_columns, grad = grad.t(), grad.new_empty(grad.shape[0], padded_width(grad.shape[1]))
-        loops.pack(*arrays_of(by_columns, grad))
+        slopes, grad = grad, grad.new_zeros(grad.shape[0], padded_width(grad.shape[1]))
+        grad[:, : slopes.shape[1]] = slopes
         layers = zip(step.matrices[1:], step.weights, trace.hidden, strict=True)
         for matrix, weight, hidden in reversed(list(layers)):
             summed = matrix.transposed_product(grad)

@@ -124,6 +124,8 @@ class RowMath:
 
     def times(self, rows: Tensor, weight: Tensor) -> Tensor:
         """Return ``rows @ weight``, differentiable; rows (n, K), weight (K, M)."""
+        if not torch.is_grad_enabled():
+            return rows @ weight
         product: Tensor = _Times.apply(rows, weight)  # type: ignore[no-untyped-call]
         return product
 

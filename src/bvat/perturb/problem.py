@@ -75,7 +75,7 @@ class Problem:
         object.__setattr__(self, "num_chosen", self.engine.total(self.clean_logits.shape[0]))
 
     def layered_pass(self, masks: Any) -> LayeredPass | None:
-        """Describe a pass for compiled twins; None for models that are not a stack of GCN layers."""
+        """Describe a pass for engines; None for models that are not a stack of GCN layers."""
         describe = getattr(self.model, "layered_pass", None)
         return None if describe is None else describe(self.inputs, masks)
 

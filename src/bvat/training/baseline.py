@@ -35,7 +35,7 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
     started = time.perf_counter()
     baseline = BASELINES[settings.method]
     kept = {"once": kept_in(shared, graph, seed)} if shared is not None and baseline.shares else {}
-    fit: Fit = baseline.fit(graph, settings.of_method, seed, **kept)
+    fit: Fit = baseline.fit(graph, seed, settings.of_method, **kept)
     ms = 1000 * (time.perf_counter() - started)
     logits = predict(fit.model, graph)
     weights = dict(fit.model.state_dict())

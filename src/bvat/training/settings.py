@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bvat.baselines.table import ALL_METHODS, AUTO, BASELINES, AutoOptions, BaselineOptions
+from bvat.baselines.table import ALL_METHODS, AUTO, BASELINES
 from bvat.errors import SettingsError
 from bvat.models.options import Options, option
 from bvat.models.table import MODELS
@@ -140,12 +140,7 @@ class Settings:
     def read(self) -> set[str]:
         """Return the names of the settings that have an effect on this method and model."""
         if self.method in BASELINES:
-            row = BASELINES[self.method]
-            return {
-                "method",
-                "model",
-                *(["variant"] if row.variants else self.of_method.read() - {"variant"}),
-            }
+            return {"method", "model"} | self.of_method.read()
         return {"method", "model"} | self.training.read() | self.of_model.read() | self.of_method.read()
 
     def as_dict(self) -> dict[str, Any]:
@@ -176,23 +171,18 @@ def method_options(method: str) -> type[Options]:
 
 
 def _check_baseline(settings: Settings) -> None:
-    row = BASELINES.get(settings.method)
-    if row is None:
-        return
-    if settings.model != "gcn":
-        raise SettingsError(f"{row.name} is a classifier of its own: use it without --model {settings.model}")
-    variant = getattr(settings, "variant", "")
-    if variant and variant not in row.variants:
-        known = f"use one of {', '.join(row.variants)}" if row.variants else "leave it out"
-        raise SettingsError(f"{settings.method} has no variant {variant!r}: {known}")
+    if settings.method in BASELINES and settings.model != "gcn":
+        raise SettingsError(
+            f"{settings.method} is a classifier of its own: use it without --model {settings.model}"
+        )
 
 
 @cache
 def all_fields() -> dict[str, Field[Any]]:
     """Return every setting of every model and method by name; where they differ, the first one's field."""
-    rows: list[Any] = [*MODELS.values(), *METHODS.values()]
+    rows: list[Any] = [*MODELS.values(), *METHODS.values(), BASELINES[AUTO]]
     found: dict[str, Field[Any]] = {}
-    for kind in (Training, *(row.options for row in rows), BaselineOptions, AutoOptions):
+    for kind in (Training, *(row.options for row in rows)):
         for f in fields(kind):
             found.setdefault(f.name, f)
     return found
@@ -209,7 +199,6 @@ def owners() -> dict[str, tuple[str, ...]]:
             if only != SEVERAL:
                 whose = row.name if only is None else f"{row.name} with {only[0]} {only[1]}"
                 found.setdefault(f.name, []).append(whose)
-    found["variant"] = [row.name for row in BASELINES.values() if row.variants]
     return {name: tuple(names) for name, names in found.items()}
 
 

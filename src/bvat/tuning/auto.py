@@ -70,18 +70,20 @@ Scores = NDArray[np.float64]
 Tell = Callable[[str], None]
 
 
-def fit(graph: Graph, options: AutoOptions, seed: int, once: Once = always, tell: Tell | None = None) -> Fit:
+def fit(
+    graph: Graph, seed: int, options: AutoOptions | None = None, once: Once = always, tell: Tell | None = None
+) -> Fit:
     """Fit the ensemble to the labels of a graph, on the CPU.
 
     Args:
         graph: with training nodes. With at least :data:`FEW` validation nodes these decide on weights, else
             they count as training nodes and cross-validation decides.
-        options: effort, neighbours, single.
         seed: of the networks.
+        options: effort, neighbours, single.
         once: keeps what takes long, so that an interrupted fit continues.
         tell: called with a sentence when a better answer exists.
     """
-    started = time.perf_counter()
+    started, options = time.perf_counter(), options or AutoOptions()
     work = _Work.on(graph, options)
     members = {name: _linear(work, name) for name in work.linear_names()}
     mixture = _Mixture.of(work, members)

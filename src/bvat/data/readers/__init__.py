@@ -8,7 +8,7 @@ from typing import Any
 
 from bvat.data.npz import array_names
 from bvat.data.readers.benchmark import read_benchmark
-from bvat.data.readers.folder import is_graph_folder, read_folder
+from bvat.data.readers.folder import ENDINGS, is_graph_folder, read_folder, read_matrix, read_table
 from bvat.data.readers.matrices import read_arrays
 from bvat.data.splits import ReadOptions
 from bvat.data.store import load_graph
@@ -18,8 +18,8 @@ from bvat.graph import Graph
 __all__ = ["ACCEPTED", "ReadOptions", "read"]
 
 ACCEPTED = (
-    "an .npz file written by bvat.data.save_graph, an .npz file of a graph benchmark, or a folder with "
-    "nodes.csv and edges.csv"
+    "a folder with nodes.csv and edges.csv, a table of nodes (.csv, .csv.gz, .parquet), a feature matrix "
+    "(.npy, .npz) beside labels.csv, or an .npz file of a graph benchmark or of bvat.data.save_graph"
 )
 """The accepted paths, for error messages."""
 
@@ -33,8 +33,16 @@ def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any]
     chosen = options or ReadOptions()
     if path.is_dir() and is_graph_folder(path):
         return read_folder(path, chosen, like)
-    if path.is_file() and path.suffix.lower() == ".npz":
+    name = path.name.lower()
+    part = (
+        path.is_file() and name.startswith(("nodes.", "edges.", "features.")) and is_graph_folder(path.parent)
+    )
+    if path.is_file() and name.endswith(ENDINGS) and not part:
+        return read_table(path, chosen, like)
+    if path.is_file() and name.endswith((".npz", ".npy")) and not part:
         stored = array_names(path)
+        if name.endswith(".npy") or {"indptr", "format"} <= stored:  # of scipy.sparse.save_npz
+            return read_matrix(path, chosen, like)
         if "adj_indptr" in stored:
             return read_benchmark(path, chosen, like)
         if stored and "about" not in stored:
@@ -43,5 +51,5 @@ def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any]
             raise DataError(f"{path} holds the arrays {some} but no graph: give {ACCEPTED}")
         chosen.refuse(str(path))
         return load_graph(path)
-    hint = f" (but the folder {path.parent} can)" if path.is_file() and is_graph_folder(path.parent) else ""
+    hint = f" (but the folder {path.parent} can)" if part else ""
     raise DataError(f"{path} cannot be read as a graph{hint}: give {ACCEPTED}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
@@ -67,23 +68,26 @@ def assemble(
     *,
     name: str,
     classes: Classes,
-    edges: Any,
     features: Features | None,
-    split: Split | None,
     options: ReadOptions,
+    edges: Any = None,
+    split: Split | None = None,
     node_names: Sequence[str] | None = None,
     notes: Sequence[str] = (),
     like: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
-    ``edges`` is a scipy matrix (N, N), which may be directed, with duplicates and self-loops.
+    ``edges`` is a scipy matrix (N, N), which may be directed, with duplicates and self-loops, or None.
     """
-    adjacency, repairs = symmetric_adjacency(edges)
-    made = features or edge_features(adjacency, like)
+    size = classes.labels.size
+    adjacency, repairs = symmetric_adjacency(sp.coo_array((size, size)) if edges is None else edges)
     empty: IntArray = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = bool((classes.labels == UNKNOWN).all())
+    if like is None and not unlabelled and not adjacency.nnz:
+        _require_features(features, name)
+    made = features or edge_features(adjacency, like)
     parts = split or (none if unlabelled else stratified_split(classes.labels, classes.names, options))
     matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
@@ -104,8 +108,21 @@ def assemble(
     )
 
 
+def _require_features(features: Features | None, name: str) -> None:
+    """Raise GraphError unless features tell nodes without edges apart."""
+    if features is None:
+        raise GraphError(
+            f"{name} has neither edges nor features: add edges, numeric columns, or a text column with --text"
+        )
+    high, low = features.matrix.max(axis=0), features.matrix.min(axis=0)
+    if abs(high - low).sum() == 0:
+        raise GraphError(f"{name} has no edges, and all nodes have the same features: add others, or edges")
+
+
 def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str]:
     notes = []
+    if not adjacency.nnz:
+        notes.append("no edges: neighbours are found from the features")
     if repairs["self_loops"]:
         notes.append(f"self-loops removed: {repairs['self_loops']:,}")
     if repairs["duplicate_edges"]:
@@ -113,7 +130,7 @@ def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str
     if repairs["unequal_weights"]:
         notes.append(f"{UNEQUAL_WEIGHTS}, of which the larger is kept: {repairs['unequal_weights']:,}")
     isolated = int((torch.diff(adjacency.crow) == 0).sum())
-    if isolated:
+    if isolated and adjacency.nnz:
         notes.append(f"nodes without edges, classified by their features alone: {isolated:,}")
     return notes
 

@@ -100,8 +100,8 @@ def column_features(names: Sequence[str], matrix: Any, where: str, like: Recipe 
         varies = deviation > 1e-9 * np.abs(dense).max(axis=0)
         if not varies.any():
             raise GraphError(
-                f"{where}: every feature column is constant: remove these columns, and features are made "
-                "from the edges"
+                f"{where}: every feature column is constant: give columns that differ between nodes, or none "
+                "if there are edges to make features from"
             )
         scale = np.where(varies, 1 / np.where(varies, deviation, 1), 0) / len(names)
     else:
@@ -162,22 +162,30 @@ def matrix_features(matrix: Any) -> Features:
     return Features(row_normalised(matrix), (), {"matrix": int(matrix.shape[1])})
 
 
-def stored_features(folder: Path, size: int, like: Recipe | None) -> list[Features]:
-    """Return the features in features.npz, if it exists."""
-    for ending in ("mtx", "npy", "csv", "parquet"):
+def find_matrix(folder: Path) -> Path | None:
+    """Return the path of features.npz or features.npy, if one exists."""
+    for ending in ("mtx", "csv", "parquet"):
         if (path := folder / f"features.{ending}").is_file():
             raise GraphError(
-                f"{path} is not read: write the matrix as features.npz, with scipy.sparse.save_npz, or its "
-                "columns into the nodes file"
+                f"{path} is not read: write the matrix as features.npy, with numpy.save, or as features.npz, "
+                "with scipy.sparse.save_npz, or its columns into the nodes file"
             )
-    path = folder / "features.npz"
-    found = path.is_file()
-    if like is not None and ("matrix" in like) != found:
-        remedy = "remove it" if found else "add features.npz"
-        raise GraphError(
-            f"{folder}: the model was trained {'without' if found else 'with'} a feature matrix: {remedy}"
+    found = [path for ending in ("npz", "npy") if (path := folder / f"features.{ending}").is_file()]
+    if len(found) > 1:
+        raise GraphError(f"{folder} has both features.npz and features.npy: keep one of them")
+    return found[0] if found else None
+
+
+def stored_features(
+    path: Path | None, size: int | None, where: str, like: Recipe | None = None
+) -> list[Features]:
+    """Return the features in the file of a matrix, if there is one."""
+    if like is not None and ("matrix" in like) != (path is not None):
+        without, remedy = (
+            ("with", "add features.npz or features.npy") if path is None else ("without", "remove it")
         )
-    if not found:
+        raise GraphError(f"{path or where}: the model was trained {without} a feature matrix: {remedy}")
+    if path is None:
         return []
     matrix = read_features(path, size)
     if like is not None and like["matrix"] != matrix.shape[1]:

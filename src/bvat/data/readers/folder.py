@@ -1,4 +1,4 @@
-"""Read a folder with ``nodes.csv`` and ``edges.csv`` (or ``.csv.gz``, ``.parquet``)."""
+"""Read tables of nodes and edges (``.csv``, ``.csv.gz``, ``.parquet``), in a folder or of nodes alone."""
 
 from __future__ import annotations
 
@@ -50,34 +50,68 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     """Return the graph in a folder.
 
     It contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
-    ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz`` with one
-    row per line of the nodes file.
+    optionally ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz``
+    or ``features.npy`` with one row per row of the nodes file. Without edges, no ids are needed.
     """
-    node_table, edge_table = open_table(_find(folder, "nodes")), open_table(_find(folder, "edges"))
+    nodes, edges = _find(folder, "nodes"), _find(folder, "edges", required=False)
+    return _read(folder.resolve().name, (nodes, edges, make.find_matrix(folder)), options, like)
+
+
+def read_table(path: Path, options: ReadOptions, like: Mapping[str, Any] | None = None) -> Graph:
+    """Return the graph without edges whose nodes are the rows of a table."""
+    return _read(path.name.split(".")[0] or path.name, (path, None, None), options, like)
+
+
+def read_matrix(path: Path, options: ReadOptions, like: Mapping[str, Any] | None = None) -> Graph:
+    """Return the graph without edges whose features are a matrix; ``labels.csv`` beside it has the labels.
+
+    Rows that are only to be predicted (``like``) need no labels.
+    """
+    labels = _find(path.parent, "labels", required=like is None)
+    if labels is not None or like is None:
+        return _read(path.stem, (labels, None, path), options, like)
+    (features,) = make.stored_features(path, None, str(path), like)
+    unknown = np.full(features.matrix.shape[0], UNKNOWN)
+    classes = Classes(unknown, tuple(like["classes"]))
+    return assemble(name=path.stem, classes=classes, features=features, options=options, like=like)
+
+
+def _read(
+    name: str,
+    files: tuple[Any, Path | None, Path | None],
+    options: ReadOptions,
+    like: Mapping[str, Any] | None,
+) -> Graph:
+    """Return the graph in the files of nodes, edges and a feature matrix; the last two may be missing."""
+    node_table, edge_table = open_table(files[0]), open_table(files[1]) if files[1] is not None else None
     text = options.text if like is None else like.get("text", {}).get("column")
     notes: list[str] = []
-    numeric = _numeric_columns(node_table, text, like, notes)
-    require_columns(edge_table, "source", "target")
-    nodes = _read_nodes(node_table, text, numeric)
+    special = _special_columns(node_table, text, ids=edge_table is not None, labels=like is None)
+    numeric = [column for column in node_table.names if column not in special.values()]
+    if like is not None:
+        numeric = _model_columns(node_table, numeric, like, notes)
+    if edge_table is not None:
+        require_columns(edge_table, "source", "target")
+    nodes = _read_nodes(node_table, special, numeric)
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
     split = _given_split(node_table, nodes.splits, classes, notes)
-    edges = _read_edges(edge_table, index, node_table, notes)
+    edges = None if edge_table is None else _read_edges(edge_table, index, node_table, notes)
     if split is not None and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     where = str(node_table.path)
     parts = _column_part(nodes, numeric, where, like, notes)
     if text is not None:
         parts.append(make.text_features(nodes.texts, text, where, like))
-    parts += make.stored_features(folder, len(nodes.ids), like)
+    parts += make.stored_features(files[2], len(nodes.labels), where, like)
     return assemble(
-        name=folder.resolve().name,
+        name=name,
         classes=classes,
         edges=edges,
         features=make.joined(parts) if parts else None,
         split=split,
         options=options,
-        node_names=nodes.ids,
+        node_names=nodes.ids or None,
         notes=notes,
         like=like,
     )
@@ -99,14 +133,14 @@ def open_table(path: Path) -> Table:
     return table
 
 
-def _find(folder: Path, stem: str) -> Path:
+def _find(folder: Path, stem: str, *, required: bool = True) -> Path | None:
     found = [path for ending in ENDINGS if (path := folder / f"{stem}{ending}").is_file()]
-    if not found:
-        columns = "id and label" if stem == "nodes" else "source and target"
-        raise GraphError(f"{folder} has no {stem}.csv: add it, with the columns {columns}")
+    if not found and required:
+        columns = "columns id and label" if stem == "nodes" else "column label"
+        raise GraphError(f"{folder} has no {stem}.csv: add it, with the {columns}")
     if len(found) > 1:
         raise GraphError(f"{folder} has both {found[0].name} and {found[1].name}: keep one of them")
-    return found[0]
+    return found[0] if found else None
 
 
 def _is_id(numbers: Sequence[NDArray[np.float64]] | None) -> bool:
@@ -117,20 +151,18 @@ def _is_id(numbers: Sequence[NDArray[np.float64]] | None) -> bool:
     return bool((values == np.trunc(values)).all()) and np.unique(values).size > 0.99 * values.size
 
 
-def _numeric_columns(
-    table: Table, text: str | None, like: Mapping[str, Any] | None, notes: list[str]
-) -> list[str]:
-    """Return the feature columns: all that have no other meaning, or those that the model needs."""
-    special = [*require_columns(table, "id", "label"), find_column(table, "split"), text]
+def _special_columns(table: Table, text: str | None, *, ids: bool, labels: bool) -> dict[str, str | None]:
+    """Return the columns with a meaning of their own, None for those that are missing and not needed."""
+    require_columns(table, *["id"] * ids, *["label"] * labels)
+    special = {name: find_column(table, name) for name in ("id", "label", "split")}
     if text is not None and text not in table.names:
         columns = ", ".join(shown(name) for name in table.names[:6])
         raise fault(
             table, None, None, f"there is no column {text!r} for --text, only {columns}: choose one of these"
         )
-    if text is not None and text in special[:3]:
+    if text is not None and text in special.values():
         raise fault(table, None, text, "this column has a different meaning: choose another one with --text")
-    numeric = [name for name in table.names if name not in special]
-    return numeric if like is None else _model_columns(table, numeric, like, notes)
+    return special | {"text": text}
 
 
 def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], notes: list[str]) -> list[str]:
@@ -153,25 +185,25 @@ def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], no
     return wanted
 
 
-def _read_nodes(table: Table, text: str | None, numeric: Sequence[str]) -> _Nodes:
+def _read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequence[str]) -> _Nodes:
     nodes = _Nodes()
-    ids, label = require_columns(table, "id", "label")
-    split = find_column(table, "split")
-    wanted = [name for name in (ids, label, split, text) if name is not None]
-    for block in table.blocks(wanted, numeric):
-        nodes.ids += block.texts[ids]
-        nodes.labels += [value.strip() for value in block.texts[label]]
-        if split is not None:
-            nodes.splits += [value.strip() for value in block.texts[split]]
-        if text is not None:
-            nodes.texts += block.texts[text]
+    for block in table.blocks([name for name in special.values() if name is not None], numeric):
+        missing = [""] * len(block.numbers)
+        ids, labels, splits, texts = (
+            missing if special[name] is None else block.texts[str(special[name])]
+            for name in ("id", "label", "split", "text")
+        )
+        nodes.ids += ids if special["id"] is not None else ()
+        nodes.labels += [value.strip() for value in labels]
+        nodes.splits += [value.strip() for value in splits]
+        nodes.texts += texts
         nodes.blocks.append(make.packed(block.numbers))
         for place, name in enumerate(numeric):
             if _ID_NAME.search(name):
                 nodes.numbers.setdefault(name, []).append(block.numbers[:, place])
-        if len(set(block.texts[ids])) < len(block.texts[ids]):
+        if special["id"] is not None and len(set(ids)) < len(ids):
             break  # reported by _number_nodes; a file that only repeats itself is not read to its end
-    if not nodes.ids:
+    if not nodes.labels:
         raise fault(table, None, None, "there are no rows after the column names: add a row for each node")
     return nodes
 
@@ -277,8 +309,6 @@ def _read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: lis
             weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
     source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
     values = np.concatenate([np.zeros(0), *weights]) if weight is not None else np.ones(source.size)
-    if not source.size:
-        notes.append(f"{table.path.name} has no edges")
     _note(notes, values == 0, "edges of weight 0 removed")
     unused = [name for name in table.names if name not in (*ends, weight)]
     if unused:

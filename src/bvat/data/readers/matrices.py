@@ -1,4 +1,4 @@
-"""Read arrays and matrices from ``.npz`` files, without pickle and checking every index."""
+"""Read arrays and matrices from ``.npz`` and ``.npy`` files, without pickle and checking every index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bvat.data.npz import ObjectArray, read_npz
+from bvat.data.npz import ObjectArray, read_npy, read_npz
 from bvat.data.readers.table import LARGEST
 from bvat.engine.matrix import check_csr
 from bvat.errors import GraphError
@@ -23,11 +23,14 @@ def is_sparse(matrix: Any) -> bool:
 
 
 def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
-    """Return the arrays of an ``.npz`` file; reject arrays that need pickle.
+    """Return the arrays of an ``.npz`` or ``.npy`` file; reject arrays that need pickle.
 
     ``optional`` arrays that need pickle are skipped instead.
     """
+    kind = path.suffix.lower()
     try:
+        if kind == ".npy":
+            return {path.stem: read_npy(path)}
         return read_npz(path.read_bytes(), optional)
     except OSError as error:
         raise GraphError(f"{path} cannot be read ({error.strerror}): check the file") from None
@@ -37,7 +40,7 @@ def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
             "it as plain numbers or text"
         ) from None
     except ValueError as error:
-        raise GraphError(f"{path} is not a readable .npz file ({error}): save it again") from None
+        raise GraphError(f"{path} is not a readable {kind} file ({error}): save it again") from None
 
 
 def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
@@ -62,21 +65,28 @@ def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
     return matrix
 
 
-def read_features(path: Path, rows: int) -> Any:
-    """Return the matrix that ``scipy.sparse.save_npz`` wrote: CSR (rows, D), float32, finite.
+def read_features(path: Path, rows: int | None) -> Any:
+    """Return the matrix (rows, D) that ``numpy.save`` or ``scipy.sparse.save_npz`` wrote: float32, finite.
 
-    A file can claim any shape in a few bytes, so it is compared with the number of nodes before memory is
-    allocated for it.
+    A file can claim any shape in a few bytes, so it is compared with the number of nodes, where that is
+    known, before memory is allocated for it.
+
+    Shapes: result an array (``.npy``) or CSR (``.npz``).
     """
     arrays = read_arrays(path)
-    claimed = None
+    plain = arrays[path.stem] if path.suffix.lower() == ".npy" else None
+    claimed = None if plain is None else plain.shape
     with suppress(ValueError):  # what is not a shape is reported below
-        claimed = _shape(arrays["shape"]) if "shape" in arrays else None
-    if claimed is not None and (claimed[0] != rows or claimed[1] == 0):
+        claimed = _shape(arrays["shape"]) if plain is None and "shape" in arrays else claimed
+    if claimed is not None and (len(claimed) != 2 or 0 in claimed or claimed[0] != (rows or claimed[0])):
+        nodes = "" if rows is None else f", but there are {rows} nodes"
         raise GraphError(
-            f"{path} has shape {claimed}, but there are {rows} nodes: give one row per node, in the order of "
-            "the nodes file"
+            f"{path} has shape {claimed}{nodes}: give one row per node, in the order of the labels"
         )
+    if plain is not None:
+        if plain.dtype.kind not in "biuf":
+            raise GraphError(f"{path} is not numeric: save the matrix as floats, with numpy.save")
+        return finite(plain, path, "the matrix")
     if arrays.get("format", np.array("")).tolist() not in (b"csr", "csr"):
         raise GraphError(
             f"{path} does not contain a CSR matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"

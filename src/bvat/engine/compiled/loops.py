@@ -277,14 +277,3 @@ def layer_backward(summed: Any, weight: Any, factor: Any, hidden: Any, out: Any)
         for first in range(_0, _at(hidden.shape[1]), _8):
             sums = row_times(summed, v, _at(back.shape[0]), back, first)
             _put_eight(_with_eight(_where_positive, sums, zero, hidden, v, first), out, v, first)
-
-
-@compiled
-def pack(by_columns: Any, out: Any) -> None:
-    """Write ``out = by_columnsᵀ`` with zeros at its right; by_columns (c, n), out (n, C), C >= c."""
-    classes = by_columns.shape[0]
-    for v in range(out.shape[0]):
-        for c in range(classes):
-            out[v, c] = by_columns[c, v]
-        for c in range(classes, out.shape[1]):
-            out[v, c] = 0
