@@ -1,201 +1,217 @@
-"""The automatic choice of a method."""
+"""``auto``: the ensemble, its weights, what it reports, and that it is one model like any other."""
 
-from __future__ import annotations
+import dataclasses
 
-import json
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
+import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
-from bvat.cli.main import main
-from bvat.data import save_graph, synthetic_graph
-from bvat.errors import SettingsError
-from bvat.graph import Graph
-from bvat.inference.estimator import NodeClassifier
-from bvat.store.store import RunSpec
+import bvat
+from bvat.audit.audit import audit, smallest_perturbation
+from bvat.baselines.table import BASELINES, AutoOptions
+from bvat.data.splits import resplit
+from bvat.errors import GraphError
+from bvat.models.ensemble import LINEAR, Ensemble, walk
+from bvat.training.trained import predict
 from bvat.tuning import auto
-from bvat.tuning.auto import candidates_for, choose, parse_budget
-from bvat.tuning.cross_validation import Choice
-from bvat.tuning.variants import CANDIDATES, Variant
-
-QUICK = {"epochs": 16, "hidden": 16, "patience": 0}
 
 
 @pytest.fixture(scope="module")
-def graph() -> Graph:
-    drawn = synthetic_graph(400, 1200, features=60, classes=3, train_per_class=8, val=120, test=100, seed=3)
-    return drawn.with_engine("tensor")
+def graph():
+    whole = bvat.synthetic_graph(nodes=400, features=200, classes=3, seed=3)
+    return resplit(whole, 8, 0, 0)
 
 
-def test_variants() -> None:
-    assert Variant.parse("vat") == Variant("gcn", "vat")
-    assert Variant.parse("APPNP") == Variant("appnp", "none")
-    assert Variant.parse("appnp/vat").title == "APPNP + VAT"
-    assert [Variant.parse(name).name for name in CANDIDATES] == list(CANDIDATES)
-    for wrong in ("", "cubic", "appnp/cubic", "cubic/vat", "vat/appnp"):
-        with pytest.raises(SettingsError, match="there is no method"):
-            Variant.parse(wrong)
+@pytest.fixture(scope="module")
+def fitted(graph):
+    return auto.fit(graph, 0, AutoOptions(effort=2))
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("2m", 120), ("1.5h", 5400), ("7", 7)])
-def test_budgets(text: str, seconds: float) -> None:
-    assert parse_budget(text) == seconds
+def accuracy(fit, graph):
+    predicted = predict(fit.model, graph).argmax(1)[graph.test]
+    return float((predicted == graph.labels[graph.test]).double().mean())
 
 
-@pytest.mark.parametrize("text", ["", "0s", "-1m", "2 days", "nan", "1e9h"])
-def test_bad_budgets(text: str) -> None:
-    with pytest.raises(SettingsError, match="a budget is a time such as"):
-        parse_budget(text)
+def test_it_is_better_than_chance_and_than_its_worst_member(graph, fitted):
+    assert accuracy(fitted, graph) > 0.6
 
 
-def test_what_is_clearly_behind_is_given_up_and_test_labels_are_never_seen(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Graph] = []
-    original = auto.blind
-
-    def watched(given: Graph) -> Graph:
-        seen.append(original(given))
-        return seen[-1]
-
-    monkeypatch.setattr(auto, "blind", watched)
-    choice = choose(graph, budget=300, candidates=("gcn", "mlp", "vat"), overrides=QUICK)
-    (known,) = seen
-    assert not known.test.numel()
-    assert bool((known.labels[graph.test] == -1).all())
-    counts = {entry["name"]: len(entry["val"]) for entry in choice.report["tried"]}
-    assert counts["mlp"] == 1, "what does not see the edges is given up after one repetition"
-    outcomes = {entry["name"]: entry["outcome"] for entry in choice.report["tried"]}
-    assert outcomes["mlp"] == "1 of 3 seeds, 120 nodes: given up, clearly behind"
-    assert max(counts.values()) == 3
-    best = max(choice.report["tried"], key=lambda e: (len(e["val"]), sum(e["val"]) / len(e["val"])))
-    assert choice.report["chosen"] == best["name"]
-    assert best["outcome"] == "chosen"
-    assert best["title"] in choice.report["text"]
-    again = Choice.read(json.loads(json.dumps(choice.as_dict())), graph)
-    assert again.settings == choice.settings
+def test_weights_are_shares_and_the_table_explains_them(fitted):
+    members = fitted.report["members"]
+    assert sum(row["weight"] for row in members) == pytest.approx(1)
+    assert [row["weight"] for row in members] == sorted((row["weight"] for row in members), reverse=True)
+    assert {row["name"] for row in members} == {*LINEAR, members_network(members)}
+    assert all(row["nodes"] > 0 and 0 <= row["accuracy"] <= 100 for row in members)
+    assert sum(fitted.report["smoothing"].values()) == pytest.approx(1)
 
 
-def test_without_time_the_first_candidate_is_the_answer(graph: Graph) -> None:
-    choice = choose(graph, budget=1e-6, candidates=("gcn", "vat"), overrides=QUICK)
-    assert choice.report["chosen"] == "gcn"
-    assert [entry["outcome"] for entry in choice.report["tried"]] == [
-        "chosen",
-        "not compared: the time was over",
-    ]
-    assert "over 1 of 3 seeds. No other candidate was compared." in choice.report["text"]
-    assert choice.report["text"].endswith("The time was over before 1 of 2 candidates were compared.")
+def members_network(members):
+    (name,) = [row["name"] for row in members if row["name"] not in LINEAR]
+    return name
 
 
-def test_without_time_the_first_candidate_has_all_folds(graph: Graph) -> None:
-    few = replace(graph, val=graph.val[:6])
-    choice = choose(few, budget=1e-6, candidates=("gcn", "vat"), overrides=QUICK)
-    first, second = choice.report["tried"]
-    assert (first["name"], first["unit"], len(first["val"]), first["nodes"]) == ("gcn", "folds", 5, 30)
-    assert (second["val"], second["outcome"]) == ([], "not compared: the time was over")
-    assert "on 30 nodes) over 5 of 5 folds. No other candidate was compared." in choice.report["text"]
+def test_the_estimate_is_out_of_fold(graph, fitted):
+    found = fitted.report["estimate"]
+    assert found["nodes"] == len(graph.train)
+    assert found["folds"] == 5
+    assert found["low"] < found["accuracy"] + 1e-9
+    assert found["accuracy"] - 1e-9 < found["high"]
 
 
-def test_ties_cannot_be_told_apart(graph: Graph) -> None:
-    """A plain GCN by two names: equal on every fold."""
-    few = replace(graph, val=graph.val[:6])
-    still = {**QUICK, "alpha": 0.0, "beta": 0.0}
-    choice = choose(few, budget=300, candidates=("gcn", "vat", "consistency"), overrides=still)
-    gcn, vat, consistency = choice.report["tried"]
-    assert choice.report["chosen"] == "gcn"
-    assert gcn["val"] == vat["val"] == consistency["val"]
-    assert vat["outcome"] == "5 of 5 folds, 30 nodes: cannot be told apart from it"
-    assert "; GCN + VAT, GCN + consistency cannot be told apart from it." in choice.report["text"]
+def test_labels_of_other_nodes_are_not_read(graph, fitted):
+    other = graph.labels.clone()
+    other[graph.test] = torch.randint(0, 3, (len(graph.test),))
+    again = auto.fit(dataclasses.replace(graph, labels=other), 0, AutoOptions(effort=2))
+    for name, tensor in fitted.model.state_dict().items():
+        assert torch.equal(tensor, again.model.state_dict()[name]), name
 
 
-def test_partial_folds_do_not_win(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time is over in the second fold of the second candidate."""
-    few = replace(graph, val=graph.val[:6])
-    _stop_the_clock(monkeypatch, lambda spec: spec.settings.method == "vat" and spec.dataset != "0")
-    choice = choose(few, budget=300, candidates=("gcn", "vat"), overrides=QUICK)
-    assert choice.report["chosen"] == "gcn"
-    assert choice.report["tried"][1]["outcome"] == "1 of 5 folds, 6 nodes: the time was over"
+def test_restored_it_predicts_the_same_bits(graph, fitted):
+    state = fitted.model.state_dict()
+    restored = BASELINES["auto"].restore(state, graph.num_features, graph.num_classes)
+    assert torch.equal(predict(fitted.model, graph), predict(restored, graph))
 
 
-def test_a_seed_that_not_all_candidates_have_does_not_count(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The time is over after the second seed of the first candidate, which would win by having more."""
-    _stop_the_clock(monkeypatch, lambda spec: spec.settings.method == "vat" and spec.seed == 1)
-    choice = choose(graph, budget=300, candidates=("gcn", "vat"), overrides=QUICK)
-    assert [len(entry["val"]) for entry in choice.report["tried"]] == [1, 1]
-    outcomes = sorted(entry["outcome"] for entry in choice.report["tried"])
-    assert outcomes == ["1 of 3 seeds, 120 nodes: cannot be told apart from it", "chosen"]
+@pytest.mark.parametrize("change", ["missing", "shape", "name", "metric"])
+def test_damaged_tensors_are_refused(graph, fitted, change):
+    state = {name: tensor.clone() for name, tensor in fitted.model.state_dict().items()}
+    if change == "missing":
+        del state["linear.x.bias"]
+    elif change == "shape":
+        state["latent.weight"] = state["latent.weight"][:-1]
+    elif change == "name":
+        state["linear.other.weight"] = state.pop("linear.x.weight")
+    else:
+        state["about.neighbours"][1] = 9
+    with pytest.raises(ValueError, match=r"tensor|shape|member|metric"):
+        BASELINES["auto"].restore(state, graph.num_features, graph.num_classes)
 
 
-def _stop_the_clock(monkeypatch: pytest.MonkeyPatch, at: Callable[[RunSpec], bool]) -> None:
-    """Let the time be over when a run is to start."""
-    original, now, over = auto.RunStore.run, time.time, []
-
-    def run(store: Any, spec: RunSpec, *rest: Any) -> Any:
-        if at(spec):
-            over.append(spec)
-            raise auto._OutOfTime
-        return original(store, spec, *rest)
-
-    monkeypatch.setattr(auto.RunStore, "run", run)
-    monkeypatch.setattr(auto.time, "time", lambda: now() + 1e6 * bool(over))
-
-
-def test_few_labels_are_cross_validated_and_all_used(graph: Graph) -> None:
-    few = replace(graph, val=graph.val[:6])
-    choice = choose(few, budget=300, candidates=("gcn", "vat"), overrides=QUICK)
-    assert "5-fold cross-validation over the 30 labelled nodes" in choice.report["validation"]
-    pool = torch.cat([few.train, few.val]).sort().values
-    assert torch.equal(choice.graph.train, pool)
-    assert choice.estimate is not None
-    assert choice.estimate["nodes"] == 30
-    assert not choice.graph.val.numel()
-    assert choice.settings.select == "last"
-    assert choice.settings.epochs <= 16
-    assert torch.equal(Choice.read(choice.as_dict(), few).graph.train, pool)
+def test_it_is_the_mean_of_its_members(graph, fitted):
+    model: Ensemble = fitted.model
+    graphs = model.graphs(graph)
+    with torch.no_grad():
+        logits = model.member_logits(graphs, model.project(graph))
+        mean = sum(
+            model.weight[name] * torch.softmax(model.temperature[name] * each, 1)
+            for name, each in logits.items()
+        )
+        p = model.smooth["none"] * mean
+        for name in ("given", "features"):
+            p = p + model.smooth[name] * walk(graphs[name], mean, 0.2, 5)
+    assert torch.allclose(p.sum(1), torch.ones(len(p)), atol=1e-4)
+    assert torch.allclose(predict(model, graph), model.about["temperature"] * p.log(), atol=1e-4)
 
 
-def test_a_model_that_is_asked_for_limits_the_candidates() -> None:
-    assert candidates_for({"model": "sage"}) == ("sage", "sage/vat", "sage/consistency")
-    assert candidates_for({"hidden": 8}) == CANDIDATES
+def test_walks_are_those_of_the_random_walk_matrix(graph):
+    a = graph.adjacency.to_scipy().toarray() + np.eye(graph.num_nodes)
+    matrix = torch.from_numpy(a / a.sum(1, keepdims=True)).float()
+    start = torch.randn(graph.num_nodes, 5)
+    z = start
+    for _ in range(3):
+        z = 0.9 * matrix @ z + 0.1 * start
+    assert torch.allclose(walk(graph, start, 0.1, 3), z, atol=1e-5)
 
 
-def test_estimator(graph: Graph) -> None:
-    classifier = NodeClassifier("auto", budget="1s", epochs=12, hidden=16).fit(graph)
-    assert classifier.choice_ is not None
-    assert classifier.settings_ == classifier.choice_.settings
-    assert classifier.score(graph) > 0.3
-    with pytest.raises(SettingsError, match="a budget is a time"):
-        NodeClassifier("auto", budget="soon").fit(graph)
+def test_gradients_reach_the_features_through_every_member(graph, fitted):
+    model = fitted.model
+    projected = model.project(graph).requires_grad_()
+    for name, logits in model.member_logits(model.graphs(graph), projected).items():
+        (grad,) = torch.autograd.grad(logits[0].sum() - 2 * logits[0, 0], projected, retain_graph=True)
+        assert float(grad.abs().sum()) > 0, name
 
 
-def test_train_chooses_for_a_graph_without_a_preset(
-    graph: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_graph(graph, tmp_path / "mine.npz")
-    out = tmp_path / "run"
-    command = ["train", str(tmp_path / "mine.npz"), "--budget", "1s", "--epochs", "12", "--jobs", "1"]
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--out", str(out), "--json"])
-    assert ended.value.code == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["auto"]["chosen"] in CANDIDATES
-    assert json.loads((out / "auto.json").read_text())["report"] == summary["auto"]
-    assert "How the method was chosen" in (out / "report.html").read_text()
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--out", str(out), "--resume", "--seeds", "2", "--json"])
-    assert ended.value.code == 0
-    again = json.loads(capsys.readouterr().out)
-    assert again["auto"] == summary["auto"], "the choice is made once"
-    assert again["seeds"] == 2
-    for wrong in (["--budget", "soon"], ["--method", "cubic"]):
-        with pytest.raises(SystemExit) as ended:
-            main([*command, *wrong, "--out", str(tmp_path / "other")])
-        assert ended.value.code == 2
-        assert not (tmp_path / "other").exists()
+def test_an_audit_finds_changes_that_flip_predictions(graph, fitted):
+    nodes = graph.test[:4]
+    found = audit(fitted.model, graph, nodes=nodes)
+    node = int(nodes[found.smallest.argmin()])
+    change, flip = smallest_perturbation(fitted.model, graph, node)
+    projected = (graph.features.to_dense() + 1.001 * change) @ fitted.model.projection()
+    with torch.no_grad():
+        moved = fitted.model.propagate(graph, projected)[node].argmax()
+    assert int(moved) == int(flip.becomes) != int(predict(fitted.model, graph)[node].argmax())
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+def test_one_and_two_labels_per_class(labels):
+    graph = resplit(bvat.synthetic_graph(nodes=300, features=150, classes=3, seed=5), labels, 0, 1)
+    fit = auto.fit(graph, 0, AutoOptions(effort=3))
+    assert (fit.report["estimate"] is None) == (labels == 1)
+    counts = torch.bincount(predict(fit.model, graph).argmax(1), minlength=3)
+    assert counts.min() > 0.05 * graph.num_nodes  # nothing collapsed to one class
+    assert accuracy(fit, graph) > 0.4
+
+
+def test_validation_nodes_decide_where_there_are_enough():
+    graph = resplit(bvat.synthetic_graph(nodes=500, features=150, classes=3, seed=5), 5, 150, 1)
+    fit = auto.fit(graph, 0, AutoOptions(effort=1))
+    assert fit.report["estimate"] is None
+    assert {row["nodes"] for row in fit.report["members"]} == {150}
+    assert fit.report["labels"] == 15
+
+
+@pytest.mark.parametrize("neighbours", ["given", "features", "both"])
+def test_neighbours_can_be_chosen(graph, neighbours):
+    fit = auto.fit(graph, 0, AutoOptions(effort=1, neighbours=neighbours))
+    used = fit.model.used_graphs() - {"given", "features"} | (fit.model.used_graphs() & {neighbours})
+    assert used <= {neighbours}
+    assert accuracy(fit, graph) > 0.4
+
+
+def test_without_edges_similar_nodes_are_neighbours(graph):
+    content = {name: getattr(graph, name) for name in ("train", "test", "class_names")}
+    nothing = sp.csr_array((graph.num_nodes, graph.num_nodes))
+    empty = bvat.Graph.build(graph.features, nothing, graph.labels, **content)
+    fit = auto.fit(empty, 0, AutoOptions(effort=2))
+    assert fit.model.used_graphs() == {"features"}
+    assert accuracy(fit, empty) > 0.5
+
+
+def test_single_keeps_the_heaviest_member(graph):
+    whole = auto.fit(graph, 0, AutoOptions(effort=1))
+    one = auto.fit(graph, 0, AutoOptions(effort=1, single=True))
+    (row,) = one.report["members"]
+    assert row["name"] == whole.report["members"][0]["name"]
+    assert row["weight"] == 1
+
+
+def test_one_class_is_refused(graph):
+    labels = torch.zeros_like(graph.labels)
+    with pytest.raises(GraphError, match="another class"):
+        auto.fit(dataclasses.replace(graph, labels=labels), 0)
+
+
+def test_an_interrupted_fit_continues_with_the_same_bits(graph, fitted):
+    kept = {}
+
+    class Killed(Exception):
+        pass
+
+    def once(name, compute):
+        if name not in kept:
+            if len(kept) == 2:
+                raise Killed
+            kept[name] = compute()
+        return kept[name]
+
+    with pytest.raises(Killed):
+        auto.fit(graph, 0, AutoOptions(effort=2), once=once)
+    assert len(kept) == 2
+    again = auto.fit(graph, 0, AutoOptions(effort=2), once=lambda name, compute: kept.get(name, compute()))
+    assert torch.equal(predict(again.model, graph), predict(fitted.model, graph))
+
+
+def test_a_first_answer_is_told(graph):
+    said = []
+    auto.fit(graph, 0, AutoOptions(effort=1), tell=said.append)
+    assert "first answer" in said[0]
+    assert "%" in said[0]
+
+
+def test_the_estimator_saves_and_loads_it(graph, tmp_path):
+    classifier = bvat.NodeClassifier("auto", effort=1).fit(graph)
+    assert classifier.cross_validation_["nodes"] == len(graph.train)
+    path = tmp_path / "model.safetensors"
+    classifier.save(path)
+    assert (bvat.NodeClassifier.load(path).predict_proba(graph) == classifier.predict_proba(graph)).all()

@@ -111,7 +111,7 @@ class Ensemble(nn.Module):
     def __init__(self, **tensors: Tensor) -> None:
         super().__init__()
         parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
+        for name, tensor in sorted(tensors.items()):  # sums in the same order, however they were stored
             part, separator, rest = name.partition(".")
             if not separator:
                 raise TypeError(f"an ensemble has no tensor {name}")

@@ -55,6 +55,8 @@ STRENGTH = 10.0
 """Inverse L2 penalty of the linear members."""
 PSEUDO, PSEUDO_WEIGHT, PSEUDO_BELOW = 700, 0.1, 10.0
 """Nodes of the self-training, the weight of each, and the labels per class from which on it is left out."""
+NEGLIGIBLE = 1e-3
+"""Members with a smaller weight are not fitted again."""
 NETWORKS: dict[int, tuple[str, ...]] = {
     1: (),
     2: ("gcn",),
@@ -67,6 +69,8 @@ NETWORK_FOLDS = 2
 """Folds in which networks are trained too: their weight comes from the nodes of these."""
 
 Scores = NDArray[np.float64]
+Pseudo = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Nodes and the classes that they are predicted to have."""
 Tell = Callable[[str], None]
 
 
@@ -89,17 +93,17 @@ def fit(
     mixture = _Mixture.of(work, members)
     if tell is not None:
         tell(f"a first answer after {time.perf_counter() - started:.1f} s: {mixture.described(work)}")
-    pseudo = _confident(work, mixture.probabilities(work, members))
+    first, linear = mixture, dict(members)
     if options.effort > 1:
         members |= _networks(work, mixture, members, options.effort, seed, once)
         mixture = _Mixture.of(work, members)
-    if pseudo is not None:
-        for name in work.linear_names():
-            members[name] = _refitted(work, members[name], pseudo)
     if options.single:
         best = max(members, key=lambda name: mixture.weights[name])
         members = {best: members[best]}
         mixture = _Mixture.of(work, members)
+    members = _self_trained(work, first, linear, members, mixture)
+    if work.folds and not work.validated:
+        mixture = mixture.smoothed(work, members)
     model = _assembled(work, members, mixture)
     return Fit(model, report=_report(work, members, mixture, time.perf_counter() - started))
 
@@ -240,17 +244,48 @@ def _linear_tensors(name: str, weight: Scores, bias: Scores) -> dict[str, Tensor
     return {key: torch.from_numpy(value.astype(np.float32)) for key, value in found.items()}
 
 
-def _refitted(work: _Work, member: _Member, pseudo: tuple[NDArray[np.int64], NDArray[np.int64]]) -> _Member:
-    """Return a linear member fitted to labels and predictions."""
+def _self_trained(
+    work: _Work,
+    first: _Mixture,
+    linear: Mapping[str, _Member],
+    members: Mapping[str, _Member],
+    mixture: _Mixture,
+) -> dict[str, _Member]:
+    """Return the members with the linear ones fitted again, to labels and confident predictions.
+
+    Predictions are those of the linear members; of a fold, those without the labels of that fold.
+    """
+    if work.train.size / work.graph.num_classes >= PSEUDO_BELOW:
+        return dict(members)
+    pseudo = _confident(work, first.probabilities(work, linear), work.train)
+    at_folds = []
+    if not work.validated:
+        for number, fold in enumerate(work.folds):
+            mean = first.mean({name: member.folds[number] for name, member in linear.items()})
+            p = _weighted(first.smooth, {name: _smooth(work, name, mean) for name in first.smooth})
+            at_folds.append((fold.train, _confident(work, p, fold.train)))
+    found = dict(members)
+    for name in (name for name in members if name in LINEAR and mixture.weights[name] > NEGLIGIBLE):
+        started, z = time.perf_counter(), work.inputs_of(name)
+        weight, bias = _regression_on(work, z, work.train, pseudo)
+        logits = z @ weight + bias
+        each = (_regression_on(work, z, train, chosen) for train, chosen in at_folds)
+        found[name] = dataclasses.replace(
+            members[name],
+            tensors=_linear_tensors(name, weight, bias),
+            logits=logits,
+            folds=[logits] if work.validated else [z @ w + b for w, b in each],
+            seconds=members[name].seconds + time.perf_counter() - started,
+        )
+    return found
+
+
+def _regression_on(work: _Work, z: Scores, train: NDArray[np.int64], pseudo: Pseudo) -> tuple[Scores, Scores]:
     nodes, classes = pseudo
-    z, labels = work.inputs_of(member.name), work.labels.copy()
+    labels = work.labels.copy()
     labels[nodes] = classes
-    both = np.concatenate([work.train, nodes])
-    counts = np.concatenate([np.ones(work.train.size), np.full(nodes.size, PSEUDO_WEIGHT)])
-    weights = _regression(z, labels, both, work.graph.num_classes, counts)
-    return dataclasses.replace(
-        member, tensors=_linear_tensors(member.name, *weights), logits=z @ weights[0] + weights[1]
-    )
+    counts = np.concatenate([np.ones(train.size), np.full(nodes.size, PSEUDO_WEIGHT)])
+    return _regression(z, labels, np.concatenate([train, nodes]), work.graph.num_classes, counts)
 
 
 def _regression(
@@ -331,14 +366,16 @@ class _Mixture:
             )
             likelihood[name] = work.prior(name) * float(np.exp(-SHARPNESS * labels.size * excess))
         mixture = cls(temperatures, _shares(likelihood), options, 1.0, losses, accuracies)
-        return mixture._smoothed(work, members, labels)
+        return mixture.smoothed(work, members)
 
-    def _smoothed(self, work: _Work, members: Mapping[str, _Member], labels: Any) -> _Mixture:
+    def smoothed(self, work: _Work, members: Mapping[str, _Member]) -> _Mixture:
         """Return the mixture with smoothing and a temperature, from out-of-fold predictions."""
-        parts: dict[str, list[Scores]] = {name: [] for name in self.smooth}
+        labels = work.labels[work.held_out]
+        options = _smoothings(work)
+        parts: dict[str, list[Scores]] = {name: [] for name in options}
         for number, fold in enumerate(work.folds):
-            mean = self._mean({n: m.folds[number] for n, m in members.items() if number < len(m.folds)})
-            for name in self.smooth:
+            mean = self.mean({n: m.folds[number] for n, m in members.items() if number < len(m.folds)})
+            for name in options:
                 parts[name].append(_smooth(work, name, mean)[fold.held_out])
         joined = {name: np.concatenate(values) for name, values in parts.items()}
         losses = {name: float(_losses(p, labels).mean()) for name, p in joined.items()}
@@ -346,20 +383,20 @@ class _Mixture:
         shares = _shares(
             {
                 n: prior * float(np.exp(-SHARPNESS * labels.size * (losses[n] - least)))
-                for n, prior in self.smooth.items()
+                for n, prior in options.items()
             }
         )
         mean = _weighted(shares, joined)
         temperature = _temperature(np.log(np.maximum(mean, LEAST)), labels, 1.0)
         return dataclasses.replace(self, smooth=shares, temperature=temperature, held_out=mean)
 
-    def _mean(self, logits: Mapping[str, Scores]) -> Scores:
+    def mean(self, logits: Mapping[str, Scores]) -> Scores:
         each = {name: _softmax(self.temperatures[name] * logits[name]) for name in logits}
         return _weighted(_shares({name: self.weights[name] for name in logits}), each)
 
     def probabilities(self, work: _Work, members: Mapping[str, _Member]) -> Scores:
         """Return the smoothed probabilities of all nodes, (N, C)."""
-        mean = self._mean({name: member.logits for name, member in members.items()})
+        mean = self.mean({name: member.logits for name, member in members.items()})
         return _weighted(self.smooth, {name: _smooth(work, name, mean) for name in self.smooth})
 
     def described(self, work: _Work) -> str:
@@ -393,21 +430,19 @@ def _smooth(work: _Work, name: str, probabilities: Scores) -> Scores:
     return found
 
 
-def _confident(work: _Work, p: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+def _confident(work: _Work, p: Scores, train: NDArray[np.int64]) -> Pseudo:
     """Return nodes of the more confident half of each predicted class, as many of each, and their classes."""
     classes = work.graph.num_classes
-    if work.train.size / classes >= PSEUDO_BELOW:
-        return None
     predicted, confidence = p.argmax(1), p.max(1)
     free = np.ones(p.shape[0], bool)
-    free[work.train] = False
+    free[train] = False
     rng, chosen = np.random.default_rng(0), []
     for k in range(classes):
         nodes = np.flatnonzero(free & (predicted == k))
         upper = nodes[np.argsort(-confidence[nodes], kind="stable")][: (nodes.size + 1) // 2]
         chosen.append(rng.permutation(upper)[: max(1, PSEUDO // classes)])
     nodes = np.concatenate(chosen)
-    return (nodes, predicted[nodes]) if nodes.size else None
+    return nodes, predicted[nodes]
 
 
 def _networks(
@@ -425,7 +460,7 @@ def _networks(
         folds = [logits] if work.validated else []
         if not work.validated:
             for number, fold in enumerate(work.folds[:NETWORK_FOLDS]):
-                mean = mixture._mean({n: m.folds[number] for n, m in members.items()})
+                mean = mixture.mean({n: m.folds[number] for n, m in members.items()})
                 _, at_fold = _trained(work, variant, on, fold.train, mean, seed, once, f"fold{number}")
                 folds.append(at_fold)
         tensors = {f"network.{name}.{key}": value for key, value in state.items()}
@@ -459,9 +494,9 @@ def _trained(
     """Return the weights of a network, trained on labels and predictions, and its logits (N, C)."""
     labels = np.full(work.graph.num_nodes, UNKNOWN)
     labels[train_nodes] = work.labels[train_nodes]
-    if (pseudo := _confident(work, p)) is not None:
-        free = ~np.isin(pseudo[0], train_nodes)
-        labels[pseudo[0][free]] = pseudo[1][free]
+    if work.train.size / work.graph.num_classes < PSEUDO_BELOW:
+        nodes, classes = _confident(work, p, train_nodes)
+        labels[nodes] = classes
     known = torch.from_numpy(np.flatnonzero(labels != UNKNOWN))
     none = known[:0]
     graph = dataclasses.replace(
