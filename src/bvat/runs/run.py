@@ -19,6 +19,7 @@ from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
+from bvat.training.callbacks import tensorboard_writer
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.tuning.auto import BUDGET, candidates_for, choose
@@ -35,6 +36,7 @@ class RunOptions:
         budget: seconds that ``auto`` may take to compare methods; 120 by default.
         threads: per process; more than one changes the rounding.
         device: "auto", "cpu" or "cuda".
+        log: "csv" or "tensorboard" logs every epoch while training runs, in the folders of the seeds.
         page: whether to write ``report.html``.
         command: the command line that the page shows.
         console: a rich console for progress and notes; None shows no progress, and notes are warnings.
@@ -44,6 +46,7 @@ class RunOptions:
     budget: float | None = None
     threads: int = 1
     device: str = "auto"
+    log: str | None = None
     page: bool = True
     command: str = ""
     console: Any = None
@@ -129,7 +132,8 @@ def run(
             note("there are no validation nodes: training runs to its last epoch", how.console)
         if graph.engine.leads:
             place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
-        trainer = SeedTrainer(place, graph, settings, resume=resume, device=device)
+        log = (how.log,) if how.log else ()
+        trainer = SeedTrainer(place, graph, settings, resume=resume, device=device, log=log)
         results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)
         done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
         if graph.engine.leads:
@@ -156,6 +160,8 @@ def _checked_device(how: RunOptions, method: str) -> str:
     """Return the device; what cannot work is refused before anything is trained."""
     if how.budget is not None and method != AUTO:
         raise SettingsError(f"budget has no effect with {method}: leave it out, it belongs to auto")
+    if how.log == "tensorboard":
+        tensorboard_writer()
     return choose_device(how.device)
 
 
