@@ -120,6 +120,10 @@ def test_a_matrix_beside_labels(name: str, tmp_path: Path) -> None:
     save(new, X[:, :1])
     with pytest.raises(GraphError, match="has 1 columns, but the model was trained with 2"):
         load(new, like=graph)
+    (tmp_path / "labels.csv").write_text("label\nx\ny\n\nx\n\n")
+    with pytest.raises(GraphError, match='blank lines do not count: write "" for an unknown label'):
+        load(path)
+    (tmp_path / "labels.csv").write_text('label\nx\ny\n""\nx\n""\n')
     save(path, X[:3])
     with pytest.raises(GraphError, match=r"has shape \(3, 2\), but there are 5 nodes: give one row per node"):
         load(path)
