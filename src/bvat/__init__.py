@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bvat.perturb import FLAG, GRAND, OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
     from bvat.report.plots import plot
     from bvat.runs.run import RunOptions, run
-    from bvat.training.callbacks import Callback
+    from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
     from bvat.training.loop import TrainedModel, predict, train
     from bvat.training.settings import Settings, preset
 
@@ -53,16 +53,16 @@ _HOME = {
     ],
     "bvat.report.plots": ["plot"],
     "bvat.runs.run": ["RunOptions", "run"],
-    "bvat.training.callbacks": ["Callback"],
+    "bvat.training.callbacks": ["Callback", "CSVLogger", "TensorBoardLogger"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError",
+    "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "CSVLogger",
     "Callback", "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
-    "Regulariser", "RunOptions", "Settings", "SettingsError", "TrainedModel",
+    "Regulariser", "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel",
     "TrainingError", "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot",
     "predict", "preset", "run", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
 ]  # fmt: skip

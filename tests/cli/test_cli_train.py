@@ -90,7 +90,7 @@ def test_early_stopping_f1_and_logs_are_shown(
     titles: list[str] = []
     monkeypatch.setattr(ProgressDisplay, "set_title", lambda self, title: titles.append(title))
     arguments = ["train", str(graph_file), "--method", "none", "--epochs", "90", "--patience", "3"]
-    code, out, _ = bvat([*arguments, "--out", "run", "--class-weights", "balanced"], capsys)
+    code, out, _ = bvat([*arguments, "--out", "run", "--class-weights", "balanced", "--log", "csv"], capsys)
     assert code == 0
     (stopped,) = json.loads(Path("run/result.json").read_text())["stopped"]
     assert re.fullmatch(r"seed 0 stopped at epoch \d+ of 90: no better validation for 3 epochs", stopped)
@@ -110,7 +110,7 @@ def test_the_page_repeats_all_options_and_names_the_model_as_tables_do(
 ) -> None:
     given = ["--model", "sage", "--threads", "2", "--device", "cpu", "--epochs", "3"]
     given += ["--no-guard", "--pretrain", "0"]
-    unnamed = ["--jobs", "1", "--out", "run"]
+    unnamed = ["--jobs", "1", "--out", "run", "--log", "csv"]
     code, out, _ = bvat(["train", str(graph_file), "--method", "vat", *given, *unnamed], capsys)
     assert code == 0
     assert "GraphSAGE + VAT on synthetic" in out
@@ -121,11 +121,21 @@ def test_the_page_repeats_all_options_and_names_the_model_as_tables_do(
         if name.startswith("--"):
             assert name in command
             assert value.startswith("--") or command[command.index(name) + 1] == value
-    assert not set(command) & {"--jobs", "--out"}
+    assert not set(command) & {"--jobs", "--out", "--log"}
     again, _, _ = bvat([*command[1:], "--out", "again", "--no-report"], capsys)
     assert again == 0
     one, two = (Path(run, "seed-0/metrics.csv").read_text().splitlines() for run in ("run", "again"))
     assert [row.rsplit(",", 3)[0] for row in one] == [row.rsplit(",", 3)[0] for row in two]
+
+
+def test_logging_for_tensorboard_needs_it_before_training(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, err = bvat(["train", str(graph_file), "--method", "none", "--log", "tensorboard"], capsys)
+    assert code == 2
+    assert "pip install 'bvat[tensorboard]'" in err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize("space", ["dense", "sparse", "factored"])

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ import torch
 from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, rows_of, train, write_folder
 
 import bvat
+from bvat.audit.audit import audit_batches
+from bvat.audit.copied_fields import copied_fields
 from bvat.data import save_graph
 from bvat.inference import open_run
 from bvat.report.audit_page import marked, median_text
@@ -144,6 +147,7 @@ def test_audit_table_and_page(folder: Path, capsys: pytest.CaptureFixture[str]) 
     most_fragile = min(rows, key=lambda row: float(row["smallest"]))
     assert f'<th scope="row">{most_fragile["id"]}</th>' in page
     assert "0 of 120 nodes" in page
+    assert not Path("a.csv.part").exists()
 
 
 def test_a_median_says_for_how_many_nodes_nothing_was_found() -> None:
@@ -151,6 +155,54 @@ def test_a_median_says_for_how_many_nodes_nothing_was_found() -> None:
     assert median_text(few) == "2 (none found for 1 of 3 nodes)"
     assert median_text(none) == "none found for 2 of 3 nodes"
     assert median_text(few[:0]) == "-"
+
+
+def test_an_interrupted_audit_continues(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are there as they come; in the end the table is that of an audit that was left alone."""
+    monkeypatch.setattr(copied_fields, "__defaults__", (200,))  # a few nodes at a time
+    run = ["audit", str(folder / "run-gcn"), "--compare", str(folder / "run-obvat")]
+    quietly([*run, "--out", "whole.csv", "--page", "whole.html"])
+    capsys.readouterr()
+    whole, batches = Path("whole.csv").read_text(), []
+
+    def stops(*arguments: Any, **options: Any) -> Any:
+        for number, part in enumerate(audit_batches(*arguments, **options)):
+            if number == 2:
+                raise KeyboardInterrupt
+            batches.append(part.nodes.numel())
+            yield part
+
+    monkeypatch.setattr("bvat.audit.kept.audit_batches", stops)
+    for attempt in range(2):
+        code, _, err = call([*run, "--out", "a.csv"], capsys)
+        assert code == 130
+        done = sum(batches)
+        assert 0 < done < 120
+        assert f"note: {done} of 120 nodes of run-gcn are kept in a.csv" in err
+        assert err.endswith("run the same command again to continue after the finished nodes\n")
+        assert Path("a.csv").read_text() == "".join(whole.splitlines(keepends=True)[: done + 1])
+        assert len(batches) == 2 * attempt + 2
+    different = "a.csv.part holds an unfinished audit with another"
+    expect([*run, "--out", "a.csv", "--epsilon", "0.2"], f"{different} epsilon", capsys)
+    expect([*run[:2], "--out", "a.csv"], f"{different} model", capsys)
+    expect([*run, "--out", "a.csv", "--nodes", "7"], f"{different} choice of nodes", capsys)
+    with Path("a.csv.part").open("ab") as file:
+        file.write(b'{"model":0,"nodes":[1')  # killed while it wrote
+    again = []
+    monkeypatch.setattr(
+        "bvat.audit.kept.audit_batches", lambda *a, **k: again.append(k["nodes"]) or audit_batches(*a, **k)
+    )
+    quietly([*run, "--out", "a.csv", "--page", "a.html"])
+    assert [nodes.numel() for nodes in again] == [120 - done, 120]
+    assert Path("a.csv").read_text() == whole
+    page, expected = (Path(name).read_text() for name in ("a.html", "whole.html"))
+    assert page == expected.replace("whole.", "a.")
+    assert sorted(path.name for path in Path().iterdir()) == ["a.csv", "a.html", "whole.csv", "whole.html"]
+    Path("a.csv.part").write_text("mine\n")
+    capsys.readouterr()
+    expect([*run, "--out", "a.csv"], "a.csv.part does not hold an unfinished audit: remove it", capsys)
 
 
 def test_audit_says_the_same_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,10 +126,31 @@ def audit(
         >>> found.lds.shape
         torch.Size([300])
     """
+    parts: list[Audit] = []
+    for part in audit_batches(model, graph, epsilon=epsilon, nodes=nodes, **arguments):
+        parts.append(part)
+        if progress is not None:
+            progress(sum(each.nodes.numel() for each in parts))
+    found = Audit.joined(parts)
+    return found.of(found.nodes.sort().values if nodes is None else nodes.cpu())
+
+
+def audit_batches(
+    model: ProjectedModel | nn.Module,
+    graph: Any,
+    *,
+    epsilon: float = EPSILON,
+    nodes: Tensor | None = None,
+    **arguments: Any,
+) -> Iterator[Audit]:
+    """Yield what :func:`audit` finds, batch by batch; begun again after a batch, it finds the same.
+
+    The nodes come in the given order, except those of modules.
+    """
     check_epsilon(epsilon)
     model, inputs = adapt(model, graph, arguments)
     chosen = torch.arange(inputs.features.shape[0]) if nodes is None else nodes
-    squares, parts, done = inputs.features.row_squares(), list[Audit](), 0
+    squares = inputs.features.row_squares()
     for problem, fields, flip_search in _problems(model, inputs, chosen):
         with torch.no_grad():
             lds = local_smoothness(problem, epsilon)
@@ -140,11 +161,7 @@ def audit(
         relative = flip.length / norm  # infinite where there are no features at all
         about = (fields.centres, predicted, probability, fields.sizes)
         found = (lds, flip.length, relative, flip.becomes)
-        parts.append(Audit(epsilon, *(part.cpu() for part in (*about, *found))))
-        done += fields.centres.numel()
-        if progress is not None:
-            progress(done)
-    return Audit.joined(parts).of(chosen.cpu())
+        yield Audit(epsilon, *(part.cpu() for part in (*about, *found)))
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -36,6 +36,9 @@ def audit(
     length of the smallest change of the features found that changes its class.
     A low lds and a large smallest are good.
 
+    Rows are written as they are found. Run the same command again to continue
+    an audit that was stopped; what it needs for that is in OUT.part.
+
     Examples:
 
       bvat audit runs/cora-obvat --out audit.csv

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -89,7 +89,7 @@ with_graph_options = gathered(
     "reading",
     {
         "text": _optional(
-            str, "text column of nodes.csv to turn into TF-IDF features", metavar="COLUMN", **_GRAPH
+            str, "text column of the table of nodes to turn into TF-IDF features", metavar="COLUMN", **_GRAPH
         ),
         "train_per_class": _optional(
             int,
@@ -119,6 +119,11 @@ with_run_options = gathered(
             "threads per process; more than one changes the rounding (default: 1)",
             hidden=True,
             **PROCESSES,
+        ),
+        "log": _optional(
+            Literal["csv", "tensorboard"],
+            "log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed folders",
+            hidden=True,
         ),
     },
 )

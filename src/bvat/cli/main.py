@@ -97,6 +97,7 @@ def _how_to_continue(arguments: list[str]) -> str:
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     return {
         "train": "; finished work is kept, and --resume continues from there",
+        "audit": "; run the same command again to continue after the finished nodes",
         "tune": "; run the same command again to continue after the finished trials",
         "reproduce": "; run the same command again to continue after the finished runs",
         "compare": "; run the same command again to continue after the finished runs",

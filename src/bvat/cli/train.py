@@ -12,7 +12,7 @@ from bvat.cli import common
 from bvat.cli.options import with_settings
 from bvat.cli.runs import show_summary
 
-SAME_RESULT = ("dataset", "method", "seeds", "seed", "jobs", "out", "resume", "as_json", "report",
+SAME_RESULT = ("dataset", "method", "seeds", "seed", "jobs", "out", "resume", "as_json", "report", "log",
                "rank_timeout")  # fmt: skip
 """Parameters that the page need not repeat as options: they change no number, or are there anyway."""
 
@@ -60,8 +60,8 @@ def train(
     All settings that bvat settings lists are options, such as --heads 4; those
     that are not given come from the preset of the data set and method, or from
     the defaults for any graph. Further options: --device cpu|cuda, --threads N,
-    --no-report, --space NAME, and for folders of parts --rank-timeout SECONDS
-    and --batch-parts N.
+    --no-report, --log csv|tensorboard, --space NAME, and for folders of parts
+    --rank-timeout SECONDS and --batch-parts N.
 
     Examples:
 

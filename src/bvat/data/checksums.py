@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,11 @@ def _mark(content: bytes, start: int, end: int) -> bytes:
     for part in (view[:start], UNSEALED.encode(), view[end:]):
         found.update(part)
     return f"sha256:{found.hexdigest()}".encode()
+
+
+def seal_line(content: Mapping[str, Any]) -> bytes:
+    """Return an object as one line of JSON with its checksum as the last entry."""
+    return seal(json.dumps({**content, CHECKSUM: UNSEALED}, separators=(",", ":")).encode() + b"\n")
 
 
 def write_sealed_json(path: Path, content: dict[str, Any]) -> None:

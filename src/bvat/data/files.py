@@ -73,6 +73,17 @@ def write_atomic(
         raise
 
 
+def append(path: Path, content: bytes | str) -> None:
+    """Add to the end of a file, or create it. A killed process may leave the addition incomplete."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        with path.open("ab") as file:
+            file.write(data)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def _open_output(known: os.stat_result) -> int | None:
     """Return a copy of the descriptor of standard output or error if that is the same file.
 

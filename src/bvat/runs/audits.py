@@ -1,26 +1,33 @@
-"""Audits of trained runs: a table and a page."""
+"""Audits of trained runs: a table that grows as nodes are measured, and a page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
-from bvat.audit.audit import Audit, audit, check_epsilon, sample_nodes
+from bvat.audit.audit import Audit, check_epsilon, sample_nodes
+from bvat.audit.kept import KeptAudits
 from bvat.baselines.table import PUBLISHED
-from bvat.data.files import csv_text
+from bvat.data.checksums import sha256
+from bvat.data.files import append, csv_text
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.runs import SavedRun, open_run
 from bvat.inference.tables import check_writable, no_formula, node_id, short_number, write_text
 from bvat.report.audit_page import AuditedRun, audit_page
+from bvat.runs.run import note
+from bvat.store.claim import taken
 from bvat.store.pool import thread_count
 from bvat.store.progress import ProgressDisplay
+from bvat.training.provenance import digest, versions
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,11 @@ class AuditPlan:
     command: str = ""
 
     def carry_out(self, console: Any = None) -> list[dict[str, Any]]:
-        """Audit the runs, write the table and the page, and return one summary per run."""
+        """Audit the runs, write the table and the page, and return one summary per run.
+
+        Rows are written as they are found, and kept in ``OUT.part`` until all are: an audit that was
+        interrupted continues after them.
+        """
         check_epsilon(self.epsilon)
         check_writable(self.out, *([self.page] if self.page is not None else []))
         runs = [open_run(path) for path in self.runs]
@@ -54,16 +65,18 @@ class AuditPlan:
         graph = runs[0].graph()
         nodes = torch.arange(graph.num_nodes) if self.nodes is None else sample_nodes(graph, self.nodes)
         models = [self._classifier(each, graph) for each in runs]
-        with thread_count(self.threads):
-            found = [
-                self._measure(run.name, model, graph, nodes, console)
-                for run, model in zip(runs, models, strict=True)
-            ]
-        write_text(self.out, audit_csv(graph, models[0], found[0], safe=self.safe))
-        if self.page is not None:
-            each = zip(runs, models, found, strict=True)
-            named = [AuditedRun(run.name, model, part) for run, model, part in each]
-            write_text(self.page, audit_page(graph, named, self.command))
+        with self._kept(runs[0].about["graph"], nodes, models) as kept, thread_count(self.threads):
+            found: list[Audit] = []
+            for run, model in zip(runs, models, strict=True):
+                batches = kept.audit(len(found), model.models[0], graph, epsilon=self.epsilon, nodes=nodes)
+                if kept.path is not None and not found:
+                    batches = self._written(batches, graph, model)
+                found.append(_measured(batches, nodes.numel(), run.name, kept.path, console))
+            write_text(self.out, audit_csv(graph, models[0], found[0], safe=self.safe))
+            if self.page is not None:
+                each = zip(runs, models, found, strict=True)
+                named = [AuditedRun(run.name, model, part) for run, model, part in each]
+                write_text(self.page, audit_page(graph, named, self.command))
         return [{"run": each.name, **part.summary()} for each, part in zip(runs, found, strict=True)]
 
     def _classifier(self, run: SavedRun, graph: Graph) -> Classifier:
@@ -74,16 +87,54 @@ class AuditPlan:
             )
         return run.classifier(graph, run.seeds[0] if self.seed is None else self.seed)
 
-    def _measure(self, name: str, model: Classifier, graph: Graph, nodes: Tensor, console: Any) -> Audit:
-        title, size = f"audit of {name}", {0: nodes.numel()}
-        with ProgressDisplay(title, size, console, unit="nodes", line_every=60) as display:
-            return audit(
-                model.models[0],
-                graph,
-                epsilon=self.epsilon,
-                nodes=nodes,
-                progress=lambda done: display.update(0, done),
-            )
+    @contextmanager
+    def _kept(self, graph: str, nodes: Tensor, models: list[Classifier]) -> Iterator[KeptAudits]:
+        """Open ``OUT.part``, which keeps what is found until the table is complete; a device has none."""
+        about = {
+            "model": [[m.settings.as_dict(), sha256(save(m.models[0].state_dict()))] for m in models],
+            "graph": graph,
+            "epsilon": self.epsilon,
+            "choice of nodes": digest(nodes.tolist()),
+            "version of bvat or torch": versions(),
+        }
+        out = self.out
+        if out.is_symlink() or (out.exists() and not out.is_file()):  # also /dev/stdout
+            yield KeptAudits(None, about)
+            return
+        path = Path(f"{out}.part")
+        with taken(Path(f"{path}.lock"), wait=False) as mine:
+            if not mine:
+                raise SettingsError(
+                    f"another process is writing {out}: wait until it has ended, or use another --out"
+                )
+            yield KeptAudits(path, about)
+            path.unlink(missing_ok=True)
+
+    def _written(self, batches: Iterator[Audit], graph: Graph, model: Classifier) -> Iterator[Audit]:
+        """Yield the batches, and write the rows of each to the table."""
+        for number, part in enumerate(batches):
+            text = audit_csv(graph, model, part, safe=self.safe)
+            if number:
+                append(self.out, text.partition("\n")[2])  # without the names of the columns
+            else:
+                write_text(self.out, text)
+            yield part
+
+
+def _measured(batches: Iterator[Audit], total: int, name: str, kept: Path | None, console: Any) -> Audit:
+    """Join the batches of a run's audit, with a progress bar."""
+    parts, done = list[Audit](), 0
+    try:
+        with ProgressDisplay(f"audit of {name}", {0: total}, console, unit="nodes", line_every=60) as display:
+            for part in batches:
+                parts.append(part)
+                done += part.nodes.numel()
+                display.update(0, done)
+    except KeyboardInterrupt:
+        where = f"kept in {kept}" if kept else "lost, because --out is not a regular file"
+        note(f"{done:,} of {total:,} nodes of {name} are {where}", console)
+        raise
+    return Audit.joined(parts)
 
 
 AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",

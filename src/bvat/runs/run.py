@@ -20,6 +20,7 @@ from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
+from bvat.training.callbacks import tensorboard_writer
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.tuning.cross_validation import (
@@ -40,6 +41,7 @@ class RunOptions:
         name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
         threads: per process; more than one changes the rounding.
         device: "auto", "cpu" or "cuda".
+        log: "csv" or "tensorboard" logs every epoch while training runs, in the folders of the seeds.
         page: whether to write ``report.html``.
         command: the command line that the page shows.
         console: a rich console for progress and notes; None shows no progress, and notes are warnings.
@@ -48,6 +50,7 @@ class RunOptions:
     name: str = ""
     threads: int = 1
     device: str = "auto"
+    log: str | None = None
     page: bool = True
     command: str = ""
     console: Any = None
@@ -117,7 +120,7 @@ def run(
     settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
-    device = choose_device(how.device)
+    device = _checked_device(how)
     label = f"{how.name or short_name(graph.name)}-{name}"
     place = graph.engine.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
@@ -135,7 +138,8 @@ def run(
             note("there are no validation nodes: training runs to its last epoch", how.console)
         if graph.engine.leads:
             place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
-        trainer = SeedTrainer(place, graph, settings, resume=resume, device=device)
+        log = (how.log,) if how.log else ()
+        trainer = SeedTrainer(place, graph, settings, resume=resume, device=device, log=log)
         results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)
         done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
         if graph.engine.leads:
@@ -151,6 +155,13 @@ def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, An
     known = preset_key(dataset)
     method = method or ("obvat" if known else AUTO)
     return preset(known, method, **overrides), method
+
+
+def _checked_device(how: RunOptions) -> str:
+    """Return the device; what cannot work is refused before anything is trained."""
+    if how.log == "tensorboard":
+        tensorboard_writer()
+    return choose_device(how.device)
 
 
 def choose_device(name: str) -> str:

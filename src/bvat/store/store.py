@@ -21,7 +21,7 @@ from bvat.store.pool import ReportProgress, run_tasks
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import seed_result
 from bvat.training.baseline import SHARED
-from bvat.training.callbacks import EpochReporter
+from bvat.training.callbacks import LOGGERS, EpochReporter
 from bvat.training.loop import TrainedModel, train
 from bvat.training.memory import peak_mb
 from bvat.training.provenance import digest, graph_fingerprint
@@ -63,7 +63,7 @@ class SeedTrainer:
     """Trains seeds of one run into its folder. It is sent to worker processes.
 
     ``keep`` is "all", or "result" for neither weights, metrics nor checkpoints; ``key`` identifies the run in
-    a store, and ``pretrained`` is a folder for what several runs share.
+    a store, ``pretrained`` is a folder for what several runs share, and ``log`` has names of ``LOGGERS``.
     """
 
     folder: RunFolder
@@ -75,16 +75,18 @@ class SeedTrainer:
     measurement: Measurement | None = None
     key: str = ""
     pretrained: Path | None = None
+    log: tuple[str, ...] = ()
 
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
         """Train a seed, report epochs, write the result and return it."""
         started = time.perf_counter()
         graph, leads = self.graph.to(self.device), self.graph.engine.leads
+        loggers = [LOGGERS[name](self.folder.seed_path(seed)) for name in self.log if leads]
         trained = train(
             graph,
             self.settings,
             seed,
-            callbacks=[EpochReporter(report)],
+            callbacks=[EpochReporter(report), *loggers],
             checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
             resume=self.resume,
             pretrained=self.pretrained,

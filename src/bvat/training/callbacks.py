@@ -13,12 +13,17 @@ Example:
 
 from __future__ import annotations
 
+import csv
 import math
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from bvat.errors import SettingsError
 from bvat.training.state import TrainState, check_fits
 
 REPORT_EVERY = 10
@@ -169,9 +174,85 @@ class EpochReporter(Callback):
             self.report(state.epoch)
 
 
+class CSVLogger(Callback):
+    """Write the metrics of every epoch to a CSV file while training runs.
+
+    A resumed run writes the epochs of its checkpoint first, so that the file has every epoch once.
+
+    Args:
+        path: the file, which is replaced.
+
+    Example:
+        >>> trained = bvat.train(graph, bvat.preset("", "none", epochs=5), callbacks=[CSVLogger("log.csv")])
+        >>> Path("log.csv").read_text().count("\\n")  # the names of the metrics, and five epochs
+        6
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def on_start(self, state: TrainState) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("", "utf-8")
+        for row in state.metrics:
+            self.on_epoch(state, row)
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if not file.tell():
+                writer.writerow(row)
+            writer.writerow([metric_cell(value) for value in row.values()])
+
+
 def metric_cell(value: float) -> float | str:
     """Return a metric for a table: nothing for NaN, and whole numbers without decimals."""
     if math.isnan(value):
         return ""
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e9
     return int(value) if whole else value
+
+
+class TensorBoardLogger(Callback):
+    """Write the metrics of every epoch for TensorBoard.
+
+    Args:
+        folder: of the event files; show them with ``tensorboard --logdir FOLDER``.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._writer_class = tensorboard_writer()
+        self._writer: Any = None
+
+    def on_start(self, state: TrainState) -> None:
+        """Open the event file; of an earlier process the epochs after its checkpoint are discarded."""
+        self._writer = self._writer_class(str(self.folder), purge_step=state.epoch + 1)
+
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        for name, value in row.items():
+            if name != "epoch" and math.isfinite(value):
+                self._writer.add_scalar(name, value, state.epoch)
+        if state.epoch % REPORT_EVERY == 0 or state.interrupted:
+            self._writer.flush()
+
+    def on_end(self, state: TrainState) -> None:
+        self._writer.close()
+
+
+def tensorboard_writer() -> Any:
+    """Return torch's SummaryWriter; SettingsError if tensorboard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise SettingsError(
+            "logging for TensorBoard needs the package tensorboard: pip install 'bvat[tensorboard]'"
+        ) from None
+    return SummaryWriter
+
+
+LOGGERS: dict[str, Callable[[Path], Callback]] = {
+    "csv": lambda folder: CSVLogger(folder / "metrics.csv"),
+    "tensorboard": lambda folder: TensorBoardLogger(folder / "tensorboard"),
+}
+"""What ``bvat train --log`` offers: from the folder of a seed to a callback."""
