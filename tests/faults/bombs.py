@@ -81,6 +81,11 @@ def npz_header(place: Path) -> Read:
     )
 
 
+def npy_header(place: Path) -> Read:
+    """A matrix whose header claims 10^12 columns."""
+    return load(folder(place, edges__csv="", features__npy=npy((3, HUGE)) + b"\0" * 64))
+
+
 def npz_zeros(place: Path) -> Read:
     """An array of 2 GB of zeros in 2 MB."""
     packed = repeated(b"\0" * 2**24, 128)
@@ -169,6 +174,14 @@ def gz_nodes(place: Path) -> Read:
     return load(folder(place, nodes__csv="", nodes__csv__gz=gz(b"id,label\n", b"n1,x\n" * 2**20, 200)))
 
 
+def gz_rows(place: Path) -> Read:
+    """200 million times the same two rows without an id."""
+    packed = gz(b"label,a\n", b"one class,1\nthe other,2\n" * 2**19, 200)
+    path = place / "table.csv.gz"
+    path.write_bytes(packed)
+    return load(path)
+
+
 def gz_edges(place: Path) -> Read:
     """200 million times the same edge."""
     return load(folder(place, edges__csv="", edges__csv__gz=gz(b"source,target\n", b"n1,n2\n" * 2**20, 200)))
@@ -179,6 +192,13 @@ def gz_texts(place: Path) -> Read:
     row = b'n1,x,"' + b"word " * 20_000 + b'"\n'
     packed = gz(b"id,label,text\n", row * 100, 60)
     return load(folder(place, nodes__csv="", nodes__csv__gz=packed), text="text")
+
+
+def gz_text_rows(place: Path) -> Read:
+    """600 MB of text in few rows without an id."""
+    path = place / "table.csv.gz"
+    path.write_bytes(gz(b"label,text\n", (b'x,"' + b"word " * 20_000 + b'"\n') * 100, 60))
+    return load(path, text="text")
 
 
 def _parquet(place: Path, columns: dict[str, Any], groups: int, **options: Any) -> None:
@@ -286,8 +306,9 @@ def index_numbers(place: Path) -> Read:
 
 
 BOMBS: tuple[Callable[[Path], Any], ...] = (
-    npz_header, npz_zeros, npz_claims_columns, npz_claims_rows, npz_deep, csv_line,
-    csv_commas, csv_second_line, csv_columns, csv_classes, gz_line, gz_blank, gz_nodes, gz_edges, gz_texts,
+    npz_header, npy_header, npz_zeros, npz_claims_columns, npz_claims_rows, npz_deep, csv_line,
+    csv_commas, csv_second_line, csv_columns, csv_classes, gz_line, gz_blank, gz_nodes, gz_rows, gz_edges,
+    gz_texts, gz_text_rows,
     parquet_rows, parquet_texts, parquet_page, tar_header, safetensors_header, safetensors_tensor,
     pickle_length, pickle_memo, pickle_laughs, index_numbers,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import corpus
+import numpy as np
 import pytest
 from data_files import NELL, nell_files, planetoid_files
 from hypothesis import HealthCheck, given, settings
@@ -179,6 +180,8 @@ def test_folders(tally: list[Tally], ram: Path) -> None:
             edges = corpus.mutated(rng, edges)
         (ram / "nodes.csv").write_bytes(nodes)
         (ram / "edges.csv").write_bytes(edges)
+        if k % 8 == 1:
+            (ram / "edges.csv").unlink()
         options = readers.ReadOptions(rng.choice([None, None, "text"]))
         attempt((nodes, edges), lambda options=options: readers.read(ram, options))
     attempt.finish()
@@ -201,6 +204,19 @@ def test_feature_matrices(tally: list[Tally], ram: Path) -> None:
         content = corpus.odd_arrays(rng, corpus.feature_arrays())
         path.write_bytes(content)
         attempt(content, lambda: read_features(path, 5))
+    attempt.finish()
+
+
+def test_dense_matrices(tally: list[Tally], ram: Path) -> None:
+    rng, attempt = Random(10), Attempts(tally, "feature matrices (.npy)")
+    path = ram / "features.npy"
+    kinds = [np.eye(5, 3).astype(kind) for kind in ("f8", ">f4", "f2", "i1", "?", "c8", "S3")]
+    for _ in range(times(4_000)):
+        np.save(path, rng.choice(kinds))
+        content = corpus.mutated(rng, path.read_bytes())
+        path.write_bytes(content)
+        rows = rng.choice([5, None])
+        attempt(content, lambda rows=rows: read_features(path, rows))
     attempt.finish()
 
 

@@ -89,7 +89,7 @@ with_graph_options = gathered(
     "reading",
     {
         "text": _optional(
-            str, "text column of nodes.csv to turn into TF-IDF features", metavar="COLUMN", **_GRAPH
+            str, "text column of the table of nodes to turn into TF-IDF features", metavar="COLUMN", **_GRAPH
         ),
         "train_per_class": _optional(
             int,

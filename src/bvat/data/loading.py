@@ -45,16 +45,18 @@ def load(
     Args:
         name_or_path: ``"cora"``, ``"citeseer"``, ``"pubmed"``, ``"nell"``, or the path of a folder with
             ``nodes.csv`` and ``edges.csv``, of an ``.npz`` file written by :func:`bvat.data.save_graph`, or
-            of an ``.npz`` file in the format of the common graph benchmarks. Names take precedence over
-            files: write ``./cora`` for a file called cora.
-        text: a text column of ``nodes.csv`` to turn into TF-IDF features.
+            of an ``.npz`` file in the format of the common graph benchmarks. Without edges: of a folder with
+            ``nodes.csv`` alone, of such a table (CSV or Parquet), or of a matrix (``.npy``, or ``.npz`` of
+            :func:`scipy.sparse.save_npz`) beside ``labels.csv``. Names take precedence over files: write
+            ``./cora`` for a file called cora.
+        text: a text column of the table of nodes to turn into TF-IDF features.
         train_per_class: training nodes per class, for experiments (default: all that are not held out).
         val: number of labelled nodes to hold out for validation, stratified (default 0; with
             ``train_per_class`` 500, at most half of the rest).
         test: number of labelled nodes to hold out for testing (default 0; with ``train_per_class`` the rest).
         split_seed: seed of the nodes that are drawn.
         like: the graph that a model was trained on, or its ``recipe``: the folder is read with the same
-            features and classes.
+            features and classes. Labels are not needed.
 
     Raises:
         DataError: the name is unknown, or the data cannot be found, fetched or trusted.

@@ -76,7 +76,8 @@ def row_normalised(matrix: Any) -> Any:
         total = np.asarray(abs(csr).sum(axis=1), dtype=np.float64).ravel()
         return sp.csr_array(sp.diags_array((1 / np.where(total > 0, total, 1)).astype(np.float32)) @ csr)
     total = np.abs(matrix).sum(axis=1, dtype=np.float64)
-    return (matrix / np.where(total > 0, total, 1)[:, None]).astype(np.float32)
+    result: NDArray[np.float32] = np.empty(matrix.shape, np.float32)  # divided in float64, without a copy
+    return np.divide(matrix, np.where(total > 0, total, 1)[:, None], out=result, casting="same_kind")
 
 
 def column_features(names: Sequence[str], matrix: Any, where: str, like: Recipe | None = None) -> Features:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
 from bvat.data.readers.csv_table import CsvTable
+from bvat.data.readers.edges import read_edges
 from bvat.data.readers.parquet_table import ParquetTable
-from bvat.data.readers.table import Table, fault, find_column, require_columns
+from bvat.data.readers.table import Table, count_note, fault, find_column, require_columns
 from bvat.data.splits import ReadOptions, Split
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, Graph
@@ -96,7 +95,7 @@ def _read(
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
     split = _given_split(node_table, nodes.splits, classes, notes)
-    edges = None if edge_table is None else _read_edges(edge_table, index, node_table, notes)
+    edges = None if edge_table is None else read_edges(edge_table, index, node_table, notes)
     if split is not None and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     where = str(node_table.path)
@@ -186,25 +185,24 @@ def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], no
 
 
 def _read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequence[str]) -> _Nodes:
-    nodes = _Nodes()
+    nodes, rows = _Nodes(), 0
+    lists = {"id": nodes.ids, "label": nodes.labels, "split": nodes.splits, "text": nodes.texts}
+    once: dict[str, str] = {}  # rows without ids can be many, with equal labels
     for block in table.blocks([name for name in special.values() if name is not None], numeric):
-        missing = [""] * len(block.numbers)
-        ids, labels, splits, texts = (
-            missing if special[name] is None else block.texts[str(special[name])]
-            for name in ("id", "label", "split", "text")
-        )
-        nodes.ids += ids if special["id"] is not None else ()
-        nodes.labels += [value.strip() for value in labels]
-        nodes.splits += [value.strip() for value in splits]
-        nodes.texts += texts
+        rows += len(block.numbers)
+        cells = {name: block.texts[column] for name, column in special.items() if column is not None}
+        for name, values in cells.items():
+            short = (value.strip() for value in values)
+            lists[name] += (once.setdefault(v, v) for v in short) if name in ("label", "split") else values
         nodes.blocks.append(make.packed(block.numbers))
         for place, name in enumerate(numeric):
             if _ID_NAME.search(name):
                 nodes.numbers.setdefault(name, []).append(block.numbers[:, place])
-        if special["id"] is not None and len(set(ids)) < len(ids):
+        if len(set(cells.get("id", ()))) < len(cells.get("id", ())):
             break  # reported by _number_nodes; a file that only repeats itself is not read to its end
-    if not nodes.labels:
+    if not rows:
         raise fault(table, None, None, "there are no rows after the column names: add a row for each node")
+    nodes.labels = nodes.labels or [""] * rows
     return nodes
 
 
@@ -256,17 +254,12 @@ def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: l
         if missing.size:
             problem = f"the node is in {name} but has no label: label it, or leave the cell empty"
             raise fault(table, int(missing[0]), column, problem)
-    _note(notes, (parts == "test") & ~known, "test nodes without a label, predicted but not evaluated")
-    _note(notes, (parts == "") & known, "labelled nodes outside the split, whose labels are not used")
+    count_note(notes, (parts == "test") & ~known, "test nodes without a label, predicted but not evaluated")
+    count_note(notes, (parts == "") & known, "labelled nodes outside the split, whose labels are not used")
     train, val, test = (np.flatnonzero((parts == name) & known) for name in _SPLITS)
     if not train.size:
         raise fault(table, None, column, "there are no training nodes: write train for some labelled nodes")
     return Split(train, val, test, f"given by the split column of {table.path.name}")
-
-
-def _note(notes: list[str], which: NDArray[np.bool_], sentence: str) -> None:
-    if which.any():
-        notes.append(f"{sentence}: {int(which.sum()):,}")
 
 
 def _column_part(
@@ -286,43 +279,3 @@ def _column_part(
     if ids:
         matrix = make.fastest_layout(matrix[:, [numeric.index(name) for name in kept]])
     return [make.column_features(kept, matrix, where, like)]
-
-
-def _read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:
-    """Return the edges as a COO matrix (N, N)."""
-    ends = require_columns(table, "source", "target")
-    weight = find_column(table, "weight")
-    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
-    weights: list[NDArray[np.float64]] = []
-    for block in table.blocks(ends, [weight] if weight is not None else []):
-        for name in ends:
-            rows = np.fromiter(map(index.get, block.texts[name], repeat(-1)), dtype=np.int64)
-            if rows.size and rows.min() < 0:
-                row = int(np.argmin(rows >= 0))
-                given = block.texts[name][row]
-                problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
-                if given.strip() in index:
-                    problem = "matches an id only without its leading or trailing spaces: remove them"
-                raise fault(table, block.start + row, name, f"{shown(given)} {problem}")
-            found[name].append(rows)
-        if weight is not None:
-            weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
-    source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
-    values = np.concatenate([np.zeros(0), *weights]) if weight is not None else np.ones(source.size)
-    _note(notes, values == 0, "edges of weight 0 removed")
-    unused = [name for name in table.names if name not in (*ends, weight)]
-    if unused:
-        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
-    return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
-
-
-def _checked_weights(
-    table: Table, start: int, column: str, weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Reject weights (n) that are negative, or so small that they vanish in float32."""
-    bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
-    if bad.size:
-        value = weights[bad[0]]
-        problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
-        raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
-    return weights

@@ -80,8 +80,11 @@ def read_features(path: Path, rows: int | None) -> Any:
         claimed = _shape(arrays["shape"]) if plain is None and "shape" in arrays else claimed
     if claimed is not None and (len(claimed) != 2 or 0 in claimed or claimed[0] != (rows or claimed[0])):
         nodes = "" if rows is None else f", but there are {rows} nodes"
+        blank = (
+            ' (blank lines do not count: write "" for an unknown label)' if rows and rows < claimed[0] else ""
+        )
         raise GraphError(
-            f"{path} has shape {claimed}{nodes}: give one row per node, in the order of the labels"
+            f"{path} has shape {claimed}{nodes}: give one row per node, in the order of the labels{blank}"
         )
     if plain is not None:
         if plain.dtype.kind not in "biuf":
@@ -98,7 +101,8 @@ def finite(matrix: Any, path: Path | str, what: str) -> Any:
     """Return a matrix as float32; raise GraphError if an entry is NaN, infinite or huge."""
     values = matrix.data if is_sparse(matrix) else matrix
     validate_columns(matrix.shape[1], values.size, f"{path}: ")
-    bad = np.argwhere(~(np.abs(values) <= np.float64(LARGEST)))
+    limit = np.float64(LARGEST)
+    bad = np.argwhere(~((values >= -limit) & (values <= limit)))  # without a copy of the matrix
     if bad.size:
         if is_sparse(matrix):
             row = int(np.searchsorted(matrix.indptr, bad[0, 0], side="right")) - 1
@@ -109,7 +113,7 @@ def finite(matrix: Any, path: Path | str, what: str) -> Any:
             f"{path}: {what} is NaN, infinite or beyond {LARGEST:g} in row {row + 1}, column {column + 1}: "
             "fill it in or rescale it"
         )
-    return matrix.astype(np.float32)
+    return matrix.astype(np.float32, copy=False)
 
 
 def _shape(given: Any) -> tuple[int, int]:

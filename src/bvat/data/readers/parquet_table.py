@@ -53,7 +53,7 @@ class ParquetTable:
         columns = [self._fields[name].name for name in (*texts, *numbers)]
         try:
             with parquet.ParquetFile(self.path, read_dictionary=repeated) as file:
-                for batch in file.iter_batches(max(1, _CELLS // len(columns)), columns=columns):
+                for batch in file.iter_batches(max(1, _CELLS // max(1, len(columns))), columns=columns):
                     batch.validate(full=True)  # a damaged file can refer to texts that do not exist
                     if batch.num_rows:
                         yield batch

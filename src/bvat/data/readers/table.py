@@ -16,9 +16,9 @@ from bvat.errors import GraphError, shown
 LARGEST = 1e30
 """Larger numbers would overflow when float32 rows are summed or weights are squared."""
 EMPTY = "the cell is empty: write a number (0 if there is none), or remove the column"
-SPARE_ROWS, ROWS_PER_BYTE = 1_000_000, 4
-"""A compressed table may have ``SPARE_ROWS`` plus ``ROWS_PER_BYTE`` rows per byte of its file. Rows with ids
-take far more; only rows that repeat for ever, a bomb, take less."""
+SPARE_ROWS, ROWS_PER_BYTE = 1_000_000, 1
+"""A compressed table may have ``SPARE_ROWS`` plus ``ROWS_PER_BYTE`` rows per byte of its file. Rows that
+differ take more; only rows that repeat for ever, a bomb, take less."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,12 @@ def require_columns(table: Table, *wanted: str) -> list[str]:
         problem = f"there is no column {missing[0]!r}, only {columns}{hint}: add it to the first line"
         raise fault(table, None, None, problem)
     return [name for name in found.values() if name is not None]
+
+
+def count_note(notes: list[str], which: NDArray[np.bool_], sentence: str) -> None:
+    """Add a sentence with the number of rows (N) that it is about, if there are any."""
+    if which.any():
+        notes.append(f"{sentence}: {int(which.sum()):,}")
 
 
 def check_rows(table: Table, rows: int) -> None:
