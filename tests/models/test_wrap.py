@@ -161,6 +161,19 @@ def test_wrapped_gcn_equals_ours(graph: bvat.Graph, data: Any) -> None:
         assert first.r_vadv == pytest.approx(second.r_vadv, rel=1e-3)
 
 
+def test_a_search_does_not_depend_on_how_a_gradient_lies_in_memory(graph: bvat.Graph) -> None:
+    x, weight = graph.features.to_dense(), torch.randn(FEATURES, CLASSES, generator=seeded())
+    search = partial(bvat.OBVAT, "adam", 10, start=0.1, step_size=0.05, gamma=0.0)
+    rows, columns = (
+        search(generator=seeded())(model, x, model(x)).r_vadv
+        for model in (
+            lambda x: torch.relu(x) @ weight,
+            lambda x: (weight.t() @ torch.relu(x.t().contiguous())).t(),
+        )
+    )
+    assert rows == pytest.approx(columns, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("conv", "space"),
     [

@@ -30,7 +30,7 @@ def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> No
         assert {name: len(curve) for name, curve in part.items()} == {"vat": 11, "sbvat": 11, "obvat": 11}
     assert curves["off"]["vat"][0] < 0.1 * curves["off"]["vat"][1]  # a random direction does next to nothing
     assert curves["on"]["vat"][0] > curves["off"]["vat"][0]  # dropout alone makes two passes differ
-    assert curves["off"]["obvat"][10] > curves["off"]["obvat"][0]
+    assert curves["off"]["obvat"][10] > 10 * curves["off"]["obvat"][0]  # ten steps of Adam go far up
 
 
 @pytest.mark.slow

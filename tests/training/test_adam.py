@@ -62,9 +62,10 @@ def test_taken_up_again() -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.7])
-def test_uphill_with_a_penalty(gamma: float) -> None:
-    """maximize with weight decay 2 gamma goes up ``f - gamma |r|²``."""
-    r, gradient = torch.randn(6, 4), torch.randn(6, 4)
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_uphill_with_a_penalty(gamma: float, by_columns: bool) -> None:
+    """maximize with weight decay 2 gamma goes up ``f - gamma |r|²``, however the gradient lies in memory."""
+    r, gradient = torch.randn(6, 4), torch.randn(4, 6).t() if by_columns else torch.randn(6, 4)
     expected = r.clone().requires_grad_()
     torchs = torch.optim.Adam([expected], lr=0.01, maximize=True, foreach=False)
     ours = r.clone()

@@ -76,7 +76,11 @@ def adam_step_(
     torch._foreach_add_(counts, 1)
     torch._fused_adam_(
         list(values),
-        list(gradients),
+        # it reads memory in order: a gradient that lies by columns would reach other entries of the values
+        [
+            g if g.stride() == v.stride() else torch.empty_like(v).copy_(g)
+            for v, g in zip(values, gradients, strict=True)
+        ],
         first,
         second,
         [],
