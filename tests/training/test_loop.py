@@ -59,7 +59,8 @@ def test_same_seed_same_result(graph: Graph, method: str, masks: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_training_learns(graph: Graph, method: str) -> None:
-    trained = train(graph, quick(method, epochs=80), 0)
+    # the long perturbations of Cora's preset keep VAT from fitting so small a graph for a while
+    trained = train(graph, quick(method, epochs=180 if method == "vat" else 80), 0)
     assert trained.metrics[-1]["train_accuracy"] > 90
     assert trained.last["test"] > 60  # three classes: a third by chance
     used = method != "none"
