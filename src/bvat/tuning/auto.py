@@ -17,7 +17,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -264,7 +264,8 @@ def _self_trained(
 
     Predictions are those of the linear members; of a fold, those without the labels of that fold.
     """
-    if work.train.size / work.graph.num_classes >= PSEUDO_BELOW:
+    share = first.self_training(work)
+    if not share:
         return dict(members)
     pseudo = _confident(work, first.probabilities(work, linear), work.train)
     at_folds = []
@@ -276,9 +277,9 @@ def _self_trained(
     found = dict(members)
     for name in (name for name in members if name in LINEAR and mixture.weights[name] > NEGLIGIBLE):
         started, z = time.perf_counter(), work.inputs_of(name)
-        weight, bias = _regression_on(work, z, work.train, pseudo)
+        weight, bias = _regression_on(work, z, work.train, pseudo, share)
         logits = z @ weight + bias
-        each = (_regression_on(work, z, train, chosen) for train, chosen in at_folds)
+        each = (_regression_on(work, z, train, chosen, share) for train, chosen in at_folds)
         found[name] = dataclasses.replace(
             members[name],
             tensors=_linear_tensors(name, weight, bias),
@@ -289,11 +290,13 @@ def _self_trained(
     return found
 
 
-def _regression_on(work: _Work, z: Scores, train: NDArray[np.int64], pseudo: Pseudo) -> tuple[Scores, Scores]:
+def _regression_on(
+    work: _Work, z: Scores, train: NDArray[np.int64], pseudo: Pseudo, share: float
+) -> tuple[Scores, Scores]:
     nodes, classes = pseudo
     labels = work.labels.copy()
     labels[nodes] = classes
-    counts = np.concatenate([np.ones(train.size), np.full(nodes.size, PSEUDO_WEIGHT)])
+    counts = np.concatenate([np.ones(train.size), np.full(nodes.size, share * PSEUDO_WEIGHT)])
     return _regression(z, labels, np.concatenate([train, nodes]), work.graph.num_classes, counts)
 
 
@@ -408,6 +411,21 @@ class _Mixture:
         mean = self.mean({name: member.logits for name, member in members.items()})
         return _weighted(self.smooth, {name: _smooth(work, name, mean) for name in self.smooth})
 
+    def self_training(self, work: _Work) -> float:
+        """Return how much of the self-training is worth it, 0 to 1.
+
+        Nothing with many labels, and nothing where held-out predictions are hardly better than chance: there
+        it would only repeat mistakes. All of it where there is nothing to judge by.
+        """
+        classes = work.graph.num_classes
+        if work.train.size / classes >= PSEUDO_BELOW:
+            return 0.0
+        if self.held_out is None:
+            return 1.0
+        right = float((self.held_out.argmax(1) == work.labels[work.held_out]).mean())
+        above_chance = (right - 1 / classes) / (1 - 1 / classes)
+        return float(np.clip((above_chance - 0.15) / 0.2, 0, 1))
+
     def described(self, work: _Work) -> str:
         if self.held_out is None:
             return "too few labels to say how accurate it is"
@@ -458,20 +476,20 @@ def _networks(
     work: _Work, mixture: _Mixture, members: Mapping[str, _Member], effort: int, seed: int, once: Once
 ) -> dict[str, _Member]:
     """Train the networks of an effort on the graph that the linear members favour."""
-    on = _favourite(work, mixture)
-    found = {}
+    on, found = _favourite(work, mixture), {}
+    taught = mixture.self_training(work) > 0.5  # whether networks learn from predictions too
     for variant in map(Variant.parse, NETWORKS[effort]):
-        name = f"{variant.model}+{variant.method}-{on}"
-        started = time.perf_counter()
-        state, logits = _trained(
-            work, variant, on, work.train, mixture.probabilities(work, members), seed, once, "all"
-        )
+        name, started = f"{variant.model}+{variant.method}-{on}", time.perf_counter()
+
+        def trained(nodes: Any, p: Scores, part: str, variant: Variant = variant, name: str = name) -> Any:
+            kept = partial(once, f"{name}-{part}")
+            return _trained(work, variant, on, nodes, p if taught else None, seed, kept)
+
+        state, logits = trained(work.train, mixture.probabilities(work, members), "all")
         folds = [logits] if work.validated else []
-        if not work.validated:
-            for number, fold in enumerate(work.folds[:NETWORK_FOLDS]):
-                mean = mixture.mean({n: m.folds[number] for n, m in members.items()})
-                _, at_fold = _trained(work, variant, on, fold.train, mean, seed, once, f"fold{number}")
-                folds.append(at_fold)
+        for number, fold in enumerate([] if work.validated else work.folds[:NETWORK_FOLDS]):
+            mean = mixture.mean({n: m.folds[number] for n, m in members.items()})
+            folds.append(trained(fold.train, mean, f"fold{number}")[1])
         tensors = {f"network.{name}.{key}": value for key, value in state.items()}
         found[name] = _Member(name, tensors, logits, folds, time.perf_counter() - started)
     return found
@@ -495,15 +513,14 @@ def _trained(
     variant: Variant,
     on: str,
     train_nodes: NDArray[np.int64],
-    p: Scores,
+    p: Scores | None,
     seed: int,
-    once: Once,
-    part: str,
+    kept: Callable[[Callable[[], Tensor]], Tensor],
 ) -> tuple[dict[str, Tensor], Scores]:
     """Return the weights of a network, trained on labels and predictions, and its logits (N, C)."""
     labels = np.full(work.graph.num_nodes, UNKNOWN)
     labels[train_nodes] = work.labels[train_nodes]
-    if work.train.size / work.graph.num_classes < PSEUDO_BELOW:
+    if p is not None:
         nodes, classes = _confident(work, p, train_nodes)
         labels[nodes] = classes
     known = torch.from_numpy(np.flatnonzero(labels != UNKNOWN))
@@ -520,7 +537,7 @@ def _trained(
         weights = train(graph, settings, seed=seed).weights
         return torch.cat([weights[name].flatten() for name in shapes])
 
-    flat = once(f"{variant.model}+{variant.method}-{on}-{part}", compute)
+    flat = kept(compute)
     sizes = [tensor.numel() for tensor in shapes.values()]
     pieces = torch.split(flat if flat.numel() == sum(sizes) else compute(), sizes)
     weights = {name: piece.view(shapes[name].shape) for name, piece in zip(shapes, pieces, strict=True)}
