@@ -151,8 +151,8 @@ def test_predict_a_graph_without_labels(tmp_path: Path, capsys: pytest.CaptureFi
     code, _, err = bvat(["predict", "run", "--graph", "bare.npz", "--out", "p.csv"], capsys)
     assert code == 0, err
     assert len(Path("p.csv").read_text().splitlines()) == 61
-    for method in ("none", "auto"):
-        code, _, err = bvat(["train", "bare.npz", "--method", method, "--epochs", "4", "--jobs", "1"], capsys)
+    for quick in (["--method", "none", "--epochs", "4"], ["--method", "auto", "--effort", "1"]):
+        code, _, err = bvat(["train", "bare.npz", *quick, "--jobs", "1"], capsys)
         assert code == 2
         assert "labels" in err
         assert err.count("bvat: ") == 1

@@ -34,8 +34,8 @@ from bvat.training.loop import run_epoch
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import preset
 from bvat.training.state import TrainState, start_training
-from bvat.tuning.auto import Choice
 from bvat.tuning.compare import ComparisonPlan, collect, compare
+from bvat.tuning.cross_validation import Choice, scores_of
 from bvat.tuning.storage import JournalFile
 
 ATTEMPTS = times(500)
@@ -168,15 +168,17 @@ def test_a_damaged_run_is_resumed_with_the_same_result(
 
 
 def test_damaged_choices_of_a_method(graph: Graph, tmp_path: Path, tally: list[Tally]) -> None:
-    report = {"chosen": "gcn", "title": "GCN", "tried": [], "text": "because"}
     folder = RunFolder(tmp_path)
-    choice = Choice(SETTINGS.method, SETTINGS, graph, None, report)
+    labels = graph.labels[graph.train]
+    choice = Choice(
+        SETTINGS.method, SETTINGS, graph, {"folds": 5, **scores_of(labels, labels, graph.class_names)}
+    )
     folder.write("auto.json", choice.as_dict())
     tally.append(Tally(GROUP, "run folder, resume: auto.json", REFUSED))
 
     def answer() -> Any:
         found = Choice.read(folder.read("auto.json"), graph)
-        return found.settings, found.report
+        return found.settings, found.estimate
 
     assert damage_all(tally[-1], tmp_path / "auto.json", answer, answer()) == ATTEMPTS
 

@@ -64,7 +64,7 @@ def commands() -> list[tuple[list[str], list[str]]]:
     settings = [
         f"--{f.name.replace('_', '-')}" for f in all_fields().values() if not isinstance(f.default, bool)
     ]
-    own = ["--seeds", "--seed", "--jobs", "--threads", "--budget", "--device", "--text", "--train-per-class",
+    own = ["--seeds", "--seed", "--jobs", "--threads", "--device", "--text", "--train-per-class",
            "--val", "--split-seed", "--out"]  # fmt: skip
     lines = [
         ([*train, "--method", name], [*settings, *own]) for name in ("none", "sbvat", "obvat", "vat", "flag")

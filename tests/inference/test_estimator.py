@@ -242,10 +242,7 @@ def test_parameters() -> None:
     assert classifier.get_params()["alpha"] == 0.5
     assert classifier.get_params()["beta"] is None
     assert classifier.set_params(beta=2.0, seed=4, method="vat") is classifier
-    assert (
-        repr(classifier)
-        == "NodeClassifier(method='vat', seed=4, device='cpu', budget='2m', alpha=0.5, beta=2.0)"
-    )
+    assert repr(classifier) == "NodeClassifier(method='vat', seed=4, device='cpu', alpha=0.5, beta=2.0)"
     with pytest.raises(SettingsError, match="there is no setting 'apha'"):
         bvat.NodeClassifier(apha=1)
     with pytest.raises(SettingsError, match="there is no setting 'x'"):

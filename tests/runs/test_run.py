@@ -54,22 +54,27 @@ def test_finished_seeds_are_not_trained_again(small: Graph, tmp_path: Path) -> N
         bvat.run(small, settings, folder=tmp_path / "run", resume=True, options=options, hidden=9)
 
 
-def test_auto_chooses_and_the_choice_is_kept(small: Graph, tmp_path: Path) -> None:
-    """Without validation nodes, the method is chosen by cross-validation, and no second time."""
+def test_cross_validation_is_kept(small: Graph, tmp_path: Path) -> None:
+    """Without validation nodes, the number of epochs is found by cross-validation, and no second time."""
     few = replace(small, val=small.val[:0], test=small.test)
-    options = bvat.RunOptions(budget=0.01, page=False)
-    done = bvat.run(few, "auto", folder=tmp_path / "run", options=options, epochs=4, hidden=8)
+    options = bvat.RunOptions(page=False)
+    done = bvat.run(few, "vat", folder=tmp_path / "run", options=options, epochs=4, hidden=8)
     stored = (done.path / "auto.json").read_bytes()
-    assert done.summary["auto"]["chosen"]
     assert done.summary["cross_validation"]["nodes"] == len(few.train)
-    assert done.settings.method == done.summary["method"]
-    again = bvat.run(few, folder=tmp_path / "run", resume=True, options=options, epochs=4, hidden=8)
+    again = bvat.run(few, "vat", folder=tmp_path / "run", resume=True, options=options, epochs=4, hidden=8)
     assert again.settings == done.settings
     assert (done.path / "auto.json").read_bytes() == stored
-    with pytest.raises(SettingsError, match="budget has no effect with vat"):
-        bvat.run(few, "vat", folder=tmp_path / "other", options=options)
-    with pytest.raises(SettingsError, match="dropout must be below 1"):
-        bvat.run(few, "auto", folder=tmp_path / "other", dropout=1.0)
+
+
+def test_wrong_settings_are_refused_before_there_is_a_folder(small: Graph, tmp_path: Path) -> None:
+    for method, wrong, sentence in (
+        ("vat", {"effort": 1}, "effort has no effect with vat"),
+        ("vat", {"dropout": 1.0}, "dropout must be below 1"),
+        ("auto", {"effort": 5}, "effort must be at most 4"),
+        ("auto", {"neighbours": "near"}, "neighbours must be one of auto, given, features, both"),
+    ):
+        with pytest.raises(SettingsError, match=sentence):
+            bvat.run(small, method, folder=tmp_path / "other", **wrong)  # type: ignore[arg-type]
     assert not (tmp_path / "other").exists()
 
 

@@ -141,6 +141,10 @@ def test_a_setting_without_effect_is_refused() -> None:
     assert refused("lp", hidden=999) == (
         "hidden has no effect with lp, which trains no network: leave it out"
     )
+    assert refused("auto", epochs=5) == (
+        "epochs has no effect with auto, whose networks have their own: leave it out"
+    )
+    assert refused("vat", effort=1) == "effort has no effect with vat: leave it out, it belongs to auto"
     assert refused("lp", epochs=5).startswith("epochs has no effect with lp")
     assert refused("vat", heads=4) == "heads has no effect with gcn: leave it out, it belongs to gat"
     assert refused("vat", model="sgc", hidden=8).startswith("hidden has no effect with sgc")

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from bvat.cli.main import main
-from bvat.data import save_graph, synthetic_graph
+from bvat.data import load, save_graph, synthetic_graph
 from bvat.data.checksums import write_sealed_json
+from bvat.data.splits import resplit
 from bvat.errors import BvatError, SettingsError
 from bvat.training.loop import train
+from bvat.training.settings import Settings
+from bvat.training.state import restore_model
+from bvat.training.trained import accuracy, predict
 from bvat.tuning.compare import ComparisonPlan, collect, compare, read_cell
-from bvat.tuning.variants import CANDIDATES, Variant
+from bvat.tuning.variants import Variant
 
 QUICK = {"epochs": 8, "hidden": 16}
 
@@ -33,7 +37,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_paired_differences_and_resumption(graphs: list[str], tmp_path: Path) -> None:
-    plan = ComparisonPlan(tuple(graphs), ("gcn", "vat", "auto"), (3, 6), splits=2, val=60, overrides=QUICK)
+    plan = ComparisonPlan(tuple(graphs), ("gcn", "vat"), (3, 6), splits=2, val=60, overrides=QUICK)
     result = compare(plan, tmp_path, jobs=1)
     assert [(row["graph"], row["labels"]) for row in result["rows"]] == [
         ("one", 3), ("one", 6), ("two", 3), ("two", 6)]  # fmt: skip
@@ -43,7 +47,6 @@ def test_paired_differences_and_resumption(graphs: list[str], tmp_path: Path) ->
         assert vat["gain"]["mean"] == pytest.approx(sum(gains) / 2)
         assert vat["wins"] + vat["losses"] <= 2
         assert base["gain"]["mean"] == 0
-        assert set(row["chosen"]) <= set(CANDIDATES)
     cells = sorted((tmp_path / "work" / "cells").iterdir())
     assert len(cells) == 8
     before = {path: path.stat().st_mtime_ns for path in cells}
@@ -54,14 +57,46 @@ def test_paired_differences_and_resumption(graphs: list[str], tmp_path: Path) ->
     assert changed == [cells[3]]
 
 
-def test_auto_picks_by_validation_not_by_test(graphs: list[str], tmp_path: Path) -> None:
-    plan = ComparisonPlan(tuple(graphs[:1]), ("gcn", "auto"), (4,), splits=1, val=60, overrides=QUICK)
-    result = compare(plan, tmp_path, jobs=1)
-    cell = read_cell(tmp_path / "work" / "cells" / "one-4-0.json")
-    assert cell is not None
-    best = max(CANDIDATES, key=lambda name: cell["results"][name]["val"])
-    assert result["rows"][0]["chosen"] == [best]
-    assert result["rows"][0]["variants"]["auto"]["values"] == [cell["results"][best]["test"]]
+def test_auto_is_trained_on_the_same_splits(graphs: list[str], tmp_path: Path) -> None:
+    """The ensemble is a variant like any other: its numbers are those of a fit to the split alone."""
+    plan = ComparisonPlan(
+        tuple(graphs[:1]), ("gcn", "auto"), (4,), splits=2, val=100, overrides={"effort": 1}
+    )
+    row = compare(plan, tmp_path, jobs=1)["rows"][0]
+    settings = Variant.parse("auto").settings(effort=1)
+    whole = load(graphs[0])
+    expected = [train(resplit(whole, 4, 100, split), settings).selected["test"] for split in range(2)]
+    assert row["variants"]["auto"]["values"] == expected
+    assert row["variants"]["auto"]["kept"] == 2
+
+
+def test_labels_alone(graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --val 0 no method sees more labels than those for training, down to one per class."""
+    out = tmp_path / "out"
+    (tmp_path / "quick.toml").write_text("effort = 1\npretrain = 4\nepochs = 8\n")
+    options = ["--methods", "gcn,vat,auto", "--labels", "1,2", "--splits", "1", "--val", "0"]
+    options += ["--settings", str(tmp_path / "quick.toml"), "--jobs", "1", "--out", str(out)]
+    assert run_command(graphs[0], *options) == 0
+    assert "1 label per class" in capsys.readouterr().out
+    result = json.loads((out / "compare.json").read_text())
+    assert "--val 0" in result["command"]
+    assert "no validation nodes" in (out / "report.html").read_text()
+    about = result["graphs"]["one"]
+    assert (result["val"], about["val"], about["train"] + about["test"]) == (0, 0, 250)
+    assert [row["labels"] for row in result["rows"]] == [1, 2]
+    assert {name: each["select"] for name, each in result["settings"].items() if name != "auto"} == {
+        "gcn": "last", "vat": "last"}  # fmt: skip
+    assert result["settings"]["gcn"]["epochs"] == 4  # as long as the plain phase of the others
+    hidden = resplit(load(graphs[0]), 2, 0, 0)
+    labels = hidden.labels.clone()
+    labels[hidden.test] = -1
+    blind = dataclasses.replace(hidden, labels=labels, test=hidden.test[:0])
+    for name in ("gcn", "vat", "auto"):
+        settings = Settings(**result["settings"][name])
+        weights = train(blind, settings).weights
+        model = restore_model(settings, hidden.num_features, hidden.num_classes, weights)
+        right = accuracy(predict(model, hidden), hidden, hidden.test)
+        assert result["rows"][1]["variants"][name]["values"] == [right], name
 
 
 def test_bad_plans(graphs: list[str], tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.training.settings import Settings, preset
 from bvat.training.trained import accuracy
-from bvat.tuning.auto import choose
 from bvat.tuning.cross_validation import Choice, cross_validate, estimate, labelled_folds, pooled, refitted
 
 QUICK = {"epochs": 16, "hidden": 16}
@@ -128,17 +127,13 @@ def test_the_only_label_of_a_class_is_in_no_fold(graph: Graph) -> None:
     assert sum(len(part.val) for part in parts) == 20
 
 
-@pytest.mark.parametrize("method", ["auto", "none", "vat"])
+@pytest.mark.parametrize("method", ["none", "vat"])
 def test_one_label_per_class_trains_all_epochs_and_claims_nothing(graph: Graph, method: str) -> None:
     ones = [graph.train[graph.labels[graph.train] == k][:1] for k in range(3)]
     few = replace(graph, train=torch.cat(ones).sort().values)
     fitted = bvat.NodeClassifier(method, epochs=12).fit(few)
     assert fitted.cross_validation_ is None
-    choice = (
-        choose(few, overrides={"epochs": 12})
-        if method == "auto"
-        else cross_validate(few, preset("", method, epochs=12))
-    )
+    choice = cross_validate(few, preset("", method, epochs=12))
     assert choice.settings.epochs == 12
     assert "no class has two labelled nodes" in choice.notes[0]
     assert torch.equal(Choice.read(choice.as_dict(), few).graph.train, few.train)

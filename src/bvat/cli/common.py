@@ -37,6 +37,7 @@ def between(low: int, high: int) -> Callable[[int | None], int | None]:
 SEED: dict[str, Any] = {"callback": between(0, MAX_SEED), "metavar": "N"}
 COUNT: dict[str, Any] = {"callback": between(1, MAX_COUNT), "metavar": "N"}
 NODES: dict[str, Any] = {"callback": between(1, MAX_NODES), "metavar": "N"}
+HELD_OUT: dict[str, Any] = {"callback": between(0, MAX_NODES), "metavar": "N"}
 PROCESSES: dict[str, Any] = {"callback": between(1, MAX_PROCESSES), "metavar": "N"}
 """What options of the same kind share: their range, and one letter in the help."""
 
@@ -82,7 +83,6 @@ def _optional(kind: Any, help_text: str, **more: Any) -> Any:
     return Annotated[kind | None, typer.Option(help=help_text, **more)]
 
 
-_HELD_OUT = {"callback": between(0, MAX_NODES), "metavar": "N"}
 _GRAPH: dict[str, Any] = {"rich_help_panel": "Your graph"}
 
 with_graph_options = gathered(
@@ -99,11 +99,9 @@ with_graph_options = gathered(
         "val": _optional(
             int,
             "labelled nodes to hold out for validation (default: none, cross-validation takes their place)",
-            **_GRAPH | _HELD_OUT,
+            **_GRAPH | HELD_OUT,
         ),
-        "test": _optional(
-            int, "labelled nodes to hold out for testing (default: none)", **_GRAPH | _HELD_OUT
-        ),
+        "test": _optional(int, "labelled nodes to hold out for testing (default: none)", **_GRAPH | HELD_OUT),
         "split_seed": _optional(int, "seed of the nodes that are held out (default: 0)", **_GRAPH | SEED),
     },
 )

@@ -34,7 +34,7 @@ def compare(
     ] = None,
     val: Annotated[
         int | None,
-        typer.Option(help="validation nodes per random split; 0: labels only (default: 500)", **common.NODES),
+        typer.Option(help="validation nodes per split; 0: labels only (default: 500)", **common.HELD_OUT),
     ] = None,
     first_split: Annotated[
         int | None, typer.Option(help="seed of the first random split (default: 0)", **common.SEED)
@@ -70,6 +70,8 @@ def compare(
       bvat compare my-graph/ --methods gcn,vat,appnp --labels 2,5,20 --splits 10
 
       bvat compare cora citeseer a.npz b.npz --out results/compare
+
+      bvat compare my-graph/ --methods gcn,auto --labels 1,2,5 --val 0
 
       bvat compare my-graph/ --splits given --seeds 10
     """
@@ -130,7 +132,7 @@ def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[
     plan |= {name: value for name, value in random.items() if value is not None}
     if given:
         return {**plan, "labels": (GIVEN,), "splits": seeds or 10}, {"seeds": seeds or 10}
-    repeated = {**plan, "first_split": str(plan["first_split"])}
+    repeated = {name: str(value) for name, value in plan.items()}  # also a 0
     return {**plan, "labels": tuple(numbers(plan["labels"])), "splits": split_count(splits)}, repeated
 
 

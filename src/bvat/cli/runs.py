@@ -174,7 +174,7 @@ def members_text(summary: dict[str, Any]) -> list[str]:
     from bvat.store.results import member_rows
 
     rows = member_rows(summary)
-    return ["Members of the ensemble (seed 0):"] * bool(rows) + [f"  {', '.join(row)}" for row in rows]
+    return ["Members of the ensemble (first seed):"] * bool(rows) + [f"  {', '.join(row)}" for row in rows]
 
 
 def _f1_text(summary: dict[str, Any], most: int = 12) -> str:

@@ -48,7 +48,7 @@ def _given(result: dict[str, Any]) -> bool:
 
 def heading(labels: int | str) -> str:
     """Return the title of the rows with one number of labels, or with the given splits."""
-    return "given splits" if labels == "given" else f"{labels} labels per class"
+    return "given splits" if labels == "given" else f"{labels} label{'s' * (labels != 1)} per class"
 
 
 def _by_labels(result: dict[str, Any]) -> list[tuple[int | str, list[dict[str, Any]]]]:
@@ -61,7 +61,8 @@ def compare_page(result: dict[str, Any]) -> str:
     given, graphs = _given(result), len(result["graphs"])
     intro = f"{graphs} graph{'s' if graphs > 1 else ''}, {split_counts(result)}"
     if not given:
-        intro += f" each, {result['val']} validation nodes per split"
+        held_out = f"{result['val']} validation nodes per split" if result["val"] else "no validation nodes"
+        intro += f" each, {held_out}"
     intro += (
         f". All methods see the same {'seeds' if given else 'splits'}; differences to "
         f"{_base(result)} are paired, with 95 % intervals (Student's t). Settings are the defaults for any "

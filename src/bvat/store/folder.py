@@ -5,7 +5,8 @@ split.npz                train, validation and test nodes
 graph.npz                the graph, unless it is one of the paper's
 metrics.csv              one line per seed and epoch
 result.json              what ``--json`` prints
-seed-0/weights.safetensors, metrics.csv, result.json   (checkpoint.safetensors until the seed is finished)
+seed-0/weights.safetensors, metrics.csv, result.json   (until the seed is finished checkpoint.safetensors,
+                         or shared-*.safetensors: the networks of auto)
 
 Runs of ``bvat reproduce`` and ``bvat tune`` keep ``settings.json`` and ``seed-*/result.json`` only.
 
@@ -40,6 +41,7 @@ from bvat.graph import Graph
 from bvat.parts.folder import whole_graph
 from bvat.store.claim import LOCK
 from bvat.store.results import is_result
+from bvat.training.baseline import SHARED
 from bvat.training.callbacks import metric_cell
 from bvat.training.provenance import digest, graph_fingerprint, versions
 from bvat.training.settings import Settings
@@ -51,7 +53,7 @@ WEIGHTS, CURVES = "weights.safetensors", "metrics.csv"
 """The files of a seed whose checksums are in its result."""
 SPLITS = ("train", "val", "test")
 AUTO_FILE = "auto.json"
-"""What ``--method auto`` or a cross-validation chose: the first file of such a run."""
+"""What a cross-validation chose: the first file of such a run."""
 
 
 @dataclass(frozen=True)
@@ -250,13 +252,14 @@ class RunFolder:
         )
 
     def finish(self, seed: int, result: dict[str, Any]) -> None:
-        """Write the result of a seed, which marks it as finished, and delete its checkpoint."""
+        """Write the result of a seed, which marks it as finished, and delete what would continue it."""
         paths = [path for name in (WEIGHTS, CURVES) if (path := self.seed_path(seed) / name).is_file()]
         files = {"files": {path.name: sha256(path.read_bytes()) for path in paths}} if paths else {}
         content = {**result, "identity": self._identity(), **files}
         write_sealed_json(self.seed_path(seed) / "result.json", content)
-        for path in self.seed_path(seed).glob("checkpoint*.safetensors"):
-            path.unlink(missing_ok=True)
+        for pattern in ("checkpoint*.safetensors", f"{SHARED}*.safetensors"):
+            for path in self.seed_path(seed).glob(pattern):
+                path.unlink(missing_ok=True)
 
     def summarize(self, seeds: Iterable[int], summary: dict[str, Any]) -> None:
         """Write ``result.json`` and one ``metrics.csv`` for all seeds."""

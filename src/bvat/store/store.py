@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bvat.baselines.table import AUTO
 from bvat.graph import Graph
 from bvat.perturb.methods import METHODS
 from bvat.store.claim import run_shared_tasks
@@ -89,7 +90,7 @@ class SeedTrainer:
             callbacks=[EpochReporter(report), *loggers],
             checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
             resume=self.resume,
-            pretrained=self.pretrained,
+            pretrained=self._kept(seed),
         )
         result = seed_result(trained, peak_mb())
         if self.measurement is not None:
@@ -103,6 +104,10 @@ class SeedTrainer:
             self.folder.finish(seed, result)
         report(self.settings.epochs)
         return result
+
+    def _kept(self, seed: int) -> Path | None:
+        """Return the folder for parts of the training: that of the seed if no other run can use them."""
+        return self.folder.seed_path(seed) if self.settings.method == AUTO else self.pretrained
 
 
 def train_seeds(

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
     graph = graph.to("cpu")
     started = time.perf_counter()
     baseline = BASELINES[settings.method]
-    kept = {"once": kept_in(shared, graph, seed)} if shared is not None and baseline.shares else {}
+    kept = {"once": kept_in(shared, graph, seed, settings)} if shared is not None and baseline.shares else {}
     fit: Fit = baseline.fit(graph, seed, settings.of_method, **kept)
     ms = 1000 * (time.perf_counter() - started)
     logits = predict(fit.model, graph)
@@ -66,12 +67,14 @@ def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | Non
     )
 
 
-def kept_in(folder: Path, graph: Graph, seed: int) -> Once:
-    """Return a function that keeps what it computes for a graph and a seed in a folder.
+def kept_in(folder: Path, graph: Graph, seed: int, settings: Settings) -> Once:
+    """Return a function that keeps what it computes for a graph, a seed and settings in a folder.
 
     A file that cannot be used counts as missing.
     """
-    identity = digest({"graph": graph_fingerprint(graph), "seed": seed})
+    identity = digest(
+        {"graph": graph_fingerprint(graph), "seed": seed, "options": asdict(settings.of_method)}
+    )
 
     def once(name: str, compute: Callable[[], Tensor]) -> Tensor:
         path = folder / f"{SHARED}{name}-{identity}.safetensors"

@@ -212,7 +212,8 @@ def no_effect(name: str, *among: Settings) -> str:
     if known is None or (
         all(settings.method in BASELINES for settings in among) and known[0] not in BASELINES
     ):
-        return f"{name} has no effect with {methods}, which trains no network: leave it out"
+        why = "whose networks have their own" if methods == AUTO else "which trains no network"
+        return f"{name} has no effect with {methods}, {why}: leave it out"
     whose = models if known[0] in MODELS else methods
     return f"{name} has no effect with {whose}: leave it out, it belongs to {', '.join(known)}"
 

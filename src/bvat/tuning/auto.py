@@ -64,6 +64,8 @@ NETWORKS: dict[int, tuple[str, ...]] = {
     4: ("gcn", "vat", "random-propagation/grand", "obvat", "sbvat", "appnp/vat"),
 }
 """What is trained beside the linear members, by effort."""
+SAME = 1e-5
+"""Latent features that differ by less are equal."""
 EPOCHS = 150
 NETWORK_FOLDS = 2
 """Folds in which networks are trained too: their weight comes from the nodes of these."""
@@ -151,7 +153,14 @@ class _Work:
 
     @cached_property
     def latent(self) -> Latent:
-        return Latent.fit(self.graph.features)
+        found = Latent.fit(self.graph.features)
+        rows = found.rows(self.graph.features)
+        if float((rows.amax(0) - rows.amin(0)).max()) < SAME:
+            raise GraphError(
+                f"all nodes of {self.graph.name} have the same features: add others, or leave them out, and "
+                "each node gets its own"
+            )
+        return found
 
     @cached_property
     def graphs(self) -> dict[str, Any]:
