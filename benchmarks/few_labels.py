@@ -137,15 +137,16 @@ def measure_gcn(graph: Graph) -> dict[str, float]:
 
 def measure_auto(graph: Graph, effort: int) -> dict[str, Any]:
     """Return accuracy, estimate, weights, costs, and what each member would reach alone."""
-    told: list[float] = []
+    told: list[dict[str, float]] = []
     clock, started = time.perf_counter(), time.process_time()
+
+    def so_far() -> dict[str, float]:
+        spent = {"cpu_seconds": time.process_time() - started, "seconds": time.perf_counter() - clock}
+        return {name: round(value, 2) for name, value in spent.items()}
+
     options = AutoOptions(effort=effort)
-    fitted = auto.fit(graph, 0, options, tell=lambda text: told.append(time.perf_counter() - clock))
-    cost = {
-        "cpu_seconds": round(time.process_time() - started, 2),
-        "seconds": round(time.perf_counter() - clock, 2),
-        "first_answer": round(told[0], 2) if told else None,
-    }
+    fitted = auto.fit(graph, 0, options, tell=lambda text: told.append(so_far()))
+    cost = {**so_far(), "first_answer": told[0]}
     model: Any = fitted.model
     with torch.no_grad():
         accuracy = _accuracy(graph, model(graph))

@@ -137,14 +137,15 @@ def targets(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def costs(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the seconds of ``auto`` by graph, mean and largest, over draws and numbers of labels."""
+    """Return processor seconds by graph, mean and largest, over draws and numbers of labels."""
     found = {}
     for graph in dict.fromkeys(run["graph"] for run in runs):
         own = [run for run in runs if run["graph"] == graph]
-        row: dict[str, Any] = {"nodes": own[0]["nodes"], "edges": own[0]["edges"]}
-        for key in ("cpu_seconds", "first_answer"):
-            values = [run["auto"][key] for run in own]
-            row[key] = {"mean": fmean(values), "largest": max(values)}
+        row: dict[str, Any] = {name: own[0][name] for name in ("nodes", "edges", "features", "classes")}
+        ours = [run["auto"] for run in own]
+        for name, spent in {"all": ours, "first_answer": [each["first_answer"] for each in ours]}.items():
+            values = [each["cpu_seconds"] for each in spent]
+            row[name] = {"mean": fmean(values), "largest": max(values)}
         row["gcn_cpu_seconds"] = fmean(run["gcn"]["cpu_seconds"] for run in own)
         row["edges_agree"] = fmean(run["auto"]["edges_agree"] for run in own)
         row["reduced"] = [name for name in RECIPES if own[0]["recipes"][name]["reduced"]]
