@@ -40,7 +40,7 @@ from few_summary import write_report
 OUT = Path("results/few-labels")
 LABELS = (1, 2, 5, 20)
 DRAWS = tuple(range(20, 30))
-"""Earlier draws were in sight when ``auto`` was made."""
+"""Kept for this measurement: settings are to be chosen on others."""
 
 
 @dataclass(frozen=True)

@@ -186,23 +186,25 @@ def recipe_titles() -> dict[str, str]:
 
 
 def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return SVG files by name: the mean over graphs, and one chart per graph."""
+    """Return SVG files by name: the mean over graphs of all recipes, and a chart per graph with the best."""
     results = summary["labels"]
     counts = [int(count) for count in results]
+    graphs = next(iter(results.values()))["by_graph"]
 
-    def chart(title: str, values: Callable[[Any, str], float], label: str) -> Chart:
+    def chart(title: str, label: str, names: Sequence[str], rows: Sequence[Mapping[str, float]]) -> Chart:
+        order = list(TITLES)
         lines = [
-            Line(words, counts, [values(r, name) for r in results.values()], None, colour, colour > 0, True)
-            for colour, (name, words) in enumerate(TITLES.items())
+            Line(TITLES[name], counts, [row[name] for row in rows], None, k, name != "auto", True)
+            for k, name in ((order.index(name), name) for name in names)
         ]
         return line_chart(lines, "labels per class", label, title=title, log_x=True, x_ticks=counts)
 
-    graphs = next(iter(results.values()))["by_graph"]
-    mean = chart("", lambda result, name: result["mean"][name], "test accuracy in %")
+    mean = chart("", "test accuracy in %", list(TITLES), [result["mean"] for result in results.values()])
+    shown = ["auto", "gcn", summary["best_recipe"]]
     each = [
-        replace(chart(g, lambda result, name, g=g: result["by_graph"][g][name], "%"), width=SMALL)
+        replace(chart(g, "%", shown, [r["by_graph"][g] for r in results.values()]), width=SMALL)
         for g in graphs
-    ]  # fmt: skip
+    ]
     return {
         "few-labels.svg": standalone(f"Accuracy with few labels, mean of {len(graphs)} graphs", [mean]),
         "few-labels-graphs.svg": standalone("Accuracy with few labels, by graph", each),

@@ -56,7 +56,7 @@ def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ended.value.code, line
 
 
-TRAINING = {"index", "runs", "which-method", "your-model", "how-it-works"}
+TRAINING = {"few-labels", "index", "runs", "which-method", "your-model", "how-it-works"}
 """Pages whose examples train for seconds."""
 
 
@@ -170,6 +170,13 @@ def test_the_measurements_of_large_graphs_are_current() -> None:
     """If this fails, run: python docs/large_graphs.py"""
     with_tables = runpy.run_path(str(ROOT / "docs" / "large_graphs.py"))["with_tables"]
     text = (ROOT / "docs" / "large-graphs.md").read_text("utf-8")
+    assert with_tables(text) == text
+
+
+def test_the_measurements_of_few_labels_are_current() -> None:
+    """If this fails, run: python benchmarks/few_labels.py --report && python docs/few_labels.py"""
+    with_tables = runpy.run_path(str(ROOT / "docs" / "few_labels.py"))["with_tables"]
+    text = (ROOT / "docs" / "few-labels.md").read_text("utf-8")
     assert with_tables(text) == text
 
 
