@@ -38,18 +38,19 @@ Rows = NDArray[np.float32]
 
 
 class Inputs:
-    """A graph as recipes read it; what needs no labels is computed once, for all draws."""
+    """A graph as recipes read it; what needs no labels is computed once, for all draws.
 
-    def __init__(self, graph: Graph) -> None:
-        content: Any = graph.features.to_scipy()
+    Features that are counts are weighted by TF-IDF; others, or ``columns``, are centred and scaled.
+    """
+
+    def __init__(self, graph: Graph, columns: NDArray[np.float64] | None = None) -> None:
+        content: Any = graph.features.to_scipy() if columns is None else columns
         self.size = graph.num_nodes * graph.num_features
         self.text = sp.issparse(content) and (not content.nnz or content.data.min() >= 0)
-        self.x: Any = content
         if self.text:
-            self.x = TfidfTransformer().fit_transform(sp.csr_matrix(content)).astype(np.float32)
+            self.x: Any = TfidfTransformer().fit_transform(sp.csr_matrix(content)).astype(np.float32)
         else:
-            dense = content.toarray() if sp.issparse(content) else content
-            self.x = StandardScaler().fit_transform(dense).astype(np.float32)
+            self.x = StandardScaler().fit_transform(dense(content))
         self.given = normal_adjacency(graph.adjacency.to_scipy())
         self.has_edges = graph.num_edges > 0
 
@@ -64,6 +65,9 @@ class Inputs:
     def nearest(self) -> NDArray[np.int64]:
         """The 10 nearest nodes of each, nearest first, (N, 10); rows of text have length 1, so by cosine."""
         rows = normalize(self.reduced) if reduces(self, "spreading") else self.x
+        if self.text:  # the origin is nearer to most rows than they are to each other
+            empty = (np.diff(self.x.indptr) == 0).astype(np.float32)[:, None]
+            rows = sp.hstack([rows, empty]).tocsr() if sp.issparse(rows) else np.hstack([rows, empty])
         found: NDArray[np.int64] = NearestNeighbors(n_neighbors=K).fit(rows).kneighbors(return_distance=False)
         return found
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.semi_supervised import LabelSpreading
 
 import bvat
 import few_labels
 import few_recipes
 import few_summary
+import few_tables
 from bvat.data.splits import resplit
 from bvat.errors import SettingsError
 
@@ -34,6 +37,18 @@ def test_label_spreading_with_shared_neighbours_is_that_of_scikit_learn(small: b
     labels[small.train.numpy()] = small.labels.numpy()[small.train.numpy()]
     expected = LabelSpreading(kernel="knn").fit(inputs.x, labels).transduction_
     np.testing.assert_array_equal(few_recipes._spreading(inputs, labels), expected)
+
+
+def test_nodes_without_features_are_nobodys_neighbours(small: bvat.Graph) -> None:
+    features = small.features.to_dense().clone()
+    features[:9] = 0
+    graph = bvat.Graph.build(features, small.adjacency.to_scipy(), small.labels, train=small.train)
+    inputs = few_recipes.Inputs(graph)
+    inputs.text, inputs.x = True, TfidfTransformer().fit_transform(sp.csr_matrix(features.numpy()))
+    shared = (inputs.x[9:] @ inputs.x[9:].T).toarray() > 0
+    busy = 9 + np.flatnonzero(shared.sum(1) > few_recipes.K)
+    assert busy.size
+    assert (inputs.nearest[busy] >= 9).all()
 
 
 def test_runs_continue_and_are_summarised(small: bvat.Graph, small_file: Path, tmp_path: Path) -> None:
@@ -91,3 +106,12 @@ def test_incomplete_draws_are_left_out() -> None:
     assert few_summary.complete_runs(runs) == runs[:2]
     with pytest.raises(SettingsError, match="no draw is complete"):
         few_summary.summarised([], few_labels.gcn_settings())
+
+
+def test_tables_are_measured_as_bvat_reads_them(tmp_path: Path) -> None:
+    out = tmp_path / "tables.json"
+    few_tables.main(["--tables", "wine", "--labels", "5", "--draws", "3", "--out", str(out)])
+    found = json.loads(out.read_text())
+    assert found["tables"]["wine"]["nodes"] == 178
+    assert found["tables"]["wine"]["edges"] == 0
+    assert min(found["mean"]["wine"]["5"].values()) > 80

@@ -51,7 +51,7 @@ def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if words[1] == "train":
         words += ["--device", "cpu", "--jobs", "1"]
         method = words[words.index("--method") + 1] if "--method" in words else AUTO
-        quick = dict.fromkeys(BASELINES, []) | {AUTO: ["--effort", "1"]}
+        quick: dict[str, list[str]] = {name: [] for name in BASELINES} | {AUTO: ["--effort", "1"]}
         words += quick.get(method, ["--epochs", "20"])
     with pytest.raises(SystemExit) as ended:
         main(words[1:])

@@ -11,7 +11,8 @@ import bvat
 from bvat.audit.audit import audit, smallest_perturbation
 from bvat.baselines.table import BASELINES, AutoOptions
 from bvat.data.splits import resplit
-from bvat.errors import GraphError
+from bvat.errors import GraphError, SettingsError
+from bvat.inference.export import exported, write_export
 from bvat.models.ensemble import LINEAR, Ensemble, walk
 from bvat.training.trained import predict
 from bvat.tuning import auto
@@ -215,3 +216,12 @@ def test_the_estimator_saves_and_loads_it(graph, tmp_path):
     path = tmp_path / "model.safetensors"
     classifier.save(path)
     assert (bvat.NodeClassifier.load(path).predict_proba(graph) == classifier.predict_proba(graph)).all()
+
+
+def test_exported_it_gives_the_same_probabilities(graph, tmp_path):
+    classifier = bvat.NodeClassifier("auto", effort=2, epochs=None).fit(graph).classifier_
+    plain, error = exported(classifier, graph)
+    assert error < 1e-4
+    write_export(plain, tmp_path / "model.safetensors")
+    with pytest.raises(SettingsError, match="safetensors"):
+        write_export(plain, tmp_path / "model.pt2")

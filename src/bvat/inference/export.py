@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bvat._version import __version__
-from bvat.baselines.table import BASELINES
+from bvat.baselines.table import AUTO, BASELINES, PUBLISHED
 from bvat.errors import SettingsError
 from bvat.graph import DenseMatrix, Graph, SparseMatrix
 from bvat.inference.classifier import Classifier
@@ -37,16 +37,17 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
         SettingsError: this model cannot be exported, or its export gives other probabilities.
     """
     settings = classifier.settings
-    if settings.method in BASELINES:
+    if settings.method in PUBLISHED:
         raise SettingsError(f"{settings.method} cannot be exported: write its predictions with bvat predict")
-    if not hasattr(ExportedModel, network_name(settings.model)):
+    kind = settings.method if settings.method in BASELINES else settings.model
+    if not hasattr(ExportedModel, network_name(kind)):
         able = ", ".join(name for name in MODELS if hasattr(ExportedModel, network_name(name)))
         raise SettingsError(f"the model {settings.model!r} cannot be exported: train one of {able}")
     scaling, tensors, features = _scaling(classifier, graph)
     about = {
-        "model": settings.model,
+        "model": kind,
         "models": len(classifier.models),
-        **settings.of_model.as_dict(),
+        **(MODELS["random-propagation"].options() if kind == AUTO else settings.of_model).as_dict(),
         "classes": list(classifier.class_names),
         "features": features,
         "scaling": scaling,
@@ -60,7 +61,7 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
     error = _difference(classifier, plain, graph)
     if not error <= TOLERANCE:
         raise SettingsError(
-            f"the exported {settings.model} differs from the trained one by {error:.2g} in a probability, so "
+            f"the exported {kind} differs from the trained one by {error:.2g} in a probability, so "
             "nothing was written: use bvat predict for this run"
         )
     return plain, error
@@ -75,6 +76,10 @@ def write_export(plain: ExportedModel, path: Path) -> list[Path]:
     check_writable(path, program)
     if path.suffix == ".safetensors" and program.exists() and program.read_bytes() != source:
         raise SettingsError(f"{program} exists and is another program: choose another name for {path.name}")
+    if path.suffix == ".pt2" and plain.about["model"] in BASELINES:
+        raise SettingsError(
+            f"{plain.about['model']} has no form as .pt2: use a name that ends in .safetensors"
+        )
     if path.suffix == ".pt2":
         write_text(path, _program(plain))
         return [path]

@@ -143,6 +143,32 @@ class ExportedModel(nn.Module):
             state = state + biases[layer]
         return state
 
+    def _auto(self, name: str, x: Tensor, edges: "Edges") -> Tensor:
+        """The ensemble: linear maps of latent features that spread over graphs, and networks."""
+        of = {n.removeprefix(f"{name}."): self.weight(n) for n in self.names if n.startswith(f"{name}.")}
+        latent = unit_rows(x @ of["latent.weight"] - of["latent.shift"])
+        k, metric = of["about.neighbours"].int().tolist()
+        similar = similar_nodes(latent, k, euclidean=bool(metric))
+        both = torch.cat([torch.stack([edges.row, edges.col])[:, edges.neighbour > 0], similar], 1)
+        graphs = {"given": edges, "features": Edges(edges.nodes, similar, torch.ones_like(similar[0]))}
+        graphs["both"] = Edges(edges.nodes, both, torch.ones_like(both[0]))
+        mean = torch.zeros(())
+        for key in sorted(n.removeprefix("weight.") for n in of if n.startswith("weight.")):
+            if f"linear.{key}.weight" in of:
+                pieces = ["given-far", "features-far"] if key == "given-and-features" else [key]
+                views = [spread_view(piece, graphs, latent) - of[f"mean.{piece}"] for piece in pieces]
+                z = torch.cat([unit_rows(view) for view in views], 1)
+                logits = z @ of[f"linear.{key}.weight"] + of[f"linear.{key}.bias"]
+            else:
+                kind, _, on = key.rpartition("-")
+                network = getattr(self, network_name(kind.partition("+")[0]))
+                logits = network(f"{name}.network.{key}", x, graphs[on])
+            mean = mean + of[f"weight.{key}"] * (of[f"temperature.{key}"] * logits).softmax(1)
+        p = of["smooth.none"] * mean
+        for key in ("given", "features"):
+            p = p + of[f"smooth.{key}"] * graphs[key].walk(mean, 0.2, 5)
+        return of["about.temperature"] * p.clamp_min(1e-7).log()
+
     def _normalised(self, name: str, state: Tensor) -> Tensor:
         """Apply a batch normalisation if the model has it."""
         if f"{name}.weight" not in self.names:
@@ -182,6 +208,38 @@ class ExportedModel(nn.Module):
         return x
 
 
+def unit_rows(rows: Tensor) -> Tensor:
+    """Divide every row by its length; rows of zeros stay."""
+    found: Tensor = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return found
+
+
+def spread_view(name: str, graphs: dict[str, "Edges"], latent: Tensor) -> Tensor:
+    """Return latent features as a member of the ensemble reads them."""
+    if name == "x":
+        return latent
+    graph, _, reach = name.rpartition("-")
+    return graphs[graph].walk(latent, 0.0, 2) if reach == "near" else graphs[graph].walk(latent, 0.1, 10)
+
+
+def similar_nodes(latent: Tensor, k: int, *, euclidean: bool) -> Tensor:
+    """Return an edge from every node to its k nearest ones, (2, E)."""
+    found = [latent.new_zeros(2, 0, dtype=torch.int64)]
+    for start in range(0, latent.shape[0], 1024):
+        rows = latent[start : start + 1024]
+        scores = rows @ latent.T
+        close = scores > 0 if not euclidean else torch.ones_like(scores, dtype=torch.bool)
+        scores = 2 * scores - latent.square().sum(1) if euclidean else scores
+        here = torch.arange(rows.shape[0])
+        close[here, start + here] = False
+        scores[here, start + here] = -torch.inf
+        best = scores.topk(min(k, latent.shape[0] - 1), 1).indices
+        row = (start + here)[:, None].expand_as(best)
+        kept = close.gather(1, best)
+        found.append(torch.stack([row[kept], best[kept]]))
+    return torch.cat(found, 1)
+
+
 class Edges:
     """Every edge in both directions with its largest weight, and an edge from every node to itself."""
 
@@ -207,6 +265,15 @@ class Edges:
     def spread(self, h: Tensor) -> Tensor:
         """Return D^-1/2 (A + I) D^-1/2 h."""
         return self.sums(self.normal[:, None] * h[self.col])
+
+    def walk(self, state: Tensor, own: float, steps: int) -> Tensor:
+        """Repeat Z = (1 - own) D^-1 (A + I) Z + own state, from Z = state."""
+        scale = self.normal[-self.nodes :].sqrt()[:, None]
+        start = state / scale
+        z = start
+        for _ in range(steps):
+            z = (1 - own) * self.spread(z) + own * start
+        return z * scale
 
     def degree(self) -> Tensor:
         """Return the number of neighbours of each node."""
