@@ -77,7 +77,7 @@ class Mixture:
             excess = (
                 float((each - best[leader][: each.size]).mean()) if best[leader].size >= each.size else 0.0
             )
-            likelihood[name] = work.prior(name) * float(np.exp(-SHARPNESS * labels.size * excess))
+            likelihood[name] = work.prior(name) * float(np.exp(-SHARPNESS * each.size * excess))
         mixture = cls(temperatures, shares_of(likelihood), options, 1.0, losses, accuracies)
         return mixture.smoothed(work, members)
 
