@@ -19,7 +19,7 @@ from bvat.errors import DataError, GraphError
 from bvat.graph import Graph
 from cli_helpers import bvat
 
-NO_EDGES = "no edges: neighbours are found from the features"
+NO_EDGES = "no edges: auto finds neighbours from the features, other methods see none"
 X = np.array([[3, -1.0], [0, 2], [1, 1], [-2, 2], [4, 0.5]])
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import bvat
 import bvat.errors
-from bvat.baselines.table import BASELINES
+from bvat.baselines.table import AUTO, BASELINES
 from bvat.bench.plan import FULL
 from bvat.cli.main import main
 from bvat.data.checksums import read_sealed_json
@@ -50,7 +50,9 @@ def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert words[0] == "bvat"
     if words[1] == "train":
         words += ["--device", "cpu", "--jobs", "1"]
-        words += [] if set(words) & set(BASELINES) else ["--epochs", "20"]
+        method = words[words.index("--method") + 1] if "--method" in words else AUTO
+        quick: dict[str, list[str]] = {name: [] for name in BASELINES} | {AUTO: ["--effort", "1"]}
+        words += quick.get(method, ["--epochs", "20"])
     with pytest.raises(SystemExit) as ended:
         main(words[1:])
     assert not ended.value.code, line

@@ -16,6 +16,8 @@ from bvat.inference.export import exported, write_export
 from bvat.models.ensemble import LINEAR, Ensemble, walk
 from bvat.training.trained import predict
 from bvat.tuning import auto
+from bvat.tuning.members import Member, Work, linear_member
+from bvat.tuning.mixture import Mixture
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +227,16 @@ def test_exported_it_gives_the_same_probabilities(graph, tmp_path):
     write_export(plain, tmp_path / "model.safetensors")
     with pytest.raises(SettingsError, match="safetensors"):
         write_export(plain, tmp_path / "model.pt2")
+
+
+def test_a_network_that_was_judged_on_fewer_nodes_counts_less(graph):
+    """Networks are trained in two folds only: what they gain there is no evidence for the other nodes."""
+    work = Work.on(graph, AutoOptions(effort=1))
+    member = linear_member(work, "given-far")
+    sure = [5 * np.eye(3)[work.labels] for _ in work.folds]
+    weights = []
+    for count in (2, len(work.folds)):
+        network = Member("gcn+none-given", {}, sure[0], sure[:count])
+        mixture = Mixture.of(work, {"given-far": member, "gcn+none-given": network})
+        weights.append(mixture.weights["gcn+none-given"])
+    assert weights[0] < weights[1]

@@ -174,7 +174,8 @@ def members_text(summary: dict[str, Any]) -> list[str]:
     from bvat.store.results import member_rows
 
     rows = member_rows(summary)
-    return ["Members of the ensemble (first seed):"] * bool(rows) + [f"  {', '.join(row)}" for row in rows]
+    title = ["Members of the ensemble (weight, held-out accuracy, time):"] * bool(rows)
+    return title + [f"  {weight}  {name}: {', '.join(rest)}" for name, weight, *rest in rows]
 
 
 def _f1_text(summary: dict[str, Any], most: int = 12) -> str:

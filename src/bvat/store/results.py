@@ -111,7 +111,7 @@ def member_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     return [
         (
             row["title"],
-            f"weight {row['weight']:.2f}",
+            f"{row['weight']:.2f}",
             "no estimate" if row["accuracy"] is None else f"{row['accuracy']:.1f} % of {row['nodes']} nodes",
             f"{row['seconds']:.1f} s",
         )

@@ -122,7 +122,7 @@ def _require_features(features: Features | None, name: str) -> None:
 def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str]:
     notes = []
     if not adjacency.nnz:
-        notes.append("no edges: neighbours are found from the features")
+        notes.append("no edges: auto finds neighbours from the features, other methods see none")
     if repairs["self_loops"]:
         notes.append(f"self-loops removed: {repairs['self_loops']:,}")
     if repairs["duplicate_edges"]:

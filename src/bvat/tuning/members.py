@@ -1,0 +1,226 @@
+"""Members of the ensemble of ``auto``: what they share, and the linear ones."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bvat.baselines.table import AutoOptions
+from bvat.data.splits import folds
+from bvat.errors import GraphError
+from bvat.graph import Graph, Latent
+from bvat.graph.neighbours import agreement, unit_rows
+from bvat.models.ensemble import LINEAR, VIEWS, make_graphs, spread_view
+from bvat.tuning.cross_validation import FEW, FOLDS
+
+PRIOR = {
+    "x": 0.25,
+    "given-far": 2.0,
+    "given-near": 1.0,
+    "features-far": 0.5,
+    "both-far": 1.0,
+    "given-and-features": 2.0,
+}
+"""Weights of the linear members before any label is seen, where edges say something of the features."""
+NETWORK_PRIOR = 1.0
+STRENGTH = 10.0
+"""Inverse L2 penalty of the linear members."""
+PSEUDO, PSEUDO_WEIGHT = 700, 0.1
+"""Nodes of the self-training, and the weight of each."""
+SAME = 1e-5
+"""Latent features that differ by less are equal."""
+
+Nodes = NDArray[np.int64]
+Scores = NDArray[np.float64]
+Pseudo = tuple[Nodes, Nodes]
+"""Nodes and the classes that they are predicted to have."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Training nodes, and the held-out nodes whose predictions count; int64 each."""
+
+    train: Nodes
+    held_out: Nodes
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A graph with what all members share: its labels, folds, latent features and other graphs."""
+
+    graph: Graph
+    options: AutoOptions
+    train: Nodes
+    folds: list[Fold]
+    validated: bool
+
+    @classmethod
+    def on(cls, graph: Graph, options: AutoOptions) -> Work:
+        train, val = graph.train.numpy(), graph.val.numpy()
+        labels = graph.labels.numpy()
+        if val.size < FEW:
+            train = np.sort(np.concatenate([train, val]))
+        if np.unique(labels[train]).size < 2:
+            raise GraphError(
+                f"all labels of {graph.name} are {graph.class_names[labels[train][0]]}: label nodes of "
+                "another class too"
+            )
+        if val.size >= FEW:
+            return cls(graph, options, train, [Fold(train, val)], True)
+        sizes = np.bincount(labels[train])
+        count = int(np.clip(np.median(sizes[sizes > 1]), 2, FOLDS)) if (sizes > 1).any() else 0
+        parts = folds(graph, count) if count else []  # a fold takes about as many labels of every class
+        return cls(graph, options, train, [Fold(p.train.numpy(), p.val.numpy()) for p in parts], False)
+
+    @cached_property
+    def labels(self) -> Nodes:
+        """Class numbers (N); those of nodes that are neither for training nor for validation are not read."""
+        return self.graph.labels.numpy()
+
+    @cached_property
+    def latent(self) -> Latent:
+        found = Latent.fit(self.graph.features)
+        rows = found.rows(self.graph.features)
+        if float((rows.amax(0) - rows.amin(0)).max()) < SAME:
+            raise GraphError(
+                f"all nodes of {self.graph.name} have the same features: add others, or leave them out, and "
+                "each node gets its own"
+            )
+        return found
+
+    @cached_property
+    def graphs(self) -> dict[str, Any]:
+        """The graphs by name; without edges, or if asked for, only that of similar nodes."""
+        wanted = {"given": {"given"}, "features": {"features"}, "both": {"both"}}
+        every = {"given", "features", "both"} if self.graph.num_edges else {"features"}
+        names = wanted.get(self.options.neighbours, every)
+        made = make_graphs(self.graph, names, self.options.k, self.options.metric, self.latent)
+        return {name: made[name] for name in names}
+
+    @cached_property
+    def edges_agree(self) -> float:
+        """How far the given edges can be trusted, from 0.1 to 1, judged without labels."""
+        if "given" not in self.graphs or "features" not in self.graphs:
+            return 1.0
+        found = agreement(
+            self.latent.rows(self.graph.features),
+            self.graph.adjacency.to_scipy(),
+            self.graphs["features"].adjacency.to_scipy(),
+        )
+        return float(np.clip(found / 0.2, 0.1, 1))
+
+    def linear_names(self) -> list[str]:
+        return [
+            name
+            for name, views in LINEAR.items()
+            if all(VIEWS[view][0] in ("", *self.graphs) for view in views)
+        ]
+
+    def prior(self, name: str) -> float:
+        if name in LINEAR:
+            trusted = self.edges_agree if name.startswith("given-") and "and" not in name else 1.0
+            extra = 1.5 * (1 - self.edges_agree) if name == "features-far" else 0.0
+            return PRIOR[name] * trusted + extra
+        return NETWORK_PRIOR
+
+    @cached_property
+    def views(self) -> dict[str, tuple[Tensor, Scores]]:
+        """The mean (r) and the centred rows of length 1 (N, r) of every view."""
+        latent = self.latent.rows(self.graph.features)
+        found = {}
+        for name in {view for member in self.linear_names() for view in LINEAR[member]}:
+            spread = spread_view(name, self.graphs.get(VIEWS[name][0], self.graph), latent)
+            mean = spread.mean(0)
+            found[name] = (mean, unit_rows(spread - mean).double().numpy())
+        return found
+
+    def inputs_of(self, member: str) -> Scores:
+        """Return what a linear member reads, (N, r) or (N, 2 r)."""
+        return np.concatenate([self.views[view][1] for view in LINEAR[member]], 1)
+
+    @cached_property
+    def held_out(self) -> Nodes:
+        return np.concatenate([fold.held_out for fold in self.folds]) if self.folds else np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A fitted member: its tensors, its logits at all nodes (N, C), and at all nodes for each fold.
+
+    ``folds`` may have fewer entries than there are folds.
+    """
+
+    name: str
+    tensors: dict[str, Tensor]
+    logits: Scores
+    folds: list[Scores]
+    seconds: float = 0.0
+
+    def held_out(self, work: Work) -> Scores:
+        """Return the out-of-fold logits, (h, C), of the folds that it was trained in."""
+        pairs = zip(self.folds, work.folds, strict=False)
+        return np.concatenate([logits[fold.held_out] for logits, fold in pairs])
+
+
+def linear_member(work: Work, name: str) -> Member:
+    started, z = time.perf_counter(), work.inputs_of(name)
+    weights = regression(z, work.labels, work.train, work.graph.num_classes)
+    logits = z @ weights[0] + weights[1]
+    if work.validated:
+        folds = [logits]
+    else:
+        found = (regression(z, work.labels, fold.train, work.graph.num_classes) for fold in work.folds)
+        folds = [z @ weight + bias for weight, bias in found]
+    return Member(name, linear_tensors(name, *weights), logits, folds, time.perf_counter() - started)
+
+
+def linear_tensors(name: str, weight: Scores, bias: Scores) -> dict[str, Tensor]:
+    found = {f"linear.{name}.weight": weight, f"linear.{name}.bias": bias}
+    return {key: torch.from_numpy(value.astype(np.float32)) for key, value in found.items()}
+
+
+def regression_on(work: Work, z: Scores, train: Nodes, pseudo: Pseudo, share: float) -> tuple[Scores, Scores]:
+    nodes, classes = pseudo
+    labels = work.labels.copy()
+    labels[nodes] = classes
+    counts = np.concatenate([np.ones(train.size), np.full(nodes.size, share * PSEUDO_WEIGHT)])
+    return regression(z, labels, np.concatenate([train, nodes]), work.graph.num_classes, counts)
+
+
+def regression(
+    z: Scores, labels: Nodes, nodes: Nodes, classes: int, counts: Any = None
+) -> tuple[Scores, Scores]:
+    """Return weight (r, C) and bias (C) of a logistic regression; classes without a label get a low bias."""
+    from sklearn.linear_model import LogisticRegression
+
+    present = np.unique(labels[nodes])
+    weight, bias = np.zeros((z.shape[1], classes)), np.full(classes, -8.0)
+    model = LogisticRegression(C=STRENGTH, max_iter=100, tol=1e-3).fit(z[nodes], labels[nodes], counts)
+    if present.size == 2:  # one logit: half for each class
+        weight[:, present] = model.coef_.T * np.array([-0.5, 0.5])
+        bias[present] = model.intercept_ * np.array([-0.5, 0.5])
+    else:
+        weight[:, present], bias[present] = model.coef_.T, model.intercept_
+    return weight, bias
+
+
+def confident(work: Work, p: Scores, train: Nodes) -> Pseudo:
+    """Return nodes of the more confident half of each predicted class, as many of each, and their classes."""
+    classes = work.graph.num_classes
+    predicted, confidence = p.argmax(1), p.max(1)
+    free = np.ones(p.shape[0], bool)
+    free[train] = False
+    rng, chosen = np.random.default_rng(0), []
+    for k in range(classes):
+        nodes = np.flatnonzero(free & (predicted == k))
+        upper = nodes[np.argsort(-confidence[nodes], kind="stable")][: (nodes.size + 1) // 2]
+        chosen.append(rng.permutation(upper)[: max(1, PSEUDO // classes)])
+    nodes = np.concatenate(chosen)
+    return nodes, predicted[nodes]

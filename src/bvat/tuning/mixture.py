@@ -1,0 +1,158 @@
+"""How the members of the ensemble are put together: weights and smoothing from out-of-fold predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from bvat.models.ensemble import LEAST, LINEAR, smoothed
+from bvat.tuning.members import Member, Nodes, Scores, Work
+
+SHARPNESS = 0.5
+"""How much of the log-likelihood counts for the weights: that of few labels is not sure."""
+MANY = 10.0
+"""With so many labels per class there is no self-training."""
+
+
+def softmax(logits: Scores) -> Scores:
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    found: Scores = shifted / shifted.sum(1, keepdims=True)
+    return found
+
+
+def log_losses(probabilities: Scores, labels: Nodes) -> Scores:
+    found: Scores = -np.log(np.maximum(probabilities[np.arange(labels.size), labels], LEAST))
+    return found
+
+
+def _temperature(logits: Scores, labels: Nodes, centre: float, width: float = 0.7) -> float:
+    """Return the factor of the logits with the least log-loss; its logarithm has a normal prior."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(power: float) -> float:
+        prior = 0.5 * ((power - np.log(centre)) / width) ** 2
+        return float(log_losses(softmax(logits * np.exp(power)), labels).sum() + prior)
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 4), method="bounded").x))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How members are put together: temperature and weight of each, smoothing, temperature of the result."""
+
+    temperatures: dict[str, float]
+    weights: dict[str, float]
+    smooth: dict[str, float]
+    temperature: float
+    losses: dict[str, float] = field(default_factory=dict)
+    accuracies: dict[str, float] = field(default_factory=dict)
+    held_out: Scores | None = None
+    """Out-of-fold probabilities of the mixture, (h, C)."""
+
+    @classmethod
+    def of(cls, work: Work, members: Mapping[str, Member]) -> Mixture:
+        start = {name: 2.0 if name in LINEAR else 1.0 for name in members}
+        options = _smoothings(work)
+        if not work.folds:
+            weights = shares_of({name: work.prior(name) for name in members})
+            return cls(start, weights, options, 1.0)
+        labels = work.labels[work.held_out]
+        temperatures, losses, accuracies, likelihood = {}, {}, {}, {}
+        best = {}
+        for name, member in members.items():
+            logits = member.held_out(work)
+            own = labels[: logits.shape[0]]
+            temperatures[name] = _temperature(logits, own, start[name])
+            each = log_losses(softmax(logits * temperatures[name]), own)
+            losses[name], best[name] = float(each.mean()), each
+            accuracies[name] = 100 * float((logits.argmax(1) == own).mean())
+        leader = min(
+            (name for name in members if name in LINEAR), key=losses.__getitem__, default=next(iter(members))
+        )
+        for name, each in best.items():  # networks have predictions for some of the folds only
+            excess = (
+                float((each - best[leader][: each.size]).mean()) if best[leader].size >= each.size else 0.0
+            )
+            likelihood[name] = work.prior(name) * float(np.exp(-SHARPNESS * each.size * excess))
+        mixture = cls(temperatures, shares_of(likelihood), options, 1.0, losses, accuracies)
+        return mixture.smoothed(work, members)
+
+    def smoothed(self, work: Work, members: Mapping[str, Member]) -> Mixture:
+        """Return the mixture with smoothing and a temperature, from out-of-fold predictions."""
+        labels = work.labels[work.held_out]
+        options = _smoothings(work)
+        parts: dict[str, list[Scores]] = {name: [] for name in options}
+        for number, fold in enumerate(work.folds):
+            mean = self.mean({n: m.folds[number] for n, m in members.items() if number < len(m.folds)})
+            for name in options:
+                parts[name].append(smooth_over(work, name, mean)[fold.held_out])
+        joined = {name: np.concatenate(values) for name, values in parts.items()}
+        losses = {name: float(log_losses(p, labels).mean()) for name, p in joined.items()}
+        least = min(losses.values())
+        shares = shares_of(
+            {
+                n: prior * float(np.exp(-SHARPNESS * labels.size * (losses[n] - least)))
+                for n, prior in options.items()
+            }
+        )
+        mean = weighted(shares, joined)
+        temperature = _temperature(np.log(np.maximum(mean, LEAST)), labels, 1.0)
+        return dataclasses.replace(self, smooth=shares, temperature=temperature, held_out=mean)
+
+    def mean(self, logits: Mapping[str, Scores]) -> Scores:
+        each = {name: softmax(self.temperatures[name] * logits[name]) for name in logits}
+        return weighted(shares_of({name: self.weights[name] for name in logits}), each)
+
+    def probabilities(self, work: Work, members: Mapping[str, Member]) -> Scores:
+        """Return the smoothed probabilities of all nodes, (N, C)."""
+        mean = self.mean({name: member.logits for name, member in members.items()})
+        return weighted(self.smooth, {name: smooth_over(work, name, mean) for name in self.smooth})
+
+    def self_training(self, work: Work) -> float:
+        """Return how much of the self-training is worth it, 0 to 1.
+
+        Nothing with many labels, and nothing where held-out predictions are hardly better than chance: there
+        it would only repeat mistakes. All of it where there is nothing to judge by.
+        """
+        classes = work.graph.num_classes
+        if work.train.size / classes >= MANY:
+            return 0.0
+        if self.held_out is None:
+            return 1.0
+        right = float((self.held_out.argmax(1) == work.labels[work.held_out]).mean())
+        above_chance = (right - 1 / classes) / (1 - 1 / classes)
+        return float(np.clip((above_chance - 0.15) / 0.2, 0, 1))
+
+    def described(self, work: Work) -> str:
+        if self.held_out is None:
+            return "too few labels to say how accurate it is"
+        right = float((self.held_out.argmax(1) == work.labels[work.held_out]).mean())
+        return f"{100 * right:.1f} % of {work.held_out.size} held-out nodes are right"
+
+
+def weighted(weights: Mapping[str, float], arrays: Mapping[str, Scores]) -> Scores:
+    found: Scores = np.sum([weights[name] * array for name, array in arrays.items()], axis=0)
+    return found
+
+
+def shares_of(values: Mapping[str, float]) -> dict[str, float]:
+    total = sum(values.values())
+    return {name: value / total if total > 0 else 1 / len(values) for name, value in values.items()}
+
+
+def _smoothings(work: Work) -> dict[str, float]:
+    """Return the prior shares of smoothing over the given edges, over similar nodes, and of none."""
+    trust = work.edges_agree if "given" in work.graphs else 0.0
+    similar = 1.0 if "features" in work.graphs else 0.0
+    return shares_of({"none": 0.5, "given": trust, "features": similar})
+
+
+def smooth_over(work: Work, name: str, probabilities: Scores) -> Scores:
+    if name not in work.graphs:
+        return probabilities
+    found: Scores = smoothed(work.graphs[name], torch.from_numpy(probabilities).float()).double().numpy()
+    return found
