@@ -191,23 +191,23 @@ def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
     counts = [int(count) for count in results]
     graphs = next(iter(results.values()))["by_graph"]
 
-    def chart(title: str, label: str, names: Sequence[str], rows: Sequence[Mapping[str, float]]) -> Chart:
+    def chart(title: str, names: Sequence[str], rows: Sequence[Mapping[str, float]]) -> Chart:
         order = list(TITLES)
         lines = [
             Line(TITLES[name], counts, [row[name] for row in rows], None, k, name != "auto", True)
             for k, name in ((order.index(name), name) for name in names)
         ]
-        return line_chart(lines, "labels per class", label, title=title, log_x=True, x_ticks=counts)
+        words = ("", "") if title else ("labels per class", "test accuracy in %")  # small charts: above all
+        return line_chart(lines, *words, title=title, log_x=True, x_ticks=counts)
 
-    mean = chart("", "test accuracy in %", list(TITLES), [result["mean"] for result in results.values()])
+    mean = chart("", list(TITLES), [result["mean"] for result in results.values()])
     shown = ["auto", "gcn", summary["best_recipe"]]
     each = [
-        replace(chart(g, "%", shown, [r["by_graph"][g] for r in results.values()]), width=SMALL)
-        for g in graphs
+        replace(chart(g, shown, [r["by_graph"][g] for r in results.values()]), width=SMALL) for g in graphs
     ]
     return {
         "few-labels.svg": standalone(f"Accuracy with few labels, mean of {len(graphs)} graphs", [mean]),
-        "few-labels-graphs.svg": standalone("Accuracy with few labels, by graph", each),
+        "few-labels-graphs.svg": standalone("Test accuracy in % against labels per class", each),
     }
 
 
