@@ -14,7 +14,7 @@ import bvat
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models.ensemble import LINEAR
-from bvat.tuning import auto
+from bvat.tuning import networks
 from cli_helpers import bvat as command
 
 QUIET = bvat.RunOptions(page=False)
@@ -112,7 +112,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(
 ) -> None:
     """Networks that were trained before the end came are not trained again, and nothing is left of them."""
     whole = bvat.run(small, "auto", folder=tmp_path / "whole", options=QUIET)
-    real, calls = auto.train, []
+    real, calls = networks.train, []
 
     def training(*arguments: Any, **more: Any) -> Any:
         calls.append(1)
@@ -120,7 +120,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(
             raise KeyboardInterrupt
         return real(*arguments, **more)
 
-    monkeypatch.setattr(auto, "train", training)
+    monkeypatch.setattr(networks, "train", training)
     with pytest.raises(KeyboardInterrupt):
         bvat.run(small, "auto", folder=tmp_path / "run", options=QUIET)
     kept = sorted((tmp_path / "run" / "seed-0").glob("shared-*.safetensors"))
