@@ -15,7 +15,7 @@ from bvat.errors import GraphError, SettingsError
 from bvat.inference.export import exported, write_export
 from bvat.models.ensemble import LINEAR, Ensemble, walk
 from bvat.training.trained import predict
-from bvat.tuning import auto
+from bvat.tuning import auto, members
 from bvat.tuning.members import Member, Work, linear_member
 from bvat.tuning.mixture import Mixture
 
@@ -240,3 +240,13 @@ def test_a_network_that_was_judged_on_fewer_nodes_counts_less(graph):
         mixture = Mixture.of(work, {"given-far": member, "gcn+none-given": network})
         weights.append(mixture.weights["gcn+none-given"])
     assert weights[0] < weights[1]
+
+
+def test_a_network_alone_is_an_ensemble_too(graph, monkeypatch):
+    monkeypatch.setattr(members, "NETWORK_PRIOR", 1e30)
+    fit = auto.fit(graph, 0, AutoOptions(effort=2, single=True))
+    (row,) = fit.report["members"]
+    assert row["name"].startswith("gcn+none-")
+    assert accuracy(fit, graph) > 0.5
+    restored = BASELINES["auto"].restore(fit.model.state_dict(), graph.num_features, graph.num_classes)
+    assert torch.equal(predict(restored, graph), predict(fit.model, graph))

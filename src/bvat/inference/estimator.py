@@ -21,12 +21,11 @@ from bvat.inference.classifier import Classifier, build_classifier, read_class_n
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
 from bvat.tuning.cross_validation import (
-    FEW,
     Choice,
     cross_validate,
     estimate_of,
+    for_ensemble,
     lacks_validation,
-    pooled,
     scores_of,
 )
 
@@ -104,7 +103,7 @@ class NodeClassifier:
         self.choice_ = None
         settings = preset(known, self.method, **given)
         if self.method == AUTO:
-            graph = graph if len(graph.val) >= FEW else pooled(graph)
+            graph = for_ensemble(graph)
         elif lacks_validation(graph):
             self.choice_ = cross_validate(graph, settings)
             settings, graph = self.choice_.settings, self.choice_.graph

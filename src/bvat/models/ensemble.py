@@ -117,11 +117,12 @@ class Ensemble(nn.Module):
                 raise TypeError(f"an ensemble has no tensor {name}")
             parts.setdefault(part, {})[rest] = tensor
         known = ("latent", "mean", "weight", "temperature", "smooth", "about")
-        if not {*known, "linear"} <= parts.keys() or not parts.keys() <= {*known, "linear", "network"}:
+        if not parts.keys() <= {*known, "linear", "network"} or not {*known} - {"mean"} <= parts.keys():
             raise TypeError("these are not the tensors of an ensemble")
         for name in known:
-            setattr(self, name, Tensors(parts[name]))
-        self.linear: Any = nn.ModuleDict({n: Tensors(t) for n, t in _grouped(parts["linear"]).items()})
+            setattr(self, name, Tensors(parts.get(name, {})))
+        linear = _grouped(parts.get("linear", {}))
+        self.linear: Any = nn.ModuleDict({name: Tensors(each) for name, each in linear.items()})
         networks = _grouped(parts.get("network", {}))
         self.network: Any = nn.ModuleDict({name: _network(name, state) for name, state in networks.items()})
         self._graphs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()

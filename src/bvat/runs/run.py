@@ -24,12 +24,11 @@ from bvat.training.callbacks import tensorboard_writer
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.tuning.cross_validation import (
-    FEW,
     Choice,
     cross_validate,
     estimate_of,
+    for_ensemble,
     lacks_validation,
-    pooled,
 )
 
 
@@ -129,7 +128,7 @@ def run(
     with claim(place.path) if graph.engine.leads else nullcontext():
         choice = None
         if settings.method == AUTO:
-            graph = graph if len(graph.val) >= FEW else pooled(graph)
+            graph = for_ensemble(graph)
         elif lacks_validation(graph):
             place.check_new(resume=resume)
             choice = _choose(place, graph, settings, how, jobs)

@@ -28,7 +28,7 @@ from bvat.graph.neighbours import METRICS
 from bvat.models.ensemble import LINEAR, VIEWS, Ensemble
 from bvat.tuning.cross_validation import scores_of
 from bvat.tuning.members import Member, Work, confident, linear_member, linear_tensors, regression_on
-from bvat.tuning.mixture import Mixture, smooth_over, weighted
+from bvat.tuning.mixture import Mixture
 from bvat.tuning.networks import train_networks
 from bvat.tuning.variants import Variant
 
@@ -91,8 +91,7 @@ def _self_trained(
     if not work.validated:
         for number, fold in enumerate(work.folds):
             mean = first.mean({name: member.folds[number] for name, member in linear.items()})
-            p = weighted(first.smooth, {name: smooth_over(work, name, mean) for name in first.smooth})
-            at_folds.append((fold.train, confident(work, p, fold.train)))
+            at_folds.append((fold.train, confident(work, first.smoothing(work, mean), fold.train)))
     found = dict(members)
     for name in (name for name in members if name in LINEAR and mixture.weights[name] > NEGLIGIBLE):
         started, z = time.perf_counter(), work.inputs_of(name)
@@ -142,8 +141,11 @@ def _report(work: Work, members: Mapping[str, Member], mixture: Mixture, seconds
     found = None
     if mixture.held_out is not None and not work.validated:
         predicted = torch.from_numpy(mixture.held_out.argmax(1))
-        labels = torch.from_numpy(work.labels[work.held_out])
-        found = {"folds": len(work.folds), **scores_of(predicted, labels, work.graph.class_names)}
+        labels = torch.from_numpy(work.labels[work.held_out[: len(predicted)]])
+        found = {
+            "folds": max(len(member.folds) for member in members.values()),
+            **scores_of(predicted, labels, work.graph.class_names),
+        }
     return {
         "members": sorted(rows, key=lambda row: -float(str(row["weight"]))),
         "estimate": found,

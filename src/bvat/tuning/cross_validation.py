@@ -124,6 +124,11 @@ def pooled(graph: Graph) -> Graph:
     return dataclasses.replace(graph, train=train, val=graph.val[:0], validation=said)
 
 
+def for_ensemble(graph: Graph) -> Graph:
+    """Return the graph that ``auto`` is fitted to: validation nodes that are too few train instead."""
+    return graph if len(graph.val) >= FEW else pooled(graph)
+
+
 def can_cross_validate(graph: Graph) -> bool:
     return _usable(graph) > 1
 

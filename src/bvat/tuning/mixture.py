@@ -83,10 +83,11 @@ class Mixture:
 
     def smoothed(self, work: Work, members: Mapping[str, Member]) -> Mixture:
         """Return the mixture with smoothing and a temperature, from out-of-fold predictions."""
-        labels = work.labels[work.held_out]
+        judged = work.folds[: max(len(member.folds) for member in members.values())]  # a lone network: two
+        labels = work.labels[np.concatenate([fold.held_out for fold in judged])]
         options = _smoothings(work)
         parts: dict[str, list[Scores]] = {name: [] for name in options}
-        for number, fold in enumerate(work.folds):
+        for number, fold in enumerate(judged):
             mean = self.mean({n: m.folds[number] for n, m in members.items() if number < len(m.folds)})
             for name in options:
                 parts[name].append(smooth_over(work, name, mean)[fold.held_out])
@@ -110,6 +111,9 @@ class Mixture:
     def probabilities(self, work: Work, members: Mapping[str, Member]) -> Scores:
         """Return the smoothed probabilities of all nodes, (N, C)."""
         mean = self.mean({name: member.logits for name, member in members.items()})
+        return self.smoothing(work, mean)
+
+    def smoothing(self, work: Work, mean: Scores) -> Scores:
         return weighted(self.smooth, {name: smooth_over(work, name, mean) for name in self.smooth})
 
     def self_training(self, work: Work) -> float:
