@@ -14,8 +14,10 @@ from bvat.data.splits import resplit
 from bvat.errors import GraphError, SettingsError
 from bvat.inference.export import exported, write_export
 from bvat.models.ensemble import LINEAR, Ensemble, walk
+from bvat.training.statistics import wilson
 from bvat.training.trained import predict
-from bvat.tuning import auto, members
+from bvat.tuning import auto, members, mixture
+from bvat.tuning.cross_validation import out_of_fold_scores
 from bvat.tuning.members import Member, Work, linear_member
 from bvat.tuning.mixture import Mixture
 
@@ -229,6 +231,38 @@ def test_exported_it_gives_the_same_probabilities(graph, tmp_path):
         write_export(plain, tmp_path / "model.pt2")
 
 
+def test_weights_of_members_maximise_their_posterior():
+    """Moving weight from one member to another makes labels and prior less probable together."""
+    rng = np.random.default_rng(0)
+    chances, prior = rng.uniform(0.05, 0.95, (30, 4)), np.array([0.4, 0.3, 0.2, 0.1])
+
+    def posterior(w):
+        return np.log(chances @ w).sum() + mixture.PRIOR_LABELS * (prior * np.log(w)).sum()
+
+    found = mixture.pool_weights(chances, prior)
+    for i in range(4):
+        for j in range(4):
+            assert posterior(found) >= posterior(found + 1e-3 * (np.eye(4)[i] - np.eye(4)[j])) - 1e-9
+    assert np.allclose(mixture.pool_weights(chances[:0], prior), prior)
+
+
+def test_a_member_without_predictions_keeps_its_prior_weight():
+    chances = np.array([[0.9, 0.2, np.nan], [0.8, 0.1, np.nan], [np.nan] * 3])
+    found = mixture.pool_weights(chances, np.array([0.25, 0.25, 0.5]))
+    assert found[2] == pytest.approx(0.5)
+    assert found[0] > found[1]
+
+
+def test_the_interval_of_an_estimate_knows_classes_and_folds():
+    """As many labels of each class as its share: all count, but for the fold; others count less."""
+    labels = torch.tensor([0] * 10 + [1] * 10)
+    fair = out_of_fold_scores(labels, labels, torch.tensor([50, 50]), 5, ["a", "b"])
+    assert (fair["low"], fair["high"]) == wilson(100, 16)
+    skewed = out_of_fold_scores(labels, labels, torch.tensor([90, 10]), 5, ["a", "b"])
+    assert skewed["low"] < fair["low"]
+    assert skewed["accuracy"] == fair["accuracy"]
+
+
 def test_a_network_that_was_judged_on_fewer_nodes_counts_less(graph):
     """Networks are trained in two folds only: what they gain there is no evidence for the other nodes."""
     work = Work.on(graph, AutoOptions(effort=1))
@@ -237,8 +271,8 @@ def test_a_network_that_was_judged_on_fewer_nodes_counts_less(graph):
     weights = []
     for count in (2, len(work.folds)):
         network = Member("gcn+none-given", {}, sure[0], sure[:count])
-        mixture = Mixture.of(work, {"given-far": member, "gcn+none-given": network})
-        weights.append(mixture.weights["gcn+none-given"])
+        found = Mixture.of(work, {"given-far": member, "gcn+none-given": network})
+        weights.append(found.weights["gcn+none-given"])
     assert weights[0] < weights[1]
 
 

@@ -210,6 +210,8 @@ def _accuracy(row: dict[str, Any]) -> str:
     if part["mean"] is None:
         return "-"
     low, high = wilson(part["mean"], nodes) if 0 < nodes < FEW_NODES else (0.0, 0.0)
+    if word == " cv":
+        low, high = row["cross_validation"]["low"], row["cross_validation"]["high"]
     return spread(part, 1) + (f" [{low:.0f}, {high:.0f}]" if high else "") + word
 
 
@@ -223,8 +225,11 @@ def _uncertain(summary: dict[str, Any]) -> list[str]:
         for name, word in (("val", "validation"), ("test", "test"))
         if 0 < nodes.get(name, 0) < FEW_NODES
     ]
-    found = [] if folds is None else [accuracy_text(folds["accuracy"], folds["nodes"])]
-    return lines + [f"cross-validated accuracy: {text}" for text in found]
+    if folds is not None:
+        interval = (folds["low"], folds["high"])
+        text = accuracy_text(folds["accuracy"], folds["nodes"], interval=interval)
+        lines.append(f"cross-validated accuracy: {text}")
+    return lines
 
 
 def _name(row: dict[str, Any]) -> str:

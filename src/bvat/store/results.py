@@ -84,7 +84,9 @@ def score_texts(summary: Mapping[str, Any], digits: int = 2) -> dict[str, str]:
     shown = {}
     found = summary["cross_validation"]
     if found is not None:
-        shown["cross-validated accuracy"] = accuracy_text(found["accuracy"], found["nodes"], digits=digits)
+        interval = (found["low"], found["high"])
+        text = accuracy_text(found["accuracy"], found["nodes"], digits=digits, interval=interval)
+        shown["cross-validated accuracy"] = text
         shown["cross-validated macro F1"] = f"{found['macro_f1']:.{digits}f} %"
     for name, word in (("val", "validation"), ("test", "test")):
         part = summary[f"{name}_accuracy"]

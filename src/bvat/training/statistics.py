@@ -66,7 +66,7 @@ FEW_NODES = 1000
 """An accuracy on fewer nodes than this is shown with its interval."""
 
 
-def wilson(accuracy: float, nodes: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson(accuracy: float, nodes: float, z: float = 1.959964) -> tuple[float, float]:
     """Return the 95 % interval of an accuracy in percent that was measured on some nodes (Wilson, 1927).
 
     It says how much the accuracy on further nodes of the same kind may differ; unlike ``± z sigma`` it keeps
@@ -91,8 +91,16 @@ def accuracy_summary(values: Sequence[float | None], nodes: int) -> dict[str, An
     return {**found, "nodes": nodes, "low": low, "high": high}
 
 
-def accuracy_text(mean: float, nodes: int, std: float | None = None, digits: int = 2) -> str:
+def accuracy_text(
+    mean: float,
+    nodes: int,
+    std: float | None = None,
+    digits: int = 2,
+    interval: tuple[float, float] | None = None,
+) -> str:
     """Return an accuracy in words: with ``± std`` over several seeds, with its interval on few nodes.
+
+    That is Wilson's unless another one is given.
 
     Example:
         >>> accuracy_text(60.0, 20)
@@ -103,7 +111,7 @@ def accuracy_text(mean: float, nodes: int, std: float | None = None, digits: int
     text = f"{mean:.{digits}f} %" if std is None else f"{mean:.{digits}f} ± {std:.{digits}f} %"
     if not 0 < nodes < FEW_NODES:
         return text
-    low, high = wilson(mean, nodes)
+    low, high = interval or wilson(mean, nodes)
     return f"{text} (95 % interval {low:.1f} to {high:.1f} on {nodes} nodes)"
 
 

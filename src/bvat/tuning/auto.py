@@ -26,7 +26,7 @@ from bvat.baselines.table import AutoOptions
 from bvat.graph import Graph
 from bvat.graph.neighbours import METRICS
 from bvat.models.ensemble import LINEAR, VIEWS, Ensemble
-from bvat.tuning.cross_validation import scores_of
+from bvat.tuning.cross_validation import out_of_fold_scores
 from bvat.tuning.members import Member, Work, confident, linear_member, linear_tensors, regression_on
 from bvat.tuning.mixture import Mixture
 from bvat.tuning.networks import train_networks
@@ -142,10 +142,11 @@ def _report(work: Work, members: Mapping[str, Member], mixture: Mixture, seconds
     if mixture.held_out is not None and not work.validated:
         predicted = torch.from_numpy(mixture.held_out.argmax(1))
         labels = torch.from_numpy(work.labels[work.held_out[: len(predicted)]])
-        found = {
-            "folds": max(len(member.folds) for member in members.values()),
-            **scores_of(predicted, labels, work.graph.class_names),
-        }
+        sizes = torch.from_numpy(mixture.probabilities(work, members).argmax(1)).bincount(
+            minlength=work.graph.num_classes
+        )
+        folds = max(len(member.folds) for member in members.values())
+        found = out_of_fold_scores(predicted, labels, sizes, folds, work.graph.class_names)
     return {
         "members": sorted(rows, key=lambda row: -float(str(row["weight"]))),
         "estimate": found,

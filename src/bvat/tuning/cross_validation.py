@@ -87,7 +87,7 @@ def checked_estimate(found: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict):
         raise TypeError("estimate")
-    for name in ("folds", "nodes", "correct", "accuracy", "macro_f1"):
+    for name in ("folds", "nodes", "correct", "accuracy", "low", "high", "macro_f1"):
         if type(found[name]) not in (int, float) or found[name] < 0:
             raise TypeError(name)
     if not 0 <= found["correct"] <= found["nodes"] or max(found["accuracy"], found["macro_f1"]) > 100:
@@ -213,21 +213,47 @@ def estimate(
     store = RunStore.open(work, hidden)
     specs = [RunSpec(name, settings, 0, HELD_OUT) for name in hidden]
     store.run_all(specs, jobs, console)
-    predicted = torch.tensor([k for result in store.results(specs) for k in result["held_out"]])
+    found = store.results(specs)
+    predicted = torch.tensor([k for result in found for k in result["held_out"]])
+    sizes = torch.tensor([result["sizes"] for result in found]).sum(0)
     labels = graph.labels[torch.cat([part.test for part in hidden.values()])].cpu()
-    return {"folds": len(parts), **scores_of(predicted, labels, graph.class_names)}
+    return out_of_fold_scores(predicted, labels, sizes, len(parts), graph.class_names)
 
 
 def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
     model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
-    return {"held_out": predict(model, graph).argmax(1)[graph.test].tolist()}
+    predicted = predict(model, graph).argmax(1)
+    sizes = torch.bincount(predicted, minlength=graph.num_classes)
+    return {"held_out": predicted[graph.test].tolist(), "sizes": sizes.tolist()}
 
 
 HELD_OUT = Measurement("held-out", _held_out, parameters=dict)
 
 
-def scores_of(predicted: Tensor, labels: Tensor, class_names: Sequence[str]) -> dict[str, Any]:
-    """Return how good predictions are, as plain values.
+def out_of_fold_scores(
+    predicted: Tensor, labels: Tensor, sizes: Tensor, folds: int, class_names: Sequence[str]
+) -> dict[str, Any]:
+    """Return :func:`scores_of` out-of-fold predictions and the number of folds; what is sure counts less.
+
+    Classes with many nodes are where most mistakes are made, and labels are often drawn per class: n_c labels
+    of a class with the share q_c of all nodes are worth ``1 / sum_c q_c^2 / n_c`` labels that are drawn from
+    all nodes (Kish, 1965). And models of folds have learned from fewer labels: that counts as
+    ``1 - 1 / folds``.
+
+    Shapes: predicted and labels int64 (m); sizes (C), how many of all nodes are predicted to be of a class.
+    """
+    counts = torch.bincount(labels, minlength=len(class_names)).double()
+    seen = counts > 0
+    shares = sizes[seen].double()
+    shares = shares / shares.sum() if shares.sum() > 0 else counts[seen] / counts.sum()
+    effective = float((1 - 1 / folds) / (shares.square() / counts[seen]).sum())
+    return {"folds": folds, **scores_of(predicted, labels, class_names, effective)}
+
+
+def scores_of(
+    predicted: Tensor, labels: Tensor, class_names: Sequence[str], effective: float | None = None
+) -> dict[str, Any]:
+    """Return how good predictions are, as plain values; the interval is that of ``effective`` nodes.
 
     Returns:
         The number of ``nodes`` and of ``correct`` ones, ``accuracy`` with its 95 % interval (``low``,
@@ -236,7 +262,7 @@ def scores_of(predicted: Tensor, labels: Tensor, class_names: Sequence[str]) -> 
     Shapes: predicted and labels int64 (m), m > 0, labels known.
     """
     count, correct = labels.numel(), int((predicted == labels).sum())
-    low, high = wilson(100 * correct / count, count)
+    low, high = wilson(100 * correct / count, count if effective is None else effective)
     scores = f1_scores(predicted, labels, len(class_names))
     sizes = torch.bincount(labels, minlength=len(class_names)).tolist()
     return {

@@ -29,7 +29,8 @@ PRIOR = {
     "given-and-features": 2.0,
 }
 """Weights of the linear members before any label is seen, where edges say something of the features."""
-NETWORK_PRIOR = 1.0
+NETWORK_PRIOR = 2.0
+"""Weight of a network before any label is seen: the linear members together have 6.75."""
 STRENGTH = 10.0
 """Inverse L2 penalty of the linear members."""
 PSEUDO, PSEUDO_WEIGHT = 700, 0.1

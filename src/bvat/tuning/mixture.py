@@ -12,8 +12,10 @@ import torch
 from bvat.models.ensemble import LEAST, LINEAR, smoothed
 from bvat.tuning.members import Member, Nodes, Scores, Work
 
+PRIOR_LABELS = 4.0
+"""So many labels are what the prior weights of the members count as."""
 SHARPNESS = 0.5
-"""How much of the log-likelihood counts for the weights: that of few labels is not sure."""
+"""How much of the log-likelihood counts for the smoothing: that of few labels is not sure."""
 MANY = 10.0
 """With so many labels per class there is no self-training."""
 
@@ -40,6 +42,25 @@ def _temperature(logits: Scores, labels: Nodes, centre: float, width: float = 0.
     return float(np.exp(minimize_scalar(loss, bounds=(-3, 4), method="bounded").x))
 
 
+def pool_weights(chances: Scores, prior: Scores) -> Scores:
+    """Return the weights w (M) of a mean of predictions that are the most probable after seeing the labels.
+
+    They maximise ``sum_i log(sum_m w_m chances_im) + PRIOR_LABELS sum_m prior_m log w_m`` by expectation
+    maximisation. Where a member has no prediction, its share is its weight.
+
+    Shapes: chances (h, M), what each member gave the right class, nan where it was not asked; prior (M).
+    """
+    chances = chances[~np.isnan(chances).all(1)]
+    missing, weights = np.isnan(chances), prior
+    known = np.where(missing, 0.0, chances)
+    for _ in range(200):
+        shares = known * weights
+        shares *= (1 - missing @ weights)[:, None] / shares.sum(1, keepdims=True)
+        weights = np.where(missing, weights, shares).sum(0) + PRIOR_LABELS * prior
+        weights = weights / weights.sum()
+    return weights
+
+
 @dataclass(frozen=True)
 class Mixture:
     """How members are put together: temperature and weight of each, smoothing, temperature of the result."""
@@ -61,24 +82,19 @@ class Mixture:
             weights = shares_of({name: work.prior(name) for name in members})
             return cls(start, weights, options, 1.0)
         labels = work.labels[work.held_out]
-        temperatures, losses, accuracies, likelihood = {}, {}, {}, {}
-        best = {}
-        for name, member in members.items():
+        temperatures, losses, accuracies = {}, {}, {}
+        chances = np.full((labels.size, len(members)), np.nan)
+        for column, (name, member) in enumerate(members.items()):
             logits = member.held_out(work)
-            own = labels[: logits.shape[0]]
+            own = labels[: logits.shape[0]]  # networks have predictions for some of the folds only
             temperatures[name] = _temperature(logits, own, start[name])
             each = log_losses(softmax(logits * temperatures[name]), own)
-            losses[name], best[name] = float(each.mean()), each
+            chances[: own.size, column] = np.exp(-each)
+            losses[name] = float(each.mean())
             accuracies[name] = 100 * float((logits.argmax(1) == own).mean())
-        leader = min(
-            (name for name in members if name in LINEAR), key=losses.__getitem__, default=next(iter(members))
-        )
-        for name, each in best.items():  # networks have predictions for some of the folds only
-            excess = (
-                float((each - best[leader][: each.size]).mean()) if best[leader].size >= each.size else 0.0
-            )
-            likelihood[name] = work.prior(name) * float(np.exp(-SHARPNESS * each.size * excess))
-        mixture = cls(temperatures, shares_of(likelihood), options, 1.0, losses, accuracies)
+        prior = np.array([work.prior(name) for name in members])
+        weights = dict(zip(members, pool_weights(chances, prior / prior.sum()).tolist(), strict=True))
+        mixture = cls(temperatures, weights, options, 1.0, losses, accuracies)
         return mixture.smoothed(work, members)
 
     def smoothed(self, work: Work, members: Mapping[str, Member]) -> Mixture:

@@ -33,6 +33,8 @@ NETWORKS: dict[int, tuple[str, ...]] = {
 }
 """What is trained beside the linear members, by effort."""
 EPOCHS = 150
+TRUSTED = 0.5
+"""Networks read the given edges where these agree with the features by more than this."""
 NETWORK_FOLDS = 2
 """Folds in which networks are trained too: their weight comes from the nodes of these."""
 
@@ -61,7 +63,12 @@ def train_networks(
 
 
 def _favourite(work: Work, mixture: Mixture) -> str:
-    """Return the graph whose linear members have the largest weight together; of equals the first."""
+    """Return the given graph, or where its edges say little of the features, what linear members favour.
+
+    That is the graph whose members have the largest weight together; of equals the first.
+    """
+    if "given" in work.graphs and work.edges_agree > TRUSTED:
+        return "given"
     totals = dict.fromkeys((name for name in ("given", "features", "both") if name in work.graphs), 0.0)
     for name, weight in mixture.weights.items():
         graphs = [VIEWS[view][0] for view in LINEAR[name]]
