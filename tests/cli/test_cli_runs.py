@@ -206,8 +206,8 @@ def test_listed_accuracies_have_their_intervals() -> None:
     }
     assert _accuracy(row) == "60.0 [39, 78]"
     assert _accuracy({**row, "nodes": {"test": 1000}}) == "60.0"
-    folds = {"accuracy": 60.0, "nodes": 20}
-    assert _accuracy({**row, "test": none, "nodes": {}, "cross_validation": folds}) == "60.0 [39, 78] cv"
+    folds = {"accuracy": 60.0, "nodes": 20, "low": 30.4, "high": 85.1}
+    assert _accuracy({**row, "test": none, "nodes": {}, "cross_validation": folds}) == "60.0 [30, 85] cv"
     assert _accuracy({**row, "test": none, "val": row["test"], "nodes": {"val": 20}}) == "60.0 [39, 78] val"
     assert _accuracy({**row, "test": none, "val": none, "nodes": {}}) == "-"
 
