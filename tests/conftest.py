@@ -6,6 +6,7 @@ torch is imported where it is used, so that ``pytest -n 2`` starts its workers w
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,10 @@ import pytest
 
 if TYPE_CHECKING:
     from bvat.graph import Graph
+
+# numpy and scipy take a thread per core, read when they are imported. On matrices of a few hundred rows these wait
+# for each other, and for the other workers of ``pytest -n 2``, many times longer than they compute.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # What is started in the background (``pytest &``, nohup) ignores these signals, and hands that down to all
 # processes that the tests start.
