@@ -63,14 +63,6 @@ def test_the_estimate_is_out_of_fold(graph, fitted):
     assert found["accuracy"] - 1e-9 < found["high"]
 
 
-def test_labels_of_other_nodes_are_not_read(graph, fitted):
-    other = graph.labels.clone()
-    other[graph.test] = torch.randint(0, 3, (len(graph.test),))
-    again = auto.fit(dataclasses.replace(graph, labels=other), 0, AutoOptions(effort=2))
-    for name, tensor in fitted.model.state_dict().items():
-        assert torch.equal(tensor, again.model.state_dict()[name]), name
-
-
 def test_restored_it_predicts_the_same_bits(graph, fitted):
     state = fitted.model.state_dict()
     restored = BASELINES["auto"].restore(state, graph.num_features, graph.num_classes)
@@ -188,35 +180,6 @@ def test_one_class_is_refused(graph):
         auto.fit(dataclasses.replace(graph, labels=labels), 0)
 
 
-def test_an_interrupted_fit_continues_with_the_same_bits(graph, fitted):
-    kept = {}
-
-    class Killed(Exception):
-        pass
-
-    def once(name, compute):
-        if name not in kept:
-            if len(kept) == 2:
-                raise Killed
-            kept[name] = compute()
-        return kept[name]
-
-    with pytest.raises(Killed):
-        auto.fit(graph, 0, AutoOptions(effort=2), once=once)
-    assert len(kept) == 2
-    computed = []
-
-    def rest(name, compute):
-        if name not in kept:
-            computed.append(name)
-            kept[name] = compute()
-        return kept[name]
-
-    again = auto.fit(graph, 0, AutoOptions(effort=2), once=rest)
-    assert len(computed) == 1
-    assert torch.equal(predict(again.model, graph), predict(fitted.model, graph))
-
-
 def test_a_first_answer_is_told(graph):
     said = []
     auto.fit(graph, 0, AutoOptions(effort=1), tell=said.append)
@@ -224,17 +187,20 @@ def test_a_first_answer_is_told(graph):
     assert "%" in said[0]
 
 
-def test_the_estimator_saves_and_loads_it(graph, tmp_path):
-    classifier = bvat.NodeClassifier("auto", effort=1).fit(graph)
+@pytest.fixture(scope="module")
+def classifier(graph):
+    return bvat.NodeClassifier("auto", effort=2).fit(graph)
+
+
+def test_the_estimator_saves_and_loads_it(graph, classifier, tmp_path):
     assert classifier.cross_validation_["nodes"] == len(graph.train)
     path = tmp_path / "model.safetensors"
     classifier.save(path)
     assert (bvat.NodeClassifier.load(path).predict_proba(graph) == classifier.predict_proba(graph)).all()
 
 
-def test_exported_it_gives_the_same_probabilities(graph, tmp_path):
-    classifier = bvat.NodeClassifier("auto", effort=2, epochs=None).fit(graph).classifier_
-    plain, error = exported(classifier, graph)
+def test_exported_it_gives_the_same_probabilities(graph, classifier, tmp_path):
+    plain, error = exported(classifier.classifier_, graph)
     assert error < 1e-4
     write_export(plain, tmp_path / "model.safetensors")
     with pytest.raises(SettingsError, match="safetensors"):
