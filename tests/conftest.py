@@ -18,8 +18,9 @@ import pytest
 if TYPE_CHECKING:
     from bvat.graph import Graph
 
-# numpy and scipy take a thread per core, read when they are imported. On matrices of a few hundred rows these wait
-# for each other, and for the other workers of ``pytest -n 2``, many times longer than they compute.
+# numpy and scipy take a thread per core unless this is set when they are imported. On matrices of a few
+# hundred rows these threads wait for each other, and for the other worker of ``pytest -n 2``, far longer than
+# they compute.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Imports and collected tests stay to the end: looking for what is unreachable among them takes seconds.
