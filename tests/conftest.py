@@ -6,6 +6,8 @@ torch is imported where it is used, so that ``pytest -n 2`` starts its workers w
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,14 @@ import pytest
 
 if TYPE_CHECKING:
     from bvat.graph import Graph
+
+# numpy and scipy take a thread per core unless this is set when they are imported. On matrices of a few
+# hundred rows these threads wait for each other, and for the other worker of ``pytest -n 2``, far longer than
+# they compute.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Imports and collected tests stay to the end: looking for what is unreachable among them takes seconds.
+gc.disable()
 
 # What is started in the background (``pytest &``, nohup) ignores these signals, and hands that down to all
 # processes that the tests start.
@@ -26,6 +36,12 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let ``pytest tests/faults --tally FILE`` write what it counted."""
     parser.addoption("--tally", help="file for the counts of tests/faults", default=None)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected to no later search for unreachable objects."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

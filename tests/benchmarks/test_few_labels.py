@@ -51,6 +51,7 @@ def test_nodes_without_features_are_nobodys_neighbours(small: bvat.Graph) -> Non
     assert (inputs.nearest[busy] >= 9).all()
 
 
+@pytest.mark.slow
 def test_runs_continue_and_are_summarised(small: bvat.Graph, small_file: Path, tmp_path: Path) -> None:
     command = [str(small_file), "--labels", "1,5", "--draws", "20", "--effort", "1", "--out", str(tmp_path)]
     few_labels.main(command)

@@ -136,7 +136,7 @@ def test_graphs_in_double_precision_are_trained(tmp_path: Path, capsys: pytest.C
         again = NodeClassifier.load(tmp_path / "c.safetensors")
         assert np.array_equal(again.predict_proba(double), fitted.predict_proba(double))
         assert np.allclose(again.predict_proba(SMALL), fitted.predict_proba(double), atol=1e-4)
-    code, _, err = bvat(["train", "double.npz", *QUICK, "--out", "run"], capsys)
+    code, _, err = bvat(["train", "double.npz", *QUICK, "--no-report", "--out", "run"], capsys)
     assert code == 0, err
     code, _, err = bvat(["predict", "run", "--out", "p.csv"], capsys)
     assert code == 0, err
@@ -147,7 +147,7 @@ def test_predict_a_graph_without_labels(tmp_path: Path, capsys: pytest.CaptureFi
         SMALL, labels=torch.full_like(SMALL.labels, -1), **dict.fromkeys(("train", "val", "test"), _none())
     )
     save_graph(bare, tmp_path / "bare.npz")
-    assert bvat(["train", "g.npz", *QUICK, "--out", "run"], capsys)[0] == 0
+    assert bvat(["train", "g.npz", *QUICK, "--no-report", "--out", "run"], capsys)[0] == 0
     code, _, err = bvat(["predict", "run", "--graph", "bare.npz", "--out", "p.csv"], capsys)
     assert code == 0, err
     assert len(Path("p.csv").read_text().splitlines()) == 61

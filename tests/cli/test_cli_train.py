@@ -108,7 +108,7 @@ def test_early_stopping_f1_and_logs_are_shown(
 def test_the_page_repeats_all_options_and_names_the_model_as_tables_do(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["--model", "sage", "--threads", "2", "--device", "cpu", "--epochs", "3"]
+    given = ["--model", "sage", "--threads", "1", "--device", "cpu", "--epochs", "3"]
     given += ["--no-guard", "--pretrain", "0"]
     unnamed = ["--jobs", "1", "--out", "run", "--log", "csv"]
     code, out, _ = bvat(["train", str(graph_file), "--method", "vat", *given, *unnamed], capsys)

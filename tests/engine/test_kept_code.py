@@ -22,7 +22,7 @@ def call() -> tuple[list[str], float]:
     """Call a function as a new process does; return what was compiled, and the result."""
     told: list[str] = []
     with when_compiling(told.append):
-        result = float(compile_and_keep(twice)(np.full(3, 21.0)).sum())
+        result = float(compile_and_keep(twice)(21.0))
     return told, result
 
 
@@ -31,13 +31,13 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of the machine code."""
     numba = pytest.importorskip("numba")
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    assert call() == (["twice", ""], 126.0)
+    assert call() == (["twice", ""], 42.0)
     (path,) = (each for each in tmp_path.rglob("*") if each.is_file())
     return path
 
 
 def test_what_is_kept_is_not_compiled_again(kept: Path) -> None:
-    assert call() == ([], 126.0)
+    assert call() == ([], 42.0)
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "folder"])
@@ -49,16 +49,16 @@ def test_a_damaged_file_is_compiled_again(kept: Path, damage: str) -> None:
     else:
         bad = {"empty": b"", "cut": good[: len(good) // 2], "flipped": bytes([good[0] ^ 1]) + good[1:]}
         kept.write_bytes(bad[damage])
-    assert call() == (["twice", ""], 126.0)
+    assert call() == (["twice", ""], 42.0)
     if damage != "folder":
-        assert call() == ([], 126.0)
+        assert call() == ([], 42.0)
     assert [each.name for each in kept.parent.iterdir()] == [kept.name]
 
 
 def test_a_changed_source_is_compiled_again(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "source_stamp", lambda _: "another")
-    assert call() == (["twice", ""], 126.0)
-    assert call() == ([], 126.0)
+    assert call() == (["twice", ""], 42.0)
+    assert call() == ([], 42.0)
 
 
 def test_a_full_disk_costs_time_only(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_full_disk_costs_time_only(kept: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    assert call() == (["twice", ""], 126.0)
+    assert call() == (["twice", ""], 42.0)
     assert list(kept.parent.iterdir()) == []
 
 
@@ -79,7 +79,7 @@ def test_no_folder_to_keep_code_in(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("no locator available")
 
     monkeypatch.setattr(caching, "FunctionCache", none)
-    assert call() == (["twice", ""], 126.0)
+    assert call() == (["twice", ""], 42.0)
 
 
 def test_without_jit_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

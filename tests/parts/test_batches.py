@@ -53,7 +53,8 @@ def test_training_on_batches_repeats_and_learns(tmp_path) -> None:
 def test_batch_parts_on_the_command_line(tmp_path, capsys) -> None:
     folder = write(random_graph(), 4, tmp_path / "parts")
     run = tmp_path / "run"
-    options = ["--method", "none", "--epochs", "3", "--pretrain", "0", "--jobs", "1", "--out", str(run)]
+    options = ["--method", "none", "--epochs", "3", "--pretrain", "0", "--jobs", "1", "--no-report"]
+    options += ["--out", str(run)]
     for arguments, code in (
         ([str(folder), "--batch-parts", "2", *options], 0),
         ([str(folder), "--batch-parts", "9", *options], 2),

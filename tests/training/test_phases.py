@@ -155,6 +155,11 @@ def other_values(field: Field[Any], value: Any) -> list[Any]:
     return [2 * value or 1] if isinstance(value, int) else [value / 2 or 0.25]
 
 
+class FirstPhaseOnly(Callback):
+    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        state.stop = state.epoch >= state.settings.pretrain
+
+
 FirstPhaseOf = Callable[[Settings], tuple[str, dict[str, torch.Tensor]]]
 
 
@@ -167,7 +172,7 @@ def first_phase_of(tmp_path_factory: pytest.TempPathFactory) -> FirstPhaseOf:
     @cache
     def trained(settings: Settings) -> tuple[str, dict[str, torch.Tensor]]:
         folder = tmp_path_factory.mktemp("phase")
-        train(graph, settings, pretrained=folder)
+        train(graph, settings, pretrained=folder, callbacks=[FirstPhaseOnly()])
         (path,) = folder.iterdir()
         about, tensors = read_safetensors(path)
         columns = [i for i, name in enumerate(json.loads(about["columns"])) if name != "ms"]
