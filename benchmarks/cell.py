@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bvat.bench.plan import Budget, settings_of
+from bvat.bench.measure import Budget, settings_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def run_cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 def measure(cell: Cell) -> dict[str, Any]:
     import torch
 
-    from bvat.bench.epochs import epoch_action, interleave
+    from bvat.bench.measure import epoch_action, interleave
     from bvat.data import load, synthetic_graph
     from bvat.training.memory import current_mb, peak_mb, reset_peak
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from bvat.baselines.deepwalk import DEEPWALK, Preset, embed_nodes
-from bvat.baselines.skipgram import SkipGram, embed
+from bvat.baselines.deepwalk import LENGTH, WALKS
+from bvat.baselines.skipgram import embed
 from bvat.baselines.walks import Nodes, walks_from_all
-from bvat.bench.run import machine
+from bvat.bench.measure import machine
 from bvat.data.checksums import write_sealed_json
 from bvat.training.memory import peak_mb, reset_peak
 from bvat.training.provenance import package_versions
@@ -47,11 +47,11 @@ def measured(action: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 def measure(nodes: int, edges: int, workers: int, gensim_share: float) -> dict[str, Any]:
     """Return the times of walks and skip-gram, the peak memory, and gensim's time if requested."""
-    adjacency, how = random_adjacency(nodes, edges), DEEPWALK
-    embed_nodes(adjacency[:50, :50], Preset(1, 3, how.skipgram), 0, workers)  # compiles
+    adjacency = random_adjacency(nodes, edges)
+    embed(walks_from_all(adjacency[:50, :50], 1, 3, 0, workers), 50, 0)  # compiles
     reset_peak()
-    walks, of_walks = measured(lambda: walks_from_all(adjacency, how.walks, how.length, 0, workers))
-    _, of_skipgram = measured(lambda: embed(walks, nodes, how.skipgram, 0))
+    walks, of_walks = measured(lambda: walks_from_all(adjacency, WALKS, LENGTH, 0, workers))
+    _, of_skipgram = measured(lambda: embed(walks, nodes, 0))
     result: dict[str, Any] = {
         "graph": {"nodes": nodes, "edges": int(adjacency.nnz // 2)},
         "workers": workers,
@@ -61,7 +61,7 @@ def measure(nodes: int, edges: int, workers: int, gensim_share: float) -> dict[s
         "peak_mb": peak_mb(),
     }
     if gensim_share:
-        result["gensim"] = with_gensim(walks[: int(len(walks) * gensim_share)], how.skipgram, workers)
+        result["gensim"] = with_gensim(walks[: int(len(walks) * gensim_share)], workers)
     return {**result, "machine": machine(), "versions": package_versions(("numpy", "numba", "gensim"))}
 
 
@@ -76,13 +76,13 @@ class Sentences:
             yield [str(node) for node in walk if node >= 0]
 
 
-def with_gensim(walks: Nodes, how: SkipGram, workers: int) -> dict[str, float]:
+def with_gensim(walks: Nodes, workers: int) -> dict[str, float]:
     """Return the times of gensim's Word2Vec with the same settings."""
     models = import_module("gensim.models")
     _, times = measured(
         lambda: models.Word2Vec(
-            Sentences(walks), vector_size=how.dim, window=how.window, min_count=0, sg=1, sample=0, seed=0,
-            hs=int(not how.negatives), negative=how.negatives, workers=workers, epochs=how.passes,
+            Sentences(walks), vector_size=128, window=10, min_count=0, sg=1, sample=0, seed=0,
+            hs=1, negative=0, workers=workers, epochs=1,
         )
     )  # fmt: skip
     return {"tokens": int((walks >= 0).sum()), **times}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.baselines.table import BASELINES
-from bvat.bench.run import machine
+from bvat.bench.measure import machine
 from bvat.data import load, synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.store.pool import thread_count

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bvat.bench.plan import Budget
-from bvat.bench.run import machine
+from bvat.bench.measure import Budget, machine
 from bvat.data.files import write_json
 from bvat.training.provenance import versions
 from cell import Cell, run_cell

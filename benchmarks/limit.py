@@ -21,9 +21,7 @@ from typing import Any
 
 import torch
 
-from bvat.bench.epochs import interleave, measure_methods
-from bvat.bench.plan import ROWS, Budget, settings_of
-from bvat.bench.run import machine
+from bvat.bench.measure import ROWS, Budget, interleave, machine, measure_methods, settings_of
 from bvat.data import load
 from bvat.data.checksums import read_sealed_json
 from bvat.data.files import write_json

@@ -13,7 +13,7 @@ from typing import Any
 
 import rank_faults
 import rank_speed
-from bvat.bench.run import machine
+from bvat.bench.measure import machine
 from bvat.data import load, synthetic_graph
 from bvat.data.files import write_json
 from rank_runs import FROM_THE_START, Runs, compare_bits, cut_into

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from bvat.bench.plan import settings_of
-from bvat.bench.run import machine
+from bvat.bench.measure import machine, settings_of
 from bvat.data import load
 from bvat.data.files import write_json
 from bvat.graph import Graph

@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bvat.bench.epochs import epoch_action, interleave
-from bvat.bench.plan import Budget, settings_of
-from bvat.bench.run import machine
+from bvat.bench.measure import Budget, epoch_action, interleave, machine, settings_of
 from bvat.data import load
 from bvat.data.files import write_json
 from bvat.engine.sparse import SparseMatrix

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from bvat.bench.plan import ROWS
+from bvat.bench.measure import ROWS
 from bvat.data.checksums import read_sealed_json
 from bvat.report.pages import replace_between
 from bvat.report.paper_page import table2_markdown
@@ -13,20 +13,20 @@ SHORT = ("gcn", "random", "vat", "sbvat", "obvat", "random-propagation/grand")
 """The rows of Table 2 in the README."""
 
 
-def speed(bench: dict, spaces: dict, kernels: dict) -> str:
+def speed(bench: dict, pyg: dict, spaces: dict, kernels: dict) -> str:
     """Return tables of epoch times: methods and PyG's GCN relative to a GCN, and plain to compiled.
 
-    Rows that were not measured are left out. ``spaces`` and ``kernels`` are what the scripts of these names
-    in benchmarks/ write.
+    Rows that were not measured are left out. ``pyg``, ``spaces`` and ``kernels`` are what scripts in
+    benchmarks/ write.
     """
-    ratios, datasets = bench["ratios"], list(bench["epoch_ms"])
+    datasets = list(bench["epoch_ms"])
     rows = [
-        (f"{ROWS[row].title} / GCN", [ratios["method_over_gcn"][name].get(row) for name in datasets])
+        (f"{ROWS[row].title} / GCN", [bench["over_gcn"][name].get(row) for name in datasets])
         for row in ROWS
         if row != "gcn"
     ]
     rows += [
-        (f"PyG's GCN ({form}) / GCN", [ratios["pyg_over_ours"].get(name, {}).get(form) for name in datasets])
+        (f"PyG's GCN ({form}) / GCN", [pyg["over_ours"].get(name, {}).get(form) for name in datasets])
         for form in ("edge_index", "sparse")
     ]
     dense = [spaces["spaces"].get(name, {}).get("obvat", {}).get("dense", {}) for name in datasets]
@@ -60,16 +60,16 @@ def _number(value: float | None) -> str:
 def sections(results: Path) -> dict[str, str]:
     """Return what belongs between each pair of markers, for the results that exist."""
     found = {}
-    paths = ("paper/table2.json", "compare/compare.md", "bench/bench.json", "bench/spaces.json")
-    table, compare, bench, spaces = (results / path for path in paths)
+    paths = ("paper/table2.json", "compare/compare.md", "bench/bench.json")
+    table, compare, bench = (results / path for path in paths)
     if table.exists():
         numbers = read_sealed_json(table)
         found["table2"], found["short"] = table2_markdown(numbers), table2_markdown(numbers, SHORT)
     if compare.exists():
         found["compare"] = compare.read_text("utf-8")
     if bench.exists():
-        kernels = results / "bench/kernels.json"
-        found["speed"] = speed(*(json.loads(path.read_text("utf-8")) for path in (bench, spaces, kernels)))
+        files = [results / f"bench/{name}.json" for name in ("bench", "pyg", "spaces", "kernels")]
+        found["speed"] = speed(*(json.loads(path.read_text("utf-8")) for path in files))
     return found
 
 

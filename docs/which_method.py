@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bvat.baselines.deepwalk import DEEPWALK
+from bvat.baselines.deepwalk import WALKS
 from bvat.report.pages import replace_between
 from bvat.tuning.variants import Variant
 
@@ -35,7 +35,7 @@ def deepwalk(file: Path) -> str:
     ratio = gensim["cpu_seconds"] / share / found["skipgram"]["cpu_seconds"]
     return (
         f"DeepWalk on {graph['nodes']:,} nodes and {graph['edges']:,} edges "
-        f"with all {DEEPWALK.walks} walks from each node "
+        f"with all {WALKS} walks from each node "
         f"({found['tokens'] / 1e6:.0f} million nodes on walks) takes "
         f"{sum(seconds.values()):.0f} seconds, nearly all on one core, and "
         f"{found['peak_mb'] / 1024:.1f} GiB; gensim's skip-gram takes {gensim['cpu_seconds']:.0f} processor "

@@ -28,6 +28,8 @@ ORDER = {
     "tuning": "search for settings",
     "inference": "predictions",
     "audit": "fragility",
+    "trust": "what to believe of it",
+    "estimator": "NodeClassifier",
     "paper": "tables and figures",
     "bench": "measurements",
     "report": "pages and charts",

@@ -11,7 +11,7 @@ import bvat
 from bvat.audit import audit
 from bvat.perturb import DisjointFields
 from bvat.report.charts import SERIES, Chart, Line, line_chart, standalone
-from bvat.report.svg import LIGHT, Hints
+from bvat.report.svg import LIGHT
 
 HERE = Path(__file__).parent
 
@@ -26,7 +26,7 @@ def fields(width: int = 16, height: int = 8, step: int = 36) -> str:
     found = DisjointFields(100).choose(graph, 2, torch.Generator().manual_seed(4))
     y, x = np.divmod(np.arange(width * height), width)
 
-    def draw(ax: Axes) -> Hints:
+    def draw(ax: Axes) -> None:
         ax.set_axis_off()
         ax.set_aspect("equal")
         ax.plot(x[pairs.T], y[pairs.T], color=LIGHT["line"], linewidth=1, zorder=1)
@@ -40,7 +40,6 @@ def fields(width: int = 16, height: int = 8, step: int = 36) -> str:
             ("in no field", LIGHT["page"], LIGHT["soft"]),
         ):
             ax.scatter([], [], 70, fill, edgecolors=edge, label=label)
-        return []
 
     label = "a grid in which the receptive fields of the chosen nodes do not overlap"
     chart = Chart(draw, label, width=width * step, height=height * step)

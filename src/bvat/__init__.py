@@ -19,24 +19,26 @@ from bvat._version import __version__
 from bvat.training.plottable import Plottable
 
 if TYPE_CHECKING:
+    from bvat.audit.certify import certify
     from bvat.data import load, synthetic_graph
-    from bvat.data.convert import from_networkx, from_pyg, from_scipy, to_networkx, to_pyg, to_scipy
+    from bvat.data.convert import from_networkx, from_pyg, from_scipy, to_pyg, to_scipy
     from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
+    from bvat.estimator.node_classifier import NodeClassifier
     from bvat.graph import Graph
-    from bvat.inference.estimator import NodeClassifier
     from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
     from bvat.perturb import FLAG, GRAND, OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
     from bvat.report.plots import plot
     from bvat.runs.run import RunOptions, run
-    from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
+    from bvat.training.callbacks import Callback, TensorBoardLogger
     from bvat.training.loop import TrainedModel, predict, train
     from bvat.training.settings import Settings, preset
 
 _HOME = {
+    "bvat.audit.certify": ["certify"],
     "bvat.data": ["load", "synthetic_graph"],
-    "bvat.data.convert": ["from_networkx", "from_pyg", "from_scipy", "to_networkx", "to_pyg", "to_scipy"],
+    "bvat.data.convert": ["from_networkx", "from_pyg", "from_scipy", "to_pyg", "to_scipy"],
     "bvat.errors": ["BvatError", "DataError", "GraphError", "SettingsError", "TrainingError"],
-    "bvat.inference.estimator": ["NodeClassifier"],
+    "bvat.estimator.node_classifier": ["NodeClassifier"],
     "bvat.graph": ["Graph"],
     "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE"],
     "bvat.models.wrapped": ["wrap"],
@@ -53,18 +55,18 @@ _HOME = {
     ],
     "bvat.report.plots": ["plot"],
     "bvat.runs.run": ["RunOptions", "run"],
-    "bvat.training.callbacks": ["Callback", "CSVLogger", "TensorBoardLogger"],
+    "bvat.training.callbacks": ["Callback", "TensorBoardLogger"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError", "CSVLogger",
+    "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError",
     "Callback", "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
     "Regulariser", "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel",
-    "TrainingError", "__version__", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot",
-    "predict", "preset", "run", "synthetic_graph", "to_networkx", "to_pyg", "to_scipy", "train", "wrap",
+    "TrainingError", "__version__", "certify", "entropy", "from_networkx", "from_pyg", "from_scipy", "load",
+    "plot", "predict", "preset", "run", "synthetic_graph", "to_pyg", "to_scipy", "train", "wrap",
 ]  # fmt: skip
 
 

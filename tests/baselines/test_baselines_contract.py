@@ -14,15 +14,15 @@ import torch
 
 from bvat.baselines import planetoid
 from bvat.baselines.base import largest_one, take_columns, used_columns
-from bvat.baselines.table import AUTO, BASELINES
+from bvat.baselines.table import AUTO, BASELINES, PUBLISHED
 from bvat.baselines.walks import walks_per_node
 from bvat.cli.main import main
 from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.engine.dense import DenseMatrix
 from bvat.errors import DataError, GraphError, SettingsError
+from bvat.estimator.node_classifier import NodeClassifier
 from bvat.graph import Graph
 from bvat.graph.repair import normalize_rows
-from bvat.inference.estimator import NodeClassifier
 from bvat.inference.runs import open_run
 from bvat.training.loop import train
 from bvat.training.settings import Settings, preset
@@ -36,7 +36,7 @@ def rows(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
 
 
-INDUCTIVE = [name for name, row in BASELINES.items() if row.protocol == "inductive"]
+INDUCTIVE = [name for name in PUBLISHED if not BASELINES[name].model.endswith("NodeTable")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,7 +57,8 @@ def test_it_learns_and_is_the_same_again_whatever_the_test_labels_are(
 ) -> None:
     name, trained = fitted
     assert trained.selected["test"] > 45  # three classes
-    more = {"members", "estimate", "seconds", "smoothing", "edges_agree", "labels"} if name == AUTO else set()
+    of_auto = {"members", "estimate", "out_of_fold", "seconds", "smoothing", "edges_agree", "labels"}
+    more = of_auto if name == AUTO else set()
     assert trained.fit.keys() == {"chosen", "unscored", "unscored_test", *more}
     labels = small.labels.clone()
     labels[small.test] = (labels[small.test] + 1) % 3
@@ -161,7 +162,7 @@ def test_a_run_folder_predicts(
     found = saved.classifier(small).probabilities(small)
     torch.testing.assert_close(found.sum(1), torch.ones(small.num_nodes))
     assert torch.equal(found, NodeClassifier(name).fit(small).classifier_.probabilities(small))
-    for command in (["audit", str(run), "--out", "a.csv"], ["export", str(run), "--out", "a.pt2"]):
+    for command in (["audit", str(run), "--out", "a.csv"], ["export", str(run), "--out", "a.safetensors"]):
         with pytest.raises(SystemExit) as end:
             main(command)
         assert end.value.code == 2

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from bvat.bench.epochs import Times, interleave
-from bvat.bench.plan import Budget
+from bvat.bench.measure import Budget, Times, interleave
 
 
 def test_actions_run_in_turn() -> None:

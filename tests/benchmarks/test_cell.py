@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from bvat.bench.plan import Budget
+from bvat.bench.measure import Budget
 from cell import Cell, run_cell
 
 

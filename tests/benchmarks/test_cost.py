@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bvat.bench.plan import Budget, settings_of
+from bvat.bench.measure import Budget, settings_of
 from bvat.training.settings import preset
 from cost import Counts, Sizes, cost_of, counts_of
 from limit import limit_of, machine_rates, measure_limit

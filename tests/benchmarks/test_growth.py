@@ -7,7 +7,7 @@ import pytest
 
 import cell
 import growth
-from bvat.bench.plan import Budget
+from bvat.bench.measure import Budget
 from bvat.data.files import write_json
 from growth import Growth, fit_all, fit_exponent, measure_growth, points
 from limit import limits_of_growth

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kernels
-from bvat.bench.plan import Budget
+from bvat.bench.measure import Budget
 from bvat.data import save_graph, synthetic_graph
 
 FEW = Budget(warmup=1, rounds=1, seconds=0.0, min_rounds=1)

@@ -7,7 +7,7 @@ import pytest
 
 import cell
 import spaces
-from bvat.bench.plan import Budget
+from bvat.bench.measure import Budget
 from bvat.data import save_graph, synthetic_graph
 from bvat.graph import DenseMatrix, Graph
 

@@ -212,18 +212,16 @@ def test_listed_accuracies_have_their_intervals() -> None:
     assert _accuracy({**row, "test": none, "val": none, "nodes": {}}) == "-"
 
 
-def test_internal_runs_are_listed_only_if_asked_for(
+def test_runs_inside_a_comparison_are_not_listed(
     small: Graph, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(runs / "plain", tmp_path / "plain")
     store = RunStore.open(tmp_path / "compared" / "work", {"small": small})
     store.run(RunSpec("small", Settings(method="none", epochs=3), 0))
     found = table("list", str(tmp_path), capsys=capsys)
-    assert ([Path(row["run"]).name for row in found["runs"]], found["internal"]) == (["plain"], 1)
+    assert [Path(row["run"]).name for row in found["runs"]] == ["plain"]
     _, out, _ = bvat(["runs", "list", str(tmp_path)], capsys)
     assert "1 run in" in out
-    assert "--all" in out
-    assert len(table("list", str(tmp_path), "--all", capsys=capsys)["runs"]) == 2
 
 
 def test_show(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +280,7 @@ def completions(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_the_shell_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert completions("re", monkeypatch, capsys) == ["reproduce"]
+    assert completions("rep", monkeypatch, capsys) == ["reproduce"]
     assert completions("runs ", monkeypatch, capsys) == ["list", "show", "compare"]
     assert completions("train --method o", monkeypatch, capsys) == ["obvat"]
     assert completions("train --class-weights ", monkeypatch, capsys) == ["none", "balanced"]

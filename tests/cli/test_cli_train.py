@@ -83,14 +83,14 @@ def test_the_table_and_the_folder(graph_file: Path, capsys: pytest.CaptureFixtur
     assert Path("runs/small-sbvat-2").exists()  # what was there is not touched
 
 
-def test_early_stopping_f1_and_logs_are_shown(
+def test_early_stopping_and_f1_are_shown(
     graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     titles: list[str] = []
     monkeypatch.setattr(ProgressDisplay, "set_title", lambda self, title: titles.append(title))
     arguments = ["train", str(graph_file), "--method", "none", "--epochs", "90", "--patience", "3"]
-    code, out, _ = bvat([*arguments, "--out", "run", "--class-weights", "balanced", "--log", "csv"], capsys)
+    code, out, _ = bvat([*arguments, "--out", "run", "--class-weights", "balanced"], capsys)
     assert code == 0
     (stopped,) = json.loads(Path("run/result.json").read_text())["stopped"]
     assert re.fullmatch(r"seed 0 stopped at epoch \d+ of 90: no better validation for 3 epochs", stopped)
@@ -110,7 +110,7 @@ def test_the_page_repeats_all_options_and_names_the_model_as_tables_do(
 ) -> None:
     given = ["--model", "sage", "--threads", "1", "--device", "cpu", "--epochs", "3"]
     given += ["--no-guard", "--pretrain", "0"]
-    unnamed = ["--jobs", "1", "--out", "run", "--log", "csv"]
+    unnamed = ["--jobs", "1", "--out", "run"]
     code, out, _ = bvat(["train", str(graph_file), "--method", "vat", *given, *unnamed], capsys)
     assert code == 0
     assert "GraphSAGE + VAT on synthetic" in out
@@ -132,7 +132,7 @@ def test_logging_for_tensorboard_needs_it_before_training(
     graph_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    code, _, err = bvat(["train", str(graph_file), "--method", "none", "--log", "tensorboard"], capsys)
+    code, _, err = bvat(["train", str(graph_file), "--method", "none", "--tensorboard"], capsys)
     assert code == 2
     assert "pip install 'bvat[tensorboard]'" in err
     assert not Path("runs").exists()

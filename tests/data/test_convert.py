@@ -10,7 +10,7 @@ import torch
 
 from bvat import Graph
 from bvat.data import synthetic_graph
-from bvat.data.convert import from_networkx, from_pyg, from_scipy, to_networkx, to_pyg, to_scipy
+from bvat.data.convert import from_networkx, from_pyg, from_scipy, to_pyg, to_scipy
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
 
@@ -177,12 +177,6 @@ class TestNetworkx:
     @pytest.fixture(autouse=True)
     def networkx(self) -> None:
         self.nx = pytest.importorskip("networkx")
-
-    def test_there_and_back(self, graph: Graph) -> None:
-        network = to_networkx(graph)
-        assert network.number_of_edges() == graph.num_edges
-        assert_same(graph, from_networkx(network, normalize=False))
-        assert "x" not in to_networkx(graph, features=False).nodes["0"]
 
     def test_attributes(self) -> None:
         network = self.nx.MultiDiGraph()

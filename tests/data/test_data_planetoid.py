@@ -7,8 +7,7 @@ import pytest
 import scipy.sparse as sp
 from data_files import neighbours, onehot, planetoid_files, python2_pickle
 
-from bvat.data.cora import paper_ids, read_cora
-from bvat.data.planetoid import labels_of, read_index, read_planetoid
+from bvat.data.planetoid import labels_of, paper_ids, read_cora, read_index, read_planetoid
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import DataError
 from bvat.graph import Graph
@@ -87,7 +86,7 @@ def _replace(part: str, value: object) -> Callable[[dict[str, bytes]], None]:
         pytest.param(_replace("tx", sp.csr_matrix(np.eye(3, 6))), id="tx with a row too few"),
         pytest.param(_replace("ty", onehot([0, 1, 0, 1], 2)), id="ty with a class too few"),
         pytest.param(_replace("y", np.arange(3)), id="y not one-hot"),
-        pytest.param(_replace("graph", [[1], [0]]), id="graph not a dict"),
+        pytest.param(_replace("graph", np.eye(2)), id="graph not a dict"),
         pytest.param(_replace("graph", {0: [99]}), id="an edge to nowhere"),
         pytest.param(_replace("graph", {-1: [0]}), id="an edge from nowhere"),
         pytest.param(_replace("ally", onehot([0] * 20, 3)), id="ally too long"),

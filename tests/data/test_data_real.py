@@ -10,7 +10,7 @@ import torch
 from test_data_store import assert_same
 
 from bvat.data import load, registry
-from bvat.data.cora import read_cora
+from bvat.data.planetoid import read_cora
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
 

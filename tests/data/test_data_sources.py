@@ -3,9 +3,7 @@ from __future__ import annotations
 import io
 import socket
 import tarfile
-import threading
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +122,12 @@ def test_files_are_downloaded_once_and_kept(cache: Path, server: Any, use_regist
     assert len(server.asked) == len(TINY)
 
 
-def test_a_connection_that_breaks_off_is_tried_again(cache: Path, server: Any, use_registry: Any) -> None:
-    use_registry(server.base)
-    server.files, server.cut = TINY, {"ind.tiny.allx": 1}
-    assert sources.obtain(_tiny())["ind.tiny.allx"].content == TINY["ind.tiny.allx"]
-    assert server.asked.count("ind.tiny.allx") == 2
-
-
 def test_a_download_that_never_ends_leaves_nothing_half_done(
     cache: Path, server: Any, use_registry: Any
 ) -> None:
     use_registry(server.base)
     server.files, server.cut = TINY, {"ind.tiny.graph": 99}
-    with pytest.raises(DataError, match="the connection was lost after") as caught:
+    with pytest.raises(DataError, match=r"tiny cannot be fetched \(127") as caught:
         sources.obtain(_tiny())
     kept = _contents(cache)
     assert "ind.tiny.graph" not in kept
@@ -193,27 +184,6 @@ def test_after_the_first_failure_the_host_is_not_asked_again(server: Any, use_re
 def test_a_host_that_does_not_answer_is_given_up_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unreachable, match="timed out"):
         download(f"http://127.0.0.1:{silent.getsockname()[1]}/x", limit=1, timeout=0.2)
-
-
-@pytest.mark.parametrize("drip", [b"x", b"HTTP/1.0 200 OK\r\n\r\nabc"])
-def test_a_host_that_drips_is_given_up_at_last(drip: bytes) -> None:
-    """Every byte arrives in time, but the headers, or the content, never end."""
-    ended = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as slow:
-
-        def serve() -> None:
-            client, _ = slow.accept()
-            with client, suppress(OSError):
-                client.sendall(drip)
-                while not ended.wait(0.02):
-                    client.sendall(b"x")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(Unreachable, match=r"(no answer|not complete) after 0\.5 s"):
-            download(f"http://127.0.0.1:{slow.getsockname()[1]}/x", limit=10**9, total=0.5)
-        ended.set()
-        thread.join()
 
 
 def test_no_network_and_no_cache_says_what_to_put_where(cache: Path, use_registry: Any) -> None:

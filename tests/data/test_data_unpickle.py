@@ -49,7 +49,7 @@ def test_csr_matrices_graphs_and_scalars() -> None:
     graph = unpickle(python2_pickle(neighbours({0: [1, 2], 1: []})), "g")
     assert type(graph) is dict
     assert graph == {0: [1, 2], 1: []}
-    assert unpickle(pickle.dumps([np.float32(0.5), {"a": (1, None)}]), "s") == [0.5, {"a": (1, None)}]
+    assert unpickle(pickle.dumps({0: np.float32(0.5)}), "s") == {0: 0.5}
 
 
 class Gadget:
@@ -79,7 +79,9 @@ def test_a_malicious_pickle_runs_nothing(tmp_path: Path, place: str) -> None:
         "as a dict's key": {gadget: 1},
     }[place]
     content = pickle.dumps(wrapped, protocol=2)
-    with pytest.raises(DataError, match=r"evil\.pkl is refused because it contains \w+\.system"):
+    with pytest.raises(
+        DataError, match=r"evil\.pkl is refused because it contains (\w+\.system|an array of dtype object)"
+    ):
         unpickle(content, "evil.pkl")
     assert not mark.exists()
     pickle.loads(content)  # noqa: S301 - the same bytes do harm in the usual reader
@@ -192,9 +194,9 @@ def _laughs(levels: int) -> bytes:
 def test_few_bytes_cannot_ask_for_much_memory_or_time() -> None:
     tracemalloc.start()
     try:
-        assert unpickle(b"Nr\xff\xff\xff\x0f.", "memo of 2 ** 28 entries") is None
-        assert len(unpickle(_laughs(60), "lists of lists")) == 2
         for content in (
+            b"Nr\xff\xff\xff\x0f.",  # a memo of 2 ** 28 entries
+            _laughs(60),
             b"\x96" + b"\x00" * 4 + b"\x01" + b"\x00" * 3 + b".",
             b"cbuiltins\nbytes\n(I99999999999\ntR.",
         ):
@@ -215,6 +217,4 @@ def test_garbage_gives_a_value_or_a_data_error(noise: bytes, place: int) -> None
             value = unpickle(content, "noise")
         except DataError:
             continue
-        assert value is None or isinstance(
-            value, int | float | str | bytes | list | tuple | dict | np.ndarray
-        )
+        assert isinstance(value, dict | np.ndarray)

@@ -75,14 +75,6 @@ def test_a_fifo_and_a_device_are_written_to(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"fifo", "null"}
 
 
-@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="there is no /dev/stdout")
-def test_standard_output_is_continued(capfd: pytest.CaptureFixture[str]) -> None:
-    os.write(1, b"before\n")
-    write_atomic(Path("/dev/stdout"), "table\n")
-    os.write(1, b"after\n")
-    assert capfd.readouterr().out == "before\ntable\nafter\n"
-
-
 def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
     write_atomic(tmp_path / ("n" * 255), "x")
     with pytest.raises(OSError, match="too long") as caught:

@@ -77,7 +77,7 @@ def test_new_texts_are_read_with_the_words_of_the_model(tmp_path: Path) -> None:
     assert dense(more)[0].tolist() == [0, 1, 0]  # blue, red, sky
     assert torch.equal(dense(more)[1], dense(graph)[2])
     with pytest.raises(
-        GraphError, match=r"line 2, column 'body': 'red apple' is not a number: .* --text body"
+        GraphError, match=r"line 2, column 'body': 'red apple' is not a number up to .*: .* --text body"
     ):
         load(path)
 
@@ -148,9 +148,9 @@ BAD: list[tuple[bytes, str]] = [
     (npy(np.where(X == 2, np.nan, X)), "the matrix is NaN, infinite or beyond 1e\\+30 in row 2, column 2"),
     (npy(X * 1e30), "the matrix is NaN, infinite or beyond 1e\\+30 in row 1, column 1"),
     (npy(np.ones((5, 3))), "has no edges, and all nodes have the same features: add others, or edges"),
-    (npy(X)[:-1], r"is not a readable \.npy file \(array 'features' is shorter than its header claims\)"),
-    (claims((5, 2**40)), "shorter than its header claims"),
-    (claims((5, -2)), "has a shape or type that is not plain"),
+    (npy(X)[:-1], r"is not a readable \.npy file"),
+    (claims((5, 2**40)), "is not a readable"),
+    (claims((5, -2)), "is not a readable"),
     (claims((5, 2), "|V8"), "is not numeric"),
     (b"", r"is not a readable \.npy file"),
     (b"1,2,3\n", r"is not a readable \.npy file"),
@@ -178,7 +178,7 @@ def test_bad_matrices(content: bytes, message: str, tmp_path: Path) -> None:
         ("id,label,a\n1,x,1\n2,y,1\n", "mine has no edges, and all nodes have the same features"),
         ("id,label,a\n1,x,1\n2,x,2\n", "all labels are 'x', so there is nothing to learn"),
         ("id,label,a\n1,,1\n2,,2\n", "no node has a label: label a few nodes of each class"),
-        ("id,label,a\n1,x,nan\n2,y,2\n", r"mine\.csv, line 2, column 'a': 'nan' is not a finite number"),
+        ("id,label,a\n1,x,nan\n2,y,2\n", r"mine\.csv, line 2, column 'a': 'nan' is not a number"),
         ("id,label,a\n1,x,1\n1,y,2\n", r"mine\.csv, line 3, column 'id': '1' is already the id of line 2"),
         ("label,a\n", "there are no rows after the column names"),
         ("", "the file is empty: its first line must name the columns"),
@@ -198,7 +198,7 @@ def test_parts_of_a_folder_are_not_read_alone(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"cannot be read as a graph \(but the folder .*mine can\)"):
             load(folder / name)
     write(folder, features__npz=b"")
-    with pytest.raises(GraphError, match=r"has both features\.npz and features\.npy: keep one of them"):
+    with pytest.raises(GraphError, match=r"features\.npy is not read: keep one features\.npy"):
         load(folder)
 
 

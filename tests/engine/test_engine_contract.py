@@ -20,7 +20,6 @@ from torch import Tensor
 
 import bvat
 from bvat.engine.cpu import DEFAULT_ENGINE
-from bvat.engine.dense import DenseMatrix
 from bvat.engine.draws import RowDraws
 from bvat.engine.ranks import RankEngine
 from bvat.engine.tensor import TensorEngine
@@ -28,12 +27,11 @@ from bvat.graph import Graph
 from bvat.models.table import MODELS
 from bvat.parts.part_graph import own_share, part_graph
 from bvat.parts.parts import assign, cut
-from bvat.perturb.divergence import cross_entropy, entropy
+from bvat.perturb.divergence import entropy
 from bvat.perturb.flag import FLAG
 from bvat.perturb.searches import AdamAscent, FastAscent
 from core_helpers import seeded
 from graph_helpers import random_graph
-from kernel_helpers import only_compiled
 
 REGULARISERS: dict[str, Callable[[Any], Any]] = {
     "none": lambda draws: None,
@@ -54,7 +52,6 @@ REGULARISERS: dict[str, Callable[[Any], Any]] = {
 }
 DISTRIBUTED = [name for name, model in MODELS.items() if model.distributed]
 CASES = [(model, "none") for model in DISTRIBUTED] + [("gcn", name) for name in REGULARISERS]
-CASES.append(("random-propagation", "whole pass"))
 
 
 class ThreadRanks(RankEngine):
@@ -112,20 +109,16 @@ class Outcome(NamedTuple):
 
 
 def measure(graph: Graph, nodes: Tensor, model_name: str, method: str) -> tuple[Tensor, Outcome]:
-    """Make a pass with dropout, all losses and their gradient; nodes int64 (n), the own ones.
-
-    The method "whole pass" is a pass that need not compute what is dropped.
-    """
+    """Make a pass with dropout, all losses and their gradient; nodes int64 (n), the own ones."""
     draws, row = Counted(7, nodes), MODELS[model_name]
     model = row.build(row.options(), graph.num_features, graph.num_classes, seeded(1))
     masks = model.train().draw_masks(graph, draws)
     projected = model.project(graph, masks)
-    whole = method == "whole pass"
-    logits = model(graph, masks) if whole else model.propagate(graph, projected, masks)
-    supervised = cross_entropy(logits[graph.train], graph.labels[graph.train], engine=graph.engine)
+    logits = model.propagate(graph, projected, masks)
+    supervised = graph.engine.cross_entropy(logits[graph.train], graph.labels[graph.train])
     loss = supervised + 0.7 * entropy(logits, engine=graph.engine)
     numbers = [loss]
-    regulariser = None if whole else REGULARISERS[method](draws)
+    regulariser = REGULARISERS[method](draws)
     if regulariser is not None:
         found = regulariser(model, graph, logits, masks, projected)
         loss = loss + found.loss
@@ -179,25 +172,6 @@ def test_every_engine_computes_the_same_up_to_rounding(engine: str, case: tuple[
     torch.testing.assert_close(found.numbers, expected.numbers, rtol=2e-4, atol=1e-5)
     for ours, theirs in zip(found.gradients, expected.gradients, strict=True):
         assert float((ours - theirs).norm()) <= 2e-3 * float(theirs.norm()) + 1e-6
-
-
-@pytest.mark.parametrize("width", [5, 16, 32, 48])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_products_without_dropped_nodes(width: int, transposed: bool) -> None:
-    """Of sparse and dense features, with and without dropped nodes."""
-    features, draw = random_graph().features, seeded(3)
-    dense = torch.randn(features.shape[0 if transposed else 1], width, generator=draw)
-    share = torch.randint(3, (features.shape[0], 1), generator=draw).float()
-    matrix = features.to_dense()
-    if width % 16 == 0:
-        with only_compiled("kept_product"):
-            DEFAULT_ENGINE.kept_product(features, dense, share, transposed=transposed)
-    for given in (features, DenseMatrix(matrix)):
-        for each in (share, 0.3):
-            expected = matrix.t() @ (each * dense) if transposed else each * (matrix @ dense)
-            for engine in (TensorEngine(), DEFAULT_ENGINE):
-                found = engine.kept_product(given, dense, each, transposed=transposed)
-                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])

@@ -159,12 +159,6 @@ class Parts:
     def mutate(self, rng: Random) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.good, self.folder)
-        if rng.random() < 0.25:
-            about = odd_json(rng, read_sealed_json(self.folder / "partition.json"))
-            if not isinstance(about, dict):
-                about = {"format": about}
-            write_sealed_json(self.folder / "partition.json", about)
-            return
         name = rng.choice([part_file(k) for k in range(self.parts)] * 4 + ["splits.safetensors"])
         reseal_parts(self.folder, name, odd_safetensors(rng, (self.good / name).read_bytes(), metadata=0.05))
 

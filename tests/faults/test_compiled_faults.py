@@ -27,8 +27,8 @@ from bvat.engine.compile import has_numba
 pytestmark = pytest.mark.skipif(not has_numba(), reason="numba does not compile here")
 
 GROUP = "compiled code"
-# this width needs one kernel only: compiling those of others takes half a minute in every scenario
-OPTIONS = "--epochs 3 --hidden 8 --pretrain 0 --select last --device cpu --no-report --json"
+# the narrowest model with compiled layers: two functions, four seconds
+OPTIONS = "--method none --epochs 3 --hidden 16 --pretrain 0 --select last --device cpu --no-report --json"
 SMALL = 25_000
 """Bytes: machine code of a kernel is larger, the files of a run are not."""
 
@@ -41,14 +41,13 @@ class Run:
         root: Path,
         name: str,
         *,
-        method: str = "none",
         limit: int = 0,
         terminal: bool = False,
         **env: str,
     ) -> None:
         self.out, self.shown = root / name, b""
         self._end, stderr = pty.openpty() if terminal else (None, subprocess.PIPE)
-        command = [sys.executable, "-m", "bvat", "train", str(root / "graph.npz"), "--method", "none"]
+        command = [sys.executable, "-m", "bvat", "train", str(root / "graph.npz")]
         self._process = subprocess.Popen(
             [*command, *OPTIONS.split(), "--out", str(self.out)],
             stdout=subprocess.PIPE,
@@ -104,8 +103,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(root: Path) -> list[tuple[Any, Run]]:
-    """Four first runs at once, one of them at a terminal."""
-    runs = [Run(root, f"first-{k}", terminal=k == 0) for k in range(4)]
+    """Four first runs at once, at terminals."""
+    runs = [Run(root, f"first-{k}", terminal=True) for k in range(4)]
     return [(run.result(), run) for run in runs]
 
 
@@ -118,7 +117,8 @@ def test_four_first_runs_at_once(root: Path, first: list[tuple[Any, Run]], tally
     tally.append(entry)
     for result, _ in first:
         entry.count(same(result, first[0][0]))
-    assert b"compiling for the first run: " in first[0][1].shown
+    # under load the others may find what the first one has compiled
+    assert any(b"compiling for the first run: " in run.shown for _, run in first)
     code = kept_code(root)
     assert code
     assert all(path.suffix == ".code" and len(content) > SMALL for path, content in code.items())

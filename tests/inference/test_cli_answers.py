@@ -160,7 +160,7 @@ def test_a_median_says_for_how_many_nodes_nothing_was_found() -> None:
 def test_an_interrupted_audit_continues(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rows are there as they come; in the end the table is that of an audit that was left alone."""
+    """In the end the table is that of an audit that was left alone."""
     monkeypatch.setattr(copied_fields, "__defaults__", (100,))  # a few nodes at a time
     run = ["audit", str(folder / "run-gcn"), "--compare", str(folder / "run-obvat"), "--nodes", "60"]
     quietly([*run, "--out", "whole.csv", "--page", "whole.html"])
@@ -182,7 +182,7 @@ def test_an_interrupted_audit_continues(
         assert 0 < done < 60
         assert f"note: {done} of 60 nodes of run-gcn are kept in a.csv" in err
         assert err.endswith("run the same command again to continue after the finished nodes\n")
-        assert Path("a.csv").read_text() == "".join(whole.splitlines(keepends=True)[: done + 1])
+        assert not Path("a.csv").exists()
         assert len(batches) == 2 * attempt + 2
     different = "a.csv.part holds an unfinished audit with another"
     expect([*run, "--out", "a.csv", "--epsilon", "0.2"], f"{different} epsilon", capsys)

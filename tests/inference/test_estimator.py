@@ -103,7 +103,7 @@ def rewritten(fitted: bvat.NodeClassifier, path: Path, **changes: str | None) ->
 
 SETTINGS = bvat.Settings().as_dict()
 BAD_FILES = [
-    ({"format": "3", "version": "9.0"}, "has format 3 of bvat 9.0, and bvat .* reads format 2: install that"),
+    ({"format": "4", "version": "9.0"}, "has format 4 of bvat 9.0, and bvat .* reads format 3: install that"),
     ({"format": "0", "version": "0.0.1"}, "has format 0 of bvat 0.0.1.* or fit and save again"),
     ({"kind": "something"}, "is not a saved NodeClassifier"),
     ({"kind": None, "format": None}, "is not a saved NodeClassifier"),
@@ -242,7 +242,8 @@ def test_parameters() -> None:
     assert classifier.get_params()["alpha"] == 0.5
     assert classifier.get_params()["beta"] is None
     assert classifier.set_params(beta=2.0, seed=4, method="vat") is classifier
-    assert repr(classifier) == "NodeClassifier(method='vat', seed=4, device='cpu', alpha=0.5, beta=2.0)"
+    shown = "NodeClassifier(method='vat', seed=4, device='cpu', calibrate=True, alpha=0.5, beta=2.0)"
+    assert repr(classifier) == shown
     with pytest.raises(SettingsError, match="there is no setting 'apha'"):
         bvat.NodeClassifier(apha=1)
     with pytest.raises(SettingsError, match="there is no setting 'x'"):

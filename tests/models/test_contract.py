@@ -113,7 +113,7 @@ def test_subgraph_equals_whole_graph_at_the_chosen_nodes(
     """Also with dropout: the masks of the whole graph are cut to the subgraph."""
     model = build(name).train(training)
     chosen = DisjointFields(4).choose(graph, model.depth, torch.Generator().manual_seed(5))
-    nodes = chosen.field_nodes()
+    nodes = torch.nonzero(chosen.owner >= 0).flatten()
     part, rows = graph.induced(nodes), torch.searchsorted(nodes, chosen.chosen)
     masks = model.draw_masks(graph, torch.Generator().manual_seed(6))
     assert (masks is not None) == training

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bvat.engine.draws import TensorDraws
+from bvat.engine.draws import Draws
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models import GCN, Masks, ProjectedModel, linearize
@@ -165,7 +165,7 @@ def test_masks_only_in_training_mode(graph: Graph) -> None:
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_dropout_mask(rate: float) -> None:
     """Rate, expectation 1, and no tie between neighbours, which come from one 64-bit word."""
-    mask = TensorDraws(seeded(3)).dropout_mask((400_001,), rate, torch.zeros(1, dtype=torch.float64))
+    mask = Draws(seeded(3)).dropout_mask((400_001,), rate, torch.zeros(1, dtype=torch.float64))
     kept = mask > 0
     deviation = (rate * (1 - rate) / mask.numel()) ** 0.5
     assert abs(float((~kept).double().mean()) - rate) < 4 * deviation + 2**-16
@@ -188,7 +188,7 @@ def test_expectation_of_a_mask_is_exactly_one_whatever_the_rounding(monkeypatch:
 
     monkeypatch.setattr(Tensor, "random_", fill)
     for rate in (1e-6, 0.1, 0.3, 0.5, 0.9, 1 - 1e-9):
-        mask = TensorDraws(seeded()).dropout_mask((2**16,), rate, torch.zeros(1, dtype=torch.float64))
+        mask = Draws(seeded()).dropout_mask((2**16,), rate, torch.zeros(1, dtype=torch.float64))
         assert float(mask.mean()) == pytest.approx(1, abs=1e-12)
         assert abs(float((mask == 0).double().mean()) - rate) <= 2**-16
 
@@ -198,7 +198,7 @@ def test_expectation_of_a_mask_is_exactly_one_whatever_the_rounding(monkeypatch:
 def test_coarse_dropout_mask(rate: float, dtype: torch.dtype) -> None:
     """Its rate is the nearest multiple of 1/256, its expectation 1."""
     like = torch.zeros(1, dtype=dtype)
-    mask = TensorDraws(seeded(3)).coarse_mask((300, 501), rate, like)
+    mask = Draws(seeded(3)).coarse_mask((300, 501), rate, like)
     level = round(256 * rate) / 256
     deviation = (level * (1 - level) / mask.numel()) ** 0.5
     assert abs(float((mask == 0).double().mean()) - level) < 4 * deviation
@@ -207,11 +207,11 @@ def test_coarse_dropout_mask(rate: float, dtype: torch.dtype) -> None:
 
 def test_masks_follow_their_generator() -> None:
     like = torch.zeros(1)
-    one, again = (TensorDraws(seeded(1)).dropout_mask((50, 3), 0.5, like) for _ in range(2))
-    other = TensorDraws(seeded(2)).dropout_mask((50, 3), 0.5, like)
+    one, again = (Draws(seeded(1)).dropout_mask((50, 3), 0.5, like) for _ in range(2))
+    other = Draws(seeded(2)).dropout_mask((50, 3), 0.5, like)
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
-    assert TensorDraws(seeded(1)).dropout_mask((0, 3), 0.5, like).shape == (0, 3)
+    assert Draws(seeded(1)).dropout_mask((0, 3), 0.5, like).shape == (0, 3)
 
 
 def test_glorot() -> None:

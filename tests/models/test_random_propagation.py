@@ -7,7 +7,6 @@ import torch
 
 import bvat
 from bvat.engine.cpu import CompiledEngine
-from bvat.engine.dense import DenseMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.models import RandomPropagation
@@ -87,26 +86,6 @@ def test_compiled_normalisation_is_the_plain_one(training: bool, dtype: torch.dt
         found.append([logits, *gradients, *[buffer.to(dtype) for buffer in model.buffers()]])
     close = {"rtol": 1e-9, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-5}
     torch.testing.assert_close(*found, **close)
-
-
-@pytest.mark.parametrize("hidden", [6, 16, 32])
-@pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("dropped", [{}, {"node_dropout": 0.0}, {"input_dropout": 0.0}])
-def test_a_whole_pass_is_that_of_its_parts(
-    graph: bvat.Graph, hidden: int, dense: bool, dropped: dict[str, float]
-) -> None:
-    """Without the rows that are dropped: the same logits, and the same gradients."""
-    given = graph.with_features(DenseMatrix(graph.features.to_dense())) if dense else graph
-    model = build(hidden=hidden, batch_norm=hidden == 32, **dropped).train()
-    masks = model.draw_masks(given, torch.Generator().manual_seed(3))
-    whole = model(given, masks)
-    parts = model.propagate(given, model.project(given, masks), masks)
-    torch.testing.assert_close(whole, parts, rtol=1e-12, atol=1e-12)
-    direction = torch.randn(NODES, CLASSES, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    gradients = [
-        torch.autograd.grad((out * direction).sum(), list(model.parameters())) for out in (whole, parts)
-    ]
-    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
 
 
 def test_nothing_is_dropped_when_predicting(graph: bvat.Graph) -> None:

@@ -15,7 +15,7 @@ from bvat.cli.main import main
 from bvat.data.checksums import read_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.paper.measurements import CURVES
+from bvat.paper.figures import CURVES
 from bvat.paper.request import Request, parse_seeds
 from bvat.paper.targets import TARGETS, reproduce
 from bvat.store.store import RunSpec, RunStore

@@ -84,5 +84,4 @@ def make_problem(graph: Graph, space: Any, kind: str, divergence: Divergence | N
         owner=owner,
         next_pass=lambda: (None, base),
         same_masks=True,
-        same_passes=True,
     )

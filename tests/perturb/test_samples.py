@@ -46,16 +46,6 @@ def test_reused_passes_share_the_projection_and_nothing_else(graph: bvat.Graph) 
     assert not torch.equal(second.logits, third.logits)
 
 
-def test_passes_are_the_same_whether_their_projections_are_kept(graph: bvat.Graph) -> None:
-    state = start_training(graph, preset("cora", "grand", model="random-propagation"), 0)
-    model, logits = state.model.train(), []
-    for keep in (True, False):
-        passes = draw_passes(model, graph, torch.Generator().manual_seed(1), 2, keep_projected=keep)
-        assert all((part.projected is not None) == keep for part in passes)
-        logits.append([part.logits for part in passes])
-    torch.testing.assert_close(*logits)
-
-
 @pytest.mark.parametrize("name", ["kl", "squared"])
 def test_disagreement_and_its_gradient_are_the_literal_ones(name: str) -> None:
     parts, target = logits(), sharpened_mean(logits(), 0.5)

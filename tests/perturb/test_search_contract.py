@@ -71,7 +71,7 @@ def test_it_finds_a_perturbation_of_the_space(
         if found is None:
             continue
         assert found.r.shape == problem.space.shape
-        assert found.row_squares.shape == (problem.num_nodes,)
+        assert found.row_squares.shape == (problem.inputs.propagation.shape[1],)
         assert found.r.dtype == found.row_squares.dtype == inputs.features.dtype
         assert bool(torch.isfinite(found.r).all())
         assert not found.r.requires_grad

@@ -110,14 +110,6 @@ def test_standalone_file_is_complete() -> None:
     assert root.get("viewBox") == f"0 0 {width:g} {height:g}"
 
 
-def test_points_say_their_values_on_hover() -> None:
-    titles = [element.text for element in ET.fromstring(sample_charts()[0].svg()).iter(f"{SVG}title")]
-    assert titles == ["ours: 1 at 0", "ours: 2 at 1", "ours: 3 at 2", "the paper: 1.1 at 0",
-                      "the paper: 2.2 at 1"]  # fmt: skip
-    bars = ET.fromstring(bar_chart({"cora\nlarge": {"vat": 2.0}}, "ms").svg())
-    assert [element.text for element in bars.iter(f"{SVG}title")] == ["cora, large, vat: 2"]
-
-
 def test_a_chart_in_a_page_follows_its_colours_and_has_no_names_that_clash() -> None:
     content = "".join(chart.svg() for chart in sample_charts())
     seen = check_page(f"<main>{content}</main>")

@@ -14,7 +14,7 @@ import pytest
 
 from bvat.errors import TrainingError
 from bvat.store.pool import run_tasks
-from bvat.training.interrupt import finish_epoch_first, stop_like_ctrl_c
+from bvat.training.interrupt import postpone_interrupts, stop_like_ctrl_c
 
 
 def misbehave(task: tuple[str, int], report: Callable[[float], None]) -> None:
@@ -28,7 +28,7 @@ def misbehave(task: tuple[str, int], report: Callable[[float], None]) -> None:
         raise OSError(number, os.strerror(number), "some/file")
     if what == "flood":  # reports faster than the parent reads, and cannot save when it is told to stop
         state = SimpleNamespace(interrupted=False)
-        with finish_epoch_first(state):  # type: ignore[arg-type]
+        with postpone_interrupts(lambda: setattr(state, "interrupted", True)):
             while not state.interrupted:
                 report(1.0)
             raise OSError(errno.ENOENT, "gone", "some/file")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +12,8 @@ import pytest
 import bvat
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.store.folder import RunFolder
-from bvat.store.store import SeedTrainer
-from bvat.training.callbacks import Callback, CSVLogger, TensorBoardLogger
-from bvat.training.loop import METRICS, train
+from bvat.training.callbacks import Callback, TensorBoardLogger
+from bvat.training.loop import train
 from bvat.training.settings import Settings
 
 SETTINGS = Settings(method="none", epochs=12)
@@ -31,37 +28,11 @@ class FailAt(Callback):
             raise RuntimeError("the machine is switched off")
 
 
-def lines(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def interrupted_and_resumed(graph: Graph, folder: Path, logger: Callback) -> Any:
     common = {"checkpoint": folder / "checkpoint", "checkpoint_every": 4}
     with pytest.raises(RuntimeError, match="switched off"):
         train(graph, SETTINGS, callbacks=[logger, FailAt(7)], **common)
     return train(graph, SETTINGS, callbacks=[logger], resume=True, **common)
-
-
-def test_csv_has_every_epoch_once(small: Graph, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "log.csv"
-    trained = interrupted_and_resumed(small, tmp_path, CSVLogger(path))
-    rows = lines(path)
-    assert list(rows[0]) == list(METRICS)
-    assert [int(row["epoch"]) for row in rows] == list(range(1, 13))
-    assert [float(row["loss"]) for row in rows] == [row["loss"] for row in trained.metrics]
-    assert {row["val_loss"] for row in rows} == {""}
-
-
-def test_the_log_of_a_run_is_its_table_of_metrics(small: Graph, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.start(small, SETTINGS, resume=False)
-    seen: list[str] = []
-    log = folder.seed_path(0) / "metrics.csv"
-    trainer = SeedTrainer(folder, small, SETTINGS, log=("csv",))
-    trainer.run(0, lambda epochs: seen.append(log.read_text("utf-8") if log.exists() else ""))
-    assert 10 <= seen[0].count("\n") < 13  # the first report comes while training runs
-    assert log.read_text("utf-8").startswith(seen[0])
 
 
 class FakeWriter:
@@ -117,5 +88,4 @@ def test_without_tensorboard_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
 
 def test_callbacks_are_public() -> None:
     assert bvat.Callback is Callback
-    assert bvat.CSVLogger is CSVLogger
     assert bvat.TensorBoardLogger is TensorBoardLogger

@@ -45,7 +45,7 @@ def test_all_labels_train_and_the_folds_say_how_accurate_that_is(graph: Graph) -
 
 def test_no_fold_reads_the_labels_that_it_is_measured_on(graph: Graph, tmp_path: Path) -> None:
     settings = preset("", "none", **QUICK, select="last", patience=0)
-    found = estimate(graph, settings, labelled_folds(graph), tmp_path)
+    found, _ = estimate(graph, settings, labelled_folds(graph), tmp_path)
     right = 0.0
     for fold in folds(graph, 5):
         hidden = graph.labels.clone()
@@ -134,6 +134,9 @@ def test_one_label_per_class_trains_all_epochs_and_claims_nothing(graph: Graph, 
     fitted = bvat.NodeClassifier(method, epochs=12).fit(few)
     assert fitted.cross_validation_ is None
     choice = cross_validate(few, preset("", method, epochs=12))
-    assert choice.settings.epochs == 12
+    asked = preset("", method, epochs=12)
+    assert choice.settings.epochs == (asked.pretrain or 12)
+    assert choice.settings.method == "none"  # a regulariser that nothing checks collapses with so few labels
+    assert ("the plain model is trained" in choice.notes[0]) == (method != "none")
     assert "no class has two labelled nodes" in choice.notes[0]
     assert torch.equal(Choice.read(choice.as_dict(), few).graph.train, few.train)

@@ -1,5 +1,6 @@
 """How fragile each prediction is: the worst case at a given length, and the smallest change of its class."""
 
 from bvat.audit.audit import Audit, audit, sample_nodes, smallest_perturbation
+from bvat.audit.certify import Certificate, certify
 
-__all__ = ["Audit", "audit", "sample_nodes", "smallest_perturbation"]
+__all__ = ["Audit", "Certificate", "audit", "certify", "sample_nodes", "smallest_perturbation"]

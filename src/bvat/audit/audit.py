@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bvat.audit.certify import certificates
 from bvat.audit.copied_fields import CopiedFields, copied_fields, disjoint_parts
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
@@ -29,7 +30,8 @@ EPSILON = 0.03
 """Length of a row of the perturbation at which LDS is measured, the paper's for Cora."""
 REACH = 10.0
 """The longest perturbation tried, as a multiple of the typical length of the features."""
-MEASURED = ("nodes", "predicted", "confidence", "field_size", "lds", "smallest", "relative", "becomes")
+MEASURED = ("nodes", "predicted", "confidence", "field_size", "lds", "smallest", "relative", "becomes",
+            "certified", "certified_rows", "certified_node")  # fmt: skip
 """The tensors of an :class:`Audit`."""
 
 
@@ -40,7 +42,9 @@ class Audit(Plottable):
     Shapes: all (n). ``lds`` is at least 0; ``smallest`` is the Frobenius norm of the smallest perturbation
     found over the receptive field, in the units of the features, infinite where none was found; ``relative``
     is the same divided by the norm of the features in that field; ``becomes`` is the class that the
-    prediction changes to, -1 where none was found.
+    prediction changes to, -1 where none was found. ``certified`` is a norm below which no perturbation
+    changes the class, ``certified_rows`` and ``certified_node`` the same for the budgets "rows" and "node" of
+    :func:`bvat.certify`, float64; all are 0 unless a certificate was asked for.
     """
 
     epsilon: float
@@ -52,6 +56,9 @@ class Audit(Plottable):
     smallest: Tensor
     relative: Tensor
     becomes: Tensor
+    certified: Tensor
+    certified_rows: Tensor
+    certified_node: Tensor
 
     @classmethod
     def joined(cls, parts: Sequence[Audit]) -> Audit:
@@ -62,6 +69,15 @@ class Audit(Plottable):
         order = self.nodes.argsort()
         rows = order[torch.searchsorted(self.nodes[order], nodes)]
         return Audit(self.epsilon, *(getattr(self, name)[rows] for name in MEASURED))
+
+    def states(self, size: float) -> dict[str, Tensor]:
+        """Return which nodes are proved, broken or between at a norm of the perturbation, bool (n) each.
+
+        *proved*: no perturbation of this norm changes the class; *broken*: one was found that does, and a
+        forward pass verified it; *between*: neither.
+        """
+        proved, broken = self.certified > size, self.smallest <= size
+        return {"proved": proved, "broken": broken, "between": ~(proved | broken)}
 
     def summary(self) -> dict[str, Any]:
         """Return quantiles over the nodes as plain numbers; None where a quantile is not finite."""
@@ -78,6 +94,7 @@ class Audit(Plottable):
             "median_smallest": quantile(self.smallest, 0.5),
             "median_relative": quantile(self.relative, 0.5),
             "tenth_smallest": quantile(self.smallest, 0.1),
+            "median_certified": quantile(self.certified, 0.5),
             "not_found": int((~torch.isfinite(self.smallest)).sum()),
         }
 
@@ -92,7 +109,8 @@ class Audit(Plottable):
                 "relative to the features around": shown["median_relative"],
                 "the most fragile tenth: at most": shown["tenth_smallest"],
                 "nodes without a change of class": f"{found['not_found']:,}",
-            },
+            }
+            | ({"median certified norm": shown["median_certified"]} if bool(self.certified.any()) else {}),
         )
 
 
@@ -102,6 +120,7 @@ def audit(
     *,
     epsilon: float = EPSILON,
     nodes: Tensor | None = None,
+    certify: bool = False,
     progress: Callable[[int], None] | None = None,
     **arguments: Any,
 ) -> Audit:
@@ -117,6 +136,7 @@ def audit(
         graph: the graph; for a module also torch_geometric's Data.
         epsilon: length of each row of the perturbation for LDS.
         nodes: the nodes to audit, int64; all by default.
+        certify: whether to prove how far each prediction holds, see :func:`bvat.certify`.
         progress: called with the number of nodes done.
         arguments: what a module is called with besides x, by name: ``edge_weight=w``.
 
@@ -127,7 +147,7 @@ def audit(
         torch.Size([300])
     """
     parts: list[Audit] = []
-    for part in audit_batches(model, graph, epsilon=epsilon, nodes=nodes, **arguments):
+    for part in audit_batches(model, graph, epsilon=epsilon, nodes=nodes, certify=certify, **arguments):
         parts.append(part)
         if progress is not None:
             progress(sum(each.nodes.numel() for each in parts))
@@ -141,6 +161,7 @@ def audit_batches(
     *,
     epsilon: float = EPSILON,
     nodes: Tensor | None = None,
+    certify: bool = False,
     **arguments: Any,
 ) -> Iterator[Audit]:
     """Yield what :func:`audit` finds, batch by batch; begun again after a batch, it finds the same.
@@ -148,6 +169,7 @@ def audit_batches(
     The nodes come in the given order, except those of modules.
     """
     check_epsilon(epsilon)
+    proofs = [each.radius for each in certificates(model, graph)] if certify else None
     model, inputs = adapt(model, graph, arguments)
     chosen = torch.arange(inputs.features.shape[0]) if nodes is None else nodes
     squares = inputs.features.row_squares()
@@ -161,7 +183,9 @@ def audit_batches(
         relative = flip.length / norm  # infinite where there are no features at all
         about = (fields.centres, predicted, probability, fields.sizes)
         found = (lds, flip.length, relative, flip.becomes)
-        yield Audit(epsilon, *(part.cpu() for part in (*about, *found)))
+        zeros = torch.zeros(fields.centres.numel(), dtype=torch.float64)
+        proved = [zeros] * 3 if proofs is None else [radius[fields.centres.cpu()] for radius in proofs]
+        yield Audit(epsilon, *(part.cpu() for part in (*about, *found)), *proved)
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -54,7 +54,7 @@ class KeptAudits:
             file.truncate(sum(map(len, lines)))
 
     def audit(
-        self, number: int, model: Any, graph: Graph, *, epsilon: float, nodes: Tensor
+        self, number: int, model: Any, graph: Graph, *, epsilon: float, nodes: Tensor, certify: bool = False
     ) -> Iterator[Audit]:
         """Yield the batches of a model: those that are kept, then those that are measured now."""
         done = 0
@@ -62,7 +62,7 @@ class KeptAudits:
             if entry["model"] == number:
                 yield (part := _read(entry))
                 done += part.nodes.numel()
-        for part in audit_batches(model, graph, epsilon=epsilon, nodes=nodes[done:]):
+        for part in audit_batches(model, graph, epsilon=epsilon, nodes=nodes[done:], certify=certify):
             if self.path is not None:
                 columns = {name: getattr(part, name).tolist() for name in MEASURED}
                 dtype = str(part.lds.dtype).removeprefix("torch.")
@@ -72,6 +72,8 @@ class KeptAudits:
 
 def _read(entry: Mapping[str, Any]) -> Audit:
     def column(name: str) -> Tensor:
+        if name.startswith("certified"):
+            return torch.tensor(entry[name], dtype=torch.float64)
         exact = name in ("confidence", "lds", "smallest", "relative")
         return torch.tensor(entry[name], dtype=getattr(torch, entry["dtype"]) if exact else torch.int64)
 

@@ -42,22 +42,15 @@ class RecordingProblem(Problem):
             owner=fields.owner,
             next_pass=lambda: (None, base),
             same_masks=True,
-            same_passes=True,
             largest=torch.zeros_like(logits[:, 0]),
         )
-
-    def gradient(self, r: Tensor | None) -> Tensor:
-        """Return the gradient with respect to r, at r, and record LDS there; None stands for r = 0."""
-        point = FixedPass(self)
-        logits, pullback = point.linearised(point.base if r is None else self.space.add_effect(point.base, r))
-        return self.space.pull(pullback(self._record(logits)))
 
     def record(self, r: Tensor) -> None:
         """Record LDS at r, where no gradient is needed."""
         point = FixedPass(self)
-        self._record(point.logits(self.space.add_effect(point.base, r)))
+        self.logit_gradient(point.logits(self.space.add_effect(point.base, r)))
 
-    def _record(self, logits: Tensor) -> Tensor:
+    def logit_gradient(self, logits: Tensor) -> Tensor:
         value, gradient = self.divergence.value_and_gradient(self.clean, logits)
         torch.maximum(self.largest, value, out=self.largest)
         return gradient

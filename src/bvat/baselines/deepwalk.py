@@ -6,7 +6,6 @@ with several threads its result is not repeatable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from bvat.baselines.base import Fit, choose, node_table, validation_accuracy
-from bvat.baselines.skipgram import SkipGram, embed
+from bvat.baselines.skipgram import embed
 from bvat.baselines.walks import walks_from_all, walks_per_node
 from bvat.graph import Graph
 
@@ -27,25 +26,16 @@ MOST = 7_500_000
 with which it validates no worse (72.0 and 71.2 with two seeds, against 71.3)."""
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Walks per node, their length, and how the embedding is learned."""
-
-    walks: int
-    length: int
-    skipgram: SkipGram = field(default_factory=SkipGram)
-
-
-DEEPWALK = Preset(10, 40, SkipGram(128, 10))
+WALKS, LENGTH = 10, 40
+"""Walks from each node, and their length."""
 
 
 def fit(graph: Graph, seed: int) -> Fit:
     """Embed the nodes, and fit the regression to the training nodes; nodes without edges have no score."""
     adjacency = graph.adjacency.to_scipy()
-    walks = walks_per_node(graph.num_nodes, DEEPWALK.length, DEEPWALK.walks, MOST)
-    how = replace(DEEPWALK, walks=walks)
-    embedding = embed_nodes(adjacency, how, seed, workers=torch.get_num_threads())
-    x = embedding.astype(np.float64)
+    rounds = walks_per_node(graph.num_nodes, LENGTH, WALKS, MOST)
+    walks = walks_from_all(adjacency, rounds, LENGTH, seed, torch.get_num_threads())
+    x = embed(walks, graph.num_nodes, seed).astype(np.float64)
     alone = np.diff(adjacency.indptr) == 0
     train, labels = graph.train.numpy(), graph.labels.numpy()
     train = train[~alone[train]]
@@ -77,9 +67,3 @@ def class_probabilities(
     found = LogisticRegression(C=strength, tol=1e-6, max_iter=5000).fit(x[train], labels)
     p[:, present] = found.predict_proba(x)
     return p
-
-
-def embed_nodes(adjacency: Any, how: Preset, seed: int, workers: int = 1) -> np.ndarray[Any, Any]:
-    """Return the embedding of all nodes of a graph (scipy CSR), float32 (N, dim)."""
-    walks = walks_from_all(adjacency, how.walks, how.length, seed, workers)
-    return embed(walks, adjacency.shape[0], how.skipgram, seed)

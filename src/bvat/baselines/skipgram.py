@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,29 +25,16 @@ Tree = tuple[Nodes, NDArray[np.float32], Nodes]
 NO_TREE: Tree = (np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32), np.zeros(1, np.int32))
 
 
-@dataclass(frozen=True)
-class SkipGram:
-    """How an embedding is learned; ``negatives`` 0 is hierarchical softmax."""
+def embed(walks: Nodes, nodes: int, seed: int, dim: int = 128, window: int = 10) -> NDArray[np.float32]:
+    """Return the embedding (N, dim) of the nodes in walks (n, length), -1 where a walk has ended.
 
-    dim: int = 128
-    window: int = 10
-    negatives: int = 0
-    passes: int = 1
-    lr: float = 0.025
-
-
-def embed(walks: Nodes, nodes: int, how: SkipGram, seed: int) -> NDArray[np.float32]:
-    """Return the embedding (N, dim) of the nodes in walks (n, length), -1 where a walk has ended."""
+    It is learned with hierarchical softmax.
+    """
     rng = np.random.default_rng(seed)
-    inputs = ((rng.random((nodes, how.dim), np.float32) - 0.5) / how.dim).astype(np.float32)
-    outputs = np.zeros_like(inputs)
-    counts = np.bincount(walks[walks >= 0], minlength=nodes)
-    tree = NO_TREE if how.negatives else huffman(counts)
-    noise = noise_table(counts) if how.negatives else np.zeros(1, np.int32)
-    for number in range(how.passes):
-        rates = [how.lr * max(1 - (number + k) / how.passes, LEAST_RATE) for k in (0, 1)]
-        number = int(rng.integers(1 << 31))
-        learn(walks, how.window, inputs, outputs, *tree, noise, how.negatives, *rates, number)
+    inputs = ((rng.random((nodes, dim), np.float32) - 0.5) / dim).astype(np.float32)
+    tree = huffman(np.bincount(walks[walks >= 0], minlength=nodes))
+    rates, number = (0.025, 0.025 * LEAST_RATE), int(rng.integers(1 << 31))
+    learn(walks, window, inputs, np.zeros_like(inputs), *tree, np.zeros(1, np.int32), 0, *rates, number)
     return inputs
 
 

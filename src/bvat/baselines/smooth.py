@@ -9,7 +9,6 @@ Mobahi, Collobert 2012) has a hidden layer h.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -38,33 +37,31 @@ Network = Callable[[FeatureMatrix, Weights], tuple[Tensor, Tensor]]
 """From features (m, D) and weights to what must be smooth (m, H) and the logits (m, C)."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a function is trained."""
-
-    epochs: int
-    lr: float
-    weight_decay: float
-    smoothness: float
-
-
 def train_smooth(
-    part: VisiblePart, network: Network, weights: Weights, plan: Plan, generator: torch.Generator
+    part: VisiblePart,
+    network: Network,
+    weights: Weights,
+    generator: torch.Generator,
+    *,
+    epochs: int,
+    lr: float,
+    weight_decay: float,
+    smoothness: float,
 ) -> Weights:
     """Train by Adam from ``weights`` on all training nodes per step; return the trained weights."""
     trained = {name: tensor.clone().requires_grad_() for name, tensor in weights.items()}
-    optimizer = torch.optim.Adam(trained.values(), lr=plan.lr)
-    batches = _batches(part, plan, generator)
-    for _ in range(plan.epochs):
+    optimizer = torch.optim.Adam(trained.values(), lr=lr)
+    batches = _batches(part, smoothness, generator)
+    for _ in range(epochs):
         features, train, pairs = next(batches)
         hidden, logits = network(features, trained)
         loss = F.cross_entropy(logits[train], part.labels)
         for name, tensor in trained.items():
             if not name.startswith("bias"):
-                loss = loss + plan.weight_decay / 2 * tensor.square().sum()
+                loss = loss + weight_decay / 2 * tensor.square().sum()
         if pairs.numel():
             gap = hidden.index_select(0, pairs[0]) - hidden.index_select(0, pairs[1])
-            loss = loss + plan.smoothness * gap.square().sum(1).mean()
+            loss = loss + smoothness * gap.square().sum(1).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -72,10 +69,10 @@ def train_smooth(
 
 
 def _batches(
-    part: VisiblePart, plan: Plan, generator: torch.Generator
+    part: VisiblePart, smoothness: float, generator: torch.Generator
 ) -> Iterator[tuple[Any, Tensor, Tensor]]:
     """Yield features, the rows of the training nodes in them, and pairs of rows (2, e) for every step."""
-    edges = part.edges if plan.smoothness else torch.zeros(2, 0, dtype=torch.int64)
+    edges = part.edges if smoothness else torch.zeros(2, 0, dtype=torch.int64)
     fixed = _cut(part, edges) if edges.shape[1] <= PAIRS else None
     while True:
         if fixed is not None:
@@ -130,8 +127,9 @@ def gradient(part: VisiblePart, classes: int, weight_decay: float, smoothness: f
         logits = features @ weights["weight"] + weights["bias"]
         return logits.softmax(1), logits
 
-    plan = Plan(epochs=100, lr=0.2, weight_decay=weight_decay, smoothness=smoothness)
-    return train_smooth(part, network, start, plan, torch.Generator().manual_seed(0))
+    strengths = {"weight_decay": weight_decay, "smoothness": smoothness}
+    generator = torch.Generator().manual_seed(0)
+    return train_smooth(part, network, start, generator, epochs=100, lr=0.2, **strengths)
 
 
 class Embedding(Frozen):
@@ -158,8 +156,8 @@ def fit_semiemb(graph: Graph, seed: int) -> Fit:
     lower = min(1.0, FEW_CLASSES / graph.num_classes)
 
     def fitted(decay: float, smoothness: float) -> tuple[float, Weights]:
-        plan = Plan(epochs=150, lr=0.01, weight_decay=decay, smoothness=smoothness)
-        weights = train_smooth(part, embedding_network, start, plan, generator)
+        strengths = {"weight_decay": decay, "smoothness": smoothness}
+        weights = train_smooth(part, embedding_network, start, generator, epochs=150, lr=0.01, **strengths)
         right = embedding_network(held_out, weights)[1].argmax(1) == graph.labels[graph.val]
         return float(right.sum()), weights
 

@@ -36,29 +36,24 @@ class Baseline:
     Args:
         name: what ``--method`` and :class:`bvat.Settings` call it.
         title: its row in tables.
-        about: one line of help.
         home: ``module:function``, called as ``fit(graph, seed)``; returns a
             :class:`bvat.baselines.base.Fit`.
-        model: ``module:class`` of the fitted model, called with its tensors as keywords.
-        protocol: "transductive" if it reads the edges of test nodes, else "inductive".
+        model: ``module:class`` of the fitted model, called with its tensors as keywords; another than the
+            default predicts graphs that it was not fitted to.
         random: whether its result depends on the seed.
         shares: whether it computes something that another baseline also needs: its function takes a
             :class:`bvat.baselines.base.Once` as ``once``.
         options: its settings; if it has any, its function takes them as ``options``.
-        paper: whether it is a row of the paper's Table 2.
         colour: its place in the palette of charts.
     """
 
     name: str
     title: str
-    about: str
     home: str
     model: str = "bvat.baselines.base:NodeTable"
-    protocol: str = "transductive"
     random: bool = True
     shares: bool = False
     options: type[Options] = Options
-    paper: bool = True
     colour: int = 7
 
     @property
@@ -89,84 +84,22 @@ def _load(home: str) -> Callable[..., Any]:
     return found
 
 
-_ROWS = [
-    Baseline(
-        "manireg",
-        "ManiReg",
-        "linear softmax whose predictions differ little along edges (Belkin et al., 2006)",
-        "bvat.baselines.smooth:fit_manireg",
-        model="bvat.baselines.smooth:Linear",
-        protocol="inductive",
-        random=False,
-        colour=1,
-    ),
-    Baseline(
-        "semiemb",
-        "SemiEmb",
-        "one hidden layer that differs little along edges (Weston et al., 2012)",
-        "bvat.baselines.smooth:fit_semiemb",
-        model="bvat.baselines.smooth:Embedding",
-        protocol="inductive",
-        colour=2,
-    ),
-    Baseline(
-        "lp",
-        "LP",
-        "label propagation: local and global consistency (Zhou et al., 2004)",
-        "bvat.baselines.lp:fit",
-        random=False,
-        colour=0,
-    ),
-    Baseline(
-        "deepwalk",
-        "DeepWalk",
-        "skip-gram on random walks, then logistic regression (Perozzi et al., 2014)",
-        "bvat.baselines.deepwalk:fit",
-        colour=4,
-    ),
-    Baseline(
-        "planetoid-t",
-        "Planetoid-T",
-        "embedding of nodes that predicts contexts and labels, beside the features (Yang et al., 2016)",
-        "bvat.baselines.planetoid:fit_t",
-        shares=True,
-        colour=5,
-    ),
-    Baseline(
-        "planetoid-i",
-        "Planetoid-I",
-        "the same with an embedding that is a function of the features",
-        "bvat.baselines.planetoid:fit_i",
-        model="bvat.baselines.planetoid:Inductive",
-        protocol="inductive",
-        colour=6,
-    ),
-    Baseline(
-        "planetoid-g",
-        "Planetoid-G",
-        "the same with an embedding of nodes and without features",
-        "bvat.baselines.planetoid:fit_g",
-        shares=True,
-        colour=3,
-    ),
-    Baseline(
-        AUTO,
-        "auto",
-        "an ensemble of linear classifiers and networks, weighted by cross-validation",
-        "bvat.tuning.auto:fit",
-        model="bvat.models.ensemble:Ensemble",
-        shares=True,
-        options=AutoOptions,
-        paper=False,
-        colour=3,
-    ),
+_SMOOTH, _PLANETOID = "bvat.baselines.smooth", "bvat.baselines.planetoid"
+_OF_TABLE2 = [
+    Baseline("manireg", "ManiReg", f"{_SMOOTH}:fit_manireg", f"{_SMOOTH}:Linear", random=False, colour=1),
+    Baseline("semiemb", "SemiEmb", f"{_SMOOTH}:fit_semiemb", f"{_SMOOTH}:Embedding", colour=2),
+    Baseline("lp", "LP", "bvat.baselines.lp:fit", random=False, colour=0),
+    Baseline("deepwalk", "DeepWalk", "bvat.baselines.deepwalk:fit", colour=4),
+    Baseline("planetoid-t", "Planetoid-T", f"{_PLANETOID}:fit_t", shares=True, colour=5),
+    Baseline("planetoid-i", "Planetoid-I", f"{_PLANETOID}:fit_i", f"{_PLANETOID}:Inductive", colour=6),
+    Baseline("planetoid-g", "Planetoid-G", f"{_PLANETOID}:fit_g", shares=True, colour=3),
 ]
-
-BASELINES: dict[str, Baseline] = {baseline.name: baseline for baseline in _ROWS}
+_ENSEMBLE = Baseline(
+    AUTO, AUTO, "bvat.tuning.auto:fit", "bvat.models.ensemble:Ensemble", True, True, AutoOptions, 3
+)
+BASELINES: dict[str, Baseline] = {row.name: row for row in (*_OF_TABLE2, _ENSEMBLE)}
 """By name: those of the paper's Table 2 in its order, then our own."""
-
-
-PUBLISHED = tuple(row.name for row in _ROWS if row.paper)
+PUBLISHED = tuple(row.name for row in _OF_TABLE2)
 """The baselines of the paper's Table 2."""
 ALL_METHODS = (*METHODS, *BASELINES)
 """Every value of ``--method``."""

@@ -1,1 +1,1 @@
-"""Epoch time and memory of the methods on this machine (``bvat bench``); ``benchmarks/`` has the rest."""
+"""Epoch times of the methods on this machine (``bvat bench``); ``benchmarks/`` has the rest."""

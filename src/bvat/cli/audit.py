@@ -25,8 +25,10 @@ def audit(
     seed: Annotated[
         int | None, typer.Option(help="seed of the model to audit (default: the run's first)", **common.SEED)
     ] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="also prove how far each prediction holds")
+    ] = False,
     threads: Annotated[int, typer.Option(help="number of threads", **common.PROCESSES)] = 1,
-    spreadsheet_safe: common.SpreadsheetSafe = False,
     as_json: common.Json = False,
 ) -> None:
     """Measure how fragile each prediction is, and write a table and, with --page, a web page.
@@ -34,10 +36,11 @@ def audit(
     For each node, lds is how far its prediction moves (KL divergence) when every
     feature row around it is changed by at most epsilon, and smallest is the
     length of the smallest change of the features found that changes its class.
-    A low lds and a large smallest are good.
+    A low lds and a large smallest are good. With --certify, certified is a length
+    below which no change of the features changes the class: that is proved.
 
-    Rows are written as they are found. Run the same command again to continue
-    an audit that was stopped; what it needs for that is in OUT.part.
+    Run the same command again to continue an audit that was stopped; what it
+    needs for that is in OUT.part.
 
     Examples:
 
@@ -48,8 +51,7 @@ def audit(
     from bvat.runs.audits import AuditPlan
     from bvat.training.provenance import versions
 
-    options: dict[str, Any] = {"epsilon": f"{epsilon:g}", "compare": compare, "nodes": nodes}
-    options |= {"seed": None if seed is None else str(seed), "out": out, "page": page}
+    asked = {"epsilon": f"{epsilon:g}", "compare": compare, "nodes": nodes, "seed": seed, "out": out}
     plan = AuditPlan(
         runs=[run] if compare is None else [run, compare],
         out=out,
@@ -57,9 +59,9 @@ def audit(
         nodes=nodes,
         seed=seed,
         threads=threads,
-        safe=spreadsheet_safe,
         page=page,
-        command=common.command_line("bvat", "audit", run, **options),
+        certify=certify,
+        command=common.command_line("bvat", "audit", run, **asked, page=page, certify=certify or None),
     )
     summaries = plan.carry_out(common.messages())
     if as_json:
@@ -82,6 +84,8 @@ def show(summaries: list[dict[str, Any]]) -> None:
             ("the same, relative to the features around", "median_relative"),
         )
     ]
+    if any(summary["median_certified"] for summary in summaries):
+        rows.append(("certified: no smaller change does", *(text(s["median_certified"]) for s in summaries)))
     counts = [f"{summary['not_found']:,} of {summary['nodes']:,}" for summary in summaries]
     common.print_table(
         f"{summaries[0]['nodes']} nodes, epsilon {summaries[0]['epsilon']:g}",

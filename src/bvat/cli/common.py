@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,10 +42,10 @@ PROCESSES: dict[str, Any] = {"callback": between(1, MAX_PROCESSES), "metavar": "
 """What options of the same kind share: their range, and one letter in the help."""
 
 RunArgument = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
-SpreadsheetSafe = Annotated[
-    bool, typer.Option("--spreadsheet-safe", help="put ' before names that a spreadsheet takes for a formula")
-]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
+Calibrate = Annotated[
+    bool, typer.Option(help="fit the confidence to held-out labels; accuracy stays the same")
+]
 Jobs = Annotated[
     int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
 ]
@@ -108,42 +108,6 @@ with_graph_options = gathered(
 """Adds the options for reading a graph to a command, which gets them as the dict ``reading``."""
 
 
-with_run_options = gathered(
-    "how",
-    {
-        "device": _optional(str, "auto, cpu or cuda (default: auto)", hidden=True),
-        "threads": _optional(
-            int,
-            "threads per process; more than one changes the rounding (default: 1)",
-            hidden=True,
-            **PROCESSES,
-        ),
-        "log": _optional(
-            Literal["csv", "tensorboard"],
-            "log every epoch while training runs: to metrics.csv or for TensorBoard, in the seed folders",
-            hidden=True,
-        ),
-    },
-)
-"""Adds options that are fields of ``bvat.RunOptions``; the command gets them as the dict ``how``."""
-
-with_rank_options = gathered(
-    "ranks",
-    {
-        "rank_timeout": _optional(
-            float,
-            "seconds to wait for another rank under torchrun (default: 600)",
-            metavar="SECONDS",
-            hidden=True,
-        ),
-        "batch_parts": _optional(
-            int, "train on this many parts at a time, without the edges to others", metavar="N", hidden=True
-        ),
-    },
-)
-"""Adds the options for folders of parts; the command gets them as the dict ``ranks``."""
-
-
 def read_graph(dataset: str, reading: Mapping[str, Any]) -> Graph:
     """Return the graph, and print the notes of its reader to standard error."""
     from bvat.data import load
@@ -160,16 +124,18 @@ def given(context: typer.Context) -> dict[str, Any]:
 
 
 def command_line(*words: object, **options: Any) -> str:
-    """Return a command for somebody to repeat; options that are None or empty are omitted.
+    """Return a command for somebody to repeat; options that are None are omitted.
 
-    >>> command_line("bvat", "tune", "my graph", val=30, epochs=None)
-    "bvat tune 'my graph' --val 30"
+    >>> command_line("bvat", "train", "my graph", val=30, epochs=None, guard=False)
+    "bvat train 'my graph' --val 30 --no-guard"
     """
     parts = [str(word) for word in words]
     for name, value in options.items():
-        if value not in (None, "", False):
-            flag = "--" + name.replace("_", "-")
-            parts += [flag] if value is True else [flag, str(value)]
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            parts.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            parts += [f"--{flag}", str(value)]
     return shlex.join(parts)
 
 
@@ -218,16 +184,3 @@ def print_lines(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]
     for line in lines:
         padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=False)]
         typer.echo("  ".join([*padded, line[-1]]).rstrip())
-
-
-def train_command(dataset: str, method: str, seeds: Sequence[int], options: Mapping[str, Any]) -> str:
-    """Return the command that reproduces a run; options whose value is None are omitted."""
-    parts = ["bvat", "train", dataset, "--method", method]
-    parts += ["--seeds", str(len(seeds)), "--seed", str(seeds[0])]
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            parts.append(f"--{'' if value else 'no-'}{flag}")
-        elif value is not None:
-            parts += [f"--{flag}", str(value)]
-    return shlex.join(parts)

@@ -132,8 +132,7 @@ def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[
     plan |= {name: value for name, value in random.items() if value is not None}
     if given:
         return {**plan, "labels": (GIVEN,), "splits": seeds or 10}, {"seeds": seeds or 10}
-    repeated = {name: str(value) for name, value in plan.items()}  # also a 0
-    return {**plan, "labels": tuple(numbers(plan["labels"])), "splits": split_count(splits)}, repeated
+    return {**plan, "labels": tuple(numbers(plan["labels"])), "splits": split_count(splits)}, plan
 
 
 def numbers(text: str) -> list[int]:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from bvat._version import __version__
-from bvat.cli import audit, bench, compare, data, partition, predict, reproduce, runs, train, tune
+from bvat.cli import audit, bench, compare, data, partition, predict, reproduce, runs, train, trust, tune
+from bvat.cli import explain as explain_command
 from bvat.cli import settings as settings_command
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
@@ -25,9 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (train.train, predict.predict, audit.audit, predict.export, reproduce.reproduce,
-                 compare.compare, tune.tune, settings_command.settings, partition.partition,
-                 bench.bench):  # fmt: skip
+for _command in (train.train, predict.predict, audit.audit, explain_command.explain, predict.export,
+                 trust.suggest, trust.review, reproduce.reproduce, compare.compare, tune.tune,
+                 settings_command.settings, partition.partition, bench.bench):  # fmt: skip
     app.command()(_command)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
@@ -95,13 +96,10 @@ def _code_of(error: BaseException) -> int | None:
 def _how_to_continue(arguments: list[str]) -> str:
     """Return how to continue after Ctrl-C, for the commands that keep finished work."""
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
-    return {
-        "train": "; finished work is kept, and --resume continues from there",
-        "audit": "; run the same command again to continue after the finished nodes",
-        "tune": "; run the same command again to continue after the finished trials",
-        "reproduce": "; run the same command again to continue after the finished runs",
-        "compare": "; run the same command again to continue after the finished runs",
-    }.get(command, "")
+    if command == "train":
+        return "; finished work is kept, and --resume continues from there"
+    done = {"audit": "nodes", "tune": "trials", "reproduce": "runs", "compare": "runs"}.get(command)
+    return f"; run the same command again to continue after the finished {done}" if done else ""
 
 
 def _complain(message: str) -> None:

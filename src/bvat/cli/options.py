@@ -32,7 +32,10 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
     unless it has one. ``without`` are settings for which it has its own options or arguments.
     """
     chosen = {name: _option(name, f) for name, f in all_fields().items() if name not in without}
-    add = gathered("overrides", {"settings": SettingsFile, "model": _model_option(), **chosen})
+    names: Any = Literal[tuple(MODELS)]
+    text = f"one of {', '.join(MODELS)}"
+    model = Annotated[names | None, typer.Option(help=text, rich_help_panel="Settings", metavar="NAME")]
+    add = gathered("overrides", {"settings": SettingsFile, "model": model, **chosen})
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -71,15 +74,6 @@ def read_settings_file(path: Path) -> dict[str, Any]:
         return dict(content)
     read = Settings(**found).read()  # a run keeps all settings, also those that have no effect on it
     return {name: value for name, value in found.items() if name in read}
-
-
-def _model_option() -> Any:
-    text = f"one of {', '.join(MODELS)}"
-    option = typer.Option(
-        "--model", help=text, show_default=False, rich_help_panel="Settings", metavar="NAME"
-    )
-    names: Any = Literal[tuple(MODELS)]
-    return Annotated[names | None, option]
 
 
 def _option(name: str, f: Field[Any]) -> Any:

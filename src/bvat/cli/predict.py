@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.common import SEED, Json, RunArgument, SpreadsheetSafe, print_json
+from bvat.cli.common import SEED, Calibrate, Json, RunArgument, print_json
 from bvat.errors import printable
 
 
@@ -20,7 +20,11 @@ def predict(
     seed: Annotated[
         int | None, typer.Option(help="use the model of one seed (default: the mean of all seeds)", **SEED)
     ] = None,
-    spreadsheet_safe: SpreadsheetSafe = False,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="also write sets of classes that hold the true one this often, such as 0.9"),
+    ] = None,
+    calibrate: Calibrate = True,
     as_json: Json = False,
 ) -> None:
     """Write the predicted class of every node, its confidence, and the probability of each class.
@@ -30,27 +34,38 @@ def predict(
     stored with the run. With --graph, a changed or new graph is predicted; its
     features are made in the same way, and it needs no labels. Where labels are
     known, accuracy and macro F1 are printed: of the test nodes, and with --graph
-    of all nodes with a label that the model was not trained on.
+    of all nodes with a label that the model was not trained on. With --coverage
+    0.9 the column set has the classes that cannot be excluded: it holds the true
+    class of nine nodes out of ten.
 
     Examples:
 
       bvat predict runs/papers-obvat --out predictions.csv
 
       bvat predict runs/papers-obvat --graph papers-new --out predictions.csv
+
+      bvat predict runs/papers-auto --coverage 0.9 --out predictions.csv
     """
     import torch
 
     from bvat.graph import UNKNOWN
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
+    from bvat.trust.conformal import check_coverage, prediction_sets
+    from bvat.trust.held_out import held_out
 
     check_writable(out)
     trained = open_run(run)
     nodes = trained.graph(graph)
-    classifier = trained.classifier(nodes, seed)
+    if coverage is not None:
+        check_coverage(coverage)
+    classifier = trained.classifier(nodes, seed, calibrate=calibrate)
     probabilities = classifier.probabilities(nodes)
-    table = predictions_csv(nodes, classifier.class_names, probabilities, safe=spreadsheet_safe)
-    write_text(out, table)
+    sets = member = None
+    if coverage is not None:
+        sets = prediction_sets(held_out(trained), probabilities.cpu().numpy(), coverage, trained.name)
+        member = sets.member
+    write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, member))
     seen = trained.trained_on(nodes) if graph is not None else None
     measured = nodes.test if graph is None else torch.arange(nodes.num_nodes)
     scores = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
@@ -61,13 +76,15 @@ def predict(
     if as_json:
         about = {"run": trained.name, "graph": nodes.name, "nodes": nodes.num_nodes, "out": str(out)}
         seeds = [seed] if seed is not None else list(trained.seeds)
-        print_json({**about, "seeds": seeds, "scores": scores})
+        print_json({**about, "seeds": seeds, "scores": scores, "sets": sets and sets.about})
     else:
         count = len(classifier.models)
         models = "one model" if count == 1 else f"the mean of {count} models"
         typer.echo(printable(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"))
         if said := _accuracy(scores, left_out, labelled, new_graph=graph is not None):
             typer.echo(said)
+        if sets is not None:
+            typer.echo(printable(sets.text))
 
 
 def _accuracy(scores: dict[str, Any] | None, left_out: int | None, labelled: int, *, new_graph: bool) -> str:
@@ -93,33 +110,32 @@ def _left_out(count: int | None) -> str:
 
 def export(
     run: RunArgument,
-    out: Annotated[Path, typer.Option(help="file to write: .safetensors or .pt2", show_default=False)],
+    out: Annotated[Path, typer.Option(help="file to write, NAME.safetensors", show_default=False)],
     seed: Annotated[
         int | None, typer.Option(help="export the model of one seed (default: all, averaged)", **SEED)
     ] = None,
+    calibrate: Calibrate = True,
     as_json: Json = False,
 ) -> None:
     """Export a trained model with its preprocessing for programs that have torch but not bvat.
 
     NAME.safetensors holds numbers and text only, and NAME.py beside it is a
-    short program in plain torch that reads it. NAME.pt2 is one file for
-    torch.export.load, for the same or a newer version of torch; load such files
-    only from people you trust. Both take raw features and edges and return the
-    probability of each class. Before anything is written, their probabilities
-    are compared with bvat's on the graph of the run.
+    short program in plain torch that reads it. The model takes raw features and
+    edges and returns the probability of each class. Before anything is written,
+    its probabilities are compared with bvat's on the graph of the run.
 
     Examples:
 
       bvat export runs/papers-vat --out exported/model.safetensors
 
-      bvat export runs/papers-vat --seed 0 --out model.pt2
+      bvat export runs/papers-vat --seed 0 --out model.safetensors
     """
     from bvat.inference.export import exported, write_export
     from bvat.inference.runs import open_run
 
     trained = open_run(run)
     graph = trained.graph()
-    plain, error = exported(trained.classifier(graph, seed), graph)
+    plain, error = exported(trained.classifier(graph, seed, calibrate=calibrate), graph)
     files = [str(path) for path in write_export(plain, out)]
     if as_json:
         print_json({"run": trained.name, "files": files, "difference": error, **plain.about})

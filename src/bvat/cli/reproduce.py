@@ -67,11 +67,11 @@ def reproduce(
             "reproduce",
             what,
             seeds=seeds,
-            datasets=",".join(chosen_datasets or ()),
-            methods=",".join(chosen_methods or ()),
+            datasets=",".join(chosen_datasets or ()) or None,
+            methods=",".join(chosen_methods or ()) or None,
             epochs=epochs,
             out=out.name if out.is_absolute() else out,
-            add=add,
+            add=add or None,
         ),
     )
     names, console = list(TARGETS) if what == "all" else [what], common.messages()

@@ -18,12 +18,11 @@ app = typer.Typer(help="List, show and compare run folders.", no_args_is_help=Tr
 @app.command("list")
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="folder that holds run folders")] = Path("runs"),
-    internal: Annotated[
-        bool, typer.Option("--all", help="list the runs inside bvat compare, reproduce and tune too")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the runs in a folder and its subfolders, with their accuracies.
+
+    Runs that bvat compare, reproduce and tune keep for themselves are left out.
 
     The accuracy is that of the test nodes; without any, of cross-validation (cv)
     or of the validation nodes (val); on few nodes with its 95 % interval.
@@ -38,12 +37,12 @@ def list_runs(
     """
     from bvat.inference.runs import find_runs
 
-    found = find_runs(folder, internal=internal)
-    rows = [run.summary() for run in found.runs]
+    runs, faults = find_runs(folder)
+    rows = [run.summary() for run in runs]
     if as_json:
-        print_json({"runs": rows, "faults": found.faults, "internal": found.internal})
+        print_json({"runs": rows, "faults": faults})
         return
-    print_notes(found.faults)
+    print_notes(faults)
     print_lines(
         f"{len(rows)} run{'s' * (len(rows) != 1)} in {folder}",
         ("data set", "model", "seeds", "accuracy (%)", "finished", "run"),
@@ -59,8 +58,6 @@ def list_runs(
             for row in rows
         ],
     )
-    if found.internal:
-        typer.echo(f"{found.internal} runs inside bvat compare, reproduce or tune: list them with --all")
 
 
 @app.command("show")
@@ -185,10 +182,6 @@ def _f1_text(summary: dict[str, Any], most: int = 12) -> str:
     which = f"lowest {most} of {len(scored)} classes" if len(scored) > most else "per class"
     listed = ", ".join(f"{entry['class']} {entry['mean']:.1f}" for entry in shown)
     return f"F1 in % on the {summary['f1_nodes']} nodes, {which}: {listed}."
-
-
-def _mean(values: list[float]) -> str:
-    return f"{sum(values) / len(values):.1f} %" if values else "-"
 
 
 def spread(part: dict[str, Any], digits: int = 2) -> str:

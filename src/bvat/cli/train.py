@@ -12,15 +12,13 @@ from bvat.cli import common
 from bvat.cli.options import with_settings
 from bvat.cli.runs import show_summary
 
-SAME_RESULT = ("dataset", "method", "seeds", "seed", "jobs", "out", "resume", "as_json", "report", "log",
-               "rank_timeout")  # fmt: skip
+SAME_RESULT = ("dataset", "method", "seeds", "seed", "jobs", "out", "resume", "as_json", "report",
+               "tensorboard", "rank_timeout")  # fmt: skip
 """Parameters that the page need not repeat as options: they change no number, or are there anyway."""
 
 
 @with_settings("epochs", "method", "space")
 @common.with_graph_options
-@common.with_run_options
-@common.with_rank_options
 def train(
     context: typer.Context,
     dataset: Annotated[
@@ -43,9 +41,21 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
     as_json: common.Json = False,
     report: Annotated[bool, typer.Option("--report/--no-report", hidden=True)] = True,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda", hidden=True)] = "auto",
+    threads: Annotated[
+        int, typer.Option(help="per process; more than one changes rounding", hidden=True, **common.PROCESSES)
+    ] = 1,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="log epochs in the seed folders", hidden=True)
+    ] = False,
+    rank_timeout: Annotated[
+        float, typer.Option(help="seconds to wait for another rank", metavar="SECONDS", hidden=True)
+    ] = 600.0,
+    batch_parts: Annotated[
+        int | None,
+        typer.Option(help="parts at a time, without edges to others", metavar="N", hidden=True),
+    ] = None,
     *,
-    how: dict[str, Any],
-    ranks: dict[str, Any],
     reading: dict[str, Any],
     overrides: dict[str, Any],
 ) -> None:
@@ -60,7 +70,7 @@ def train(
     All settings that bvat settings lists are options, such as --heads 4; those
     that are not given come from the preset of the data set and method, or from
     the defaults for any graph. Further options: --device cpu|cuda, --threads N,
-    --no-report, --log csv|tensorboard, --space NAME, and for folders of parts
+    --no-report, --tensorboard, --space NAME, and for folders of parts
     --rank-timeout SECONDS and --batch-parts N.
 
     Examples:
@@ -78,25 +88,23 @@ def train(
     name, resume, said = name_of_parts(dataset, method), resumes(resume, out), common.given(context)
     overrides |= {key: said[key] for key in ("epochs", "space") if key in said}
     settings, method = resolve(method, name, overrides)  # wrong values are refused before the graph is read
-    choose_device(how.get("device", "auto"))
+    choose_device(device)
     numbers, repeated = range(seed, seed + seeds), {k: v for k, v in said.items() if k not in SAME_RESULT}
-    same = {"seed": seed, "seeds": seeds, "resume": resume}
+    words = {"method": method, "seeds": seeds, "seed": seed}
     options = RunOptions(
         name=short_name(name),
+        threads=threads,
+        device=device,
+        tensorboard=tensorboard,
         page=report,
-        command=common.train_command(dataset, method, numbers, repeated),
+        command=common.command_line("bvat", "train", dataset, **words, **repeated),
         console=common.messages(),
-        **how,
     )
-    graph = join_parts(dataset, settings, ranks, **same) or common.read_graph(name, reading)
-    ours: dict[str, Any] = {
-        "folder": out,
-        "seeds": numbers,
-        "jobs": common.processes(jobs),
-        "resume": resume,
-        "options": options,
-    }
-    done = run(graph, settings, **ours)
+    same = {"seed": seed, "seeds": seeds, "resume": resume}
+    graph = join_parts(dataset, settings, rank_timeout, batch_parts, **same)
+    graph = graph or common.read_graph(name, reading)
+    jobs = common.processes(jobs)
+    done = run(graph, settings, folder=out, seeds=numbers, jobs=jobs, resume=resume, options=options)
     if not graph.engine.leads:
         return
     if as_json:

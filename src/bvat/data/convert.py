@@ -1,6 +1,6 @@
-"""Convert graphs from and to PyTorch Geometric, NetworkX and scipy.
+"""Convert graphs from and to PyTorch Geometric and scipy, and from NetworkX.
 
-The libraries are imported on first use; the extras ``bvat[pyg]`` and ``bvat[networkx]`` install them.
+PyTorch Geometric is imported on first use; the extra ``bvat[pyg]`` installs it.
 """
 
 from __future__ import annotations
@@ -216,30 +216,6 @@ def from_networkx(
     graph = from_scipy(adjacency, matrix, labels, **{"node_names": names, **rest})
     unused = {str(key): None for _, _, data in network.edges(data=True) for key in data if key != "weight"}
     return _told(graph, _unused("edge attributes", list(unused)), directed=network.is_directed())
-
-
-def to_networkx(graph: Graph, *, features: bool = True) -> Any:
-    """Return a ``networkx.Graph`` with the attributes label, split and, if ``features``, x (a list)."""
-    try:
-        import networkx
-    except ImportError:
-        raise DataError("this needs networkx: install bvat[networkx]") from None
-    network = networkx.Graph(name=graph.name)
-    names = graph.node_names or tuple(str(k) for k in range(graph.num_nodes))
-    network.add_nodes_from(names)
-    for k, y in enumerate(graph.labels.tolist()):
-        if y != UNKNOWN:
-            network.nodes[names[k]]["label"] = graph.class_names[y]
-    for part in _SPLITS:
-        for k in getattr(graph, part).tolist():
-            network.nodes[names[k]]["split"] = part
-    if features:
-        for node, row in zip(names, graph.features.to_dense().tolist(), strict=True):
-            network.nodes[node]["x"] = row
-    upper = sp.triu(graph.adjacency.to_scipy(), format="coo")
-    for u, v, weight in zip(upper.row.tolist(), upper.col.tolist(), upper.data.tolist(), strict=True):
-        network.add_edge(names[u], names[v], weight=weight)
-    return network
 
 
 def _unused(what: str, names: Sequence[str]) -> list[str]:

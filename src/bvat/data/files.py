@@ -9,9 +9,8 @@ import json
 import math
 import os
 import stat
-import sys
-import tempfile
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +41,7 @@ def write_atomic(
     """Write ``content`` to a temporary file beside ``path``, then move it into place.
 
     A reader of ``path`` sees either the old content or the new, even after a crash. Links are followed, and
-    the mode of a file that exists is kept. The file that standard output goes to is written to.
+    the mode of a file that exists is kept.
 
     Args:
         path: the file.
@@ -59,13 +58,10 @@ def write_atomic(
         known = path.stat() if path.exists() else None
         if known is not None and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        output = None if known is None else _open_output(known)
-        if output is not None:
-            _write_all(output, data)
-        elif known is not None and not stat.S_ISREG(known.st_mode):
+        if known is not None and not stat.S_ISREG(known.st_mode):
             if not special:
                 check_regular(path)
-            _write_all(os.open(path, os.O_WRONLY), data)
+            path.write_bytes(data)
         else:
             _replace(Path(os.path.realpath(path)), data, known)
     except OSError as error:
@@ -84,44 +80,18 @@ def append(path: Path, content: bytes | str) -> None:
         raise
 
 
-def _open_output(known: os.stat_result) -> int | None:
-    """Return a copy of the descriptor of standard output or error if that is the same file.
-
-    Opened again, ``/dev/stdout`` would begin at the start of the file, and what is printed later would
-    overwrite it.
-    """
-    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
-        with contextlib.suppress(OSError):
-            if os.path.samestat(known, os.fstat(descriptor)):
-                stream.flush()
-                return os.dup(descriptor)
-    return None
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-
-
 def _replace(target: Path, data: bytes, known: os.stat_result | None) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PREFIX, suffix=_SUFFIX)
+    temporary = target.with_name(f"{_PREFIX}{uuid.uuid4().hex[:8]}{_SUFFIX}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if known is None:
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(name).chmod(0o666 & ~mask)  # mkstemp creates private files
-        else:
-            if hasattr(os, "chown"):
-                with contextlib.suppress(PermissionError):  # root keeps the owner, others own it already
-                    os.chown(name, known.st_uid, known.st_gid)
-            Path(name).chmod(stat.S_IMODE(known.st_mode))
-        Path(name).replace(target)
+        if known is not None:
+            temporary.chmod(stat.S_IMODE(known.st_mode))
+        temporary.replace(target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

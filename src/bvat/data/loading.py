@@ -11,8 +11,7 @@ from typing import Any
 
 from bvat.data import readers, registry
 from bvat.data.checksums import ChecksumCheck
-from bvat.data.cora import paper_ids, read_cora
-from bvat.data.planetoid import read_nell, read_planetoid
+from bvat.data.planetoid import paper_ids, read_cora, read_nell, read_planetoid
 from bvat.data.registry import Dataset
 from bvat.data.sources import Files, complete, find_file, obtain
 from bvat.errors import DataError

@@ -11,6 +11,9 @@ from torch.autograd.function import once_differentiable
 
 from bvat.engine.matrix import Matrix
 
+SLOPE = 0.2
+"""Of the leaky relu of a GAT."""
+
 
 def edge_softmax(pattern: Matrix, scores: Tensor) -> Tensor:
     """Return softmax over the entries of each row of ``pattern``; scores and result (nnz, heads)."""
@@ -59,18 +62,12 @@ class AttentionMath:
         return out
 
     def attention(
-        self,
-        pattern: Matrix,
-        source: Tensor,
-        target: Tensor,
-        h: Tensor,
-        mask: Tensor | None = None,
-        slope: float = 0.2,
+        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
     ) -> Tensor:
         """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
 
         Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
         """
         scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
-        alpha = edge_softmax(pattern, F.leaky_relu(scores, slope))
+        alpha = edge_softmax(pattern, F.leaky_relu(scores, SLOPE))
         return self.attend(pattern, alpha if mask is None else alpha * mask, h)

@@ -15,27 +15,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bvat.engine.compiled import arrays_of, attention, usable
+from bvat.engine.compiled import arrays_of, usable
+from bvat.engine.compiled.attention import Attention
 from bvat.engine.matrix import Matrix, padded_width
 from bvat.engine.tensor import LayeredPass, TensorEngine, Trace
 from bvat.errors import SettingsError
 
-SCATTERED_UP_TO = 2**17
-"""Numbers of a result up to which it stays in the cache of a core while terms are added here and there."""
-
 
 class CompiledEngine(TensorEngine):
     """One process with compiled loops."""
-
-    def product(self, matrix: Matrix, dense: Tensor) -> Tensor:
-        if not _multiplies(matrix.shape[1], matrix, dense):
-            return super().product(matrix, dense)
-        return _product(matrix.arrays, dense)
-
-    def transposed_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
-        if not _multiplies(matrix.shape[0], matrix, dense):
-            return super().transposed_product(matrix, dense)
-        return _product(matrix.transposed_arrays, dense)
 
     def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         if dense.shape[0] != matrix.shape[0] or not usable(matrix.values, dense):
@@ -44,29 +32,6 @@ class CompiledEngine(TensorEngine):
 
         result = dense.new_empty(matrix.shape[1], dense.shape[1])
         loops.scattered_product(matrix.arrays, *arrays_of(dense, result))
-        return result
-
-    def kept_product(
-        self, features: Any, dense: Tensor, share: Tensor | float, *, transposed: bool = False
-    ) -> Tensor:
-        """Compute nothing for rows whose share is 0."""
-        taken, made = features.shape if transposed else features.shape[::-1]
-        fits = (
-            isinstance(share, Tensor)
-            and hasattr(features, "arrays")  # a sparse matrix
-            and dense.shape[0] == taken
-            and dense.shape[1] % 16 == 0
-            and share.shape == (features.shape[0], 1)
-            and not (transposed and made * dense.shape[1] > SCATTERED_UP_TO)
-            and usable(features.values, dense, share)
-        )
-        if not fits:
-            return super().kept_product(features, dense, share, transposed=transposed)
-        from bvat.engine.compiled import loops
-
-        result = dense.new_empty(made, dense.shape[1])
-        multiply = loops.kept_scattered_product if transposed else loops.kept_product
-        multiply(features.arrays, *arrays_of(dense, torch.as_tensor(share)[:, 0], result))
         return result
 
     def power_sum(
@@ -97,10 +62,8 @@ class CompiledEngine(TensorEngine):
             loops.layer_forward(matrix.arrays, *arrays_of(state, mask, weight, hidden, out))
             hidden_layers.append(hidden)
             state = out
-        last = step.matrices[-1]
-        logits = state.new_empty(step.weights[-1].shape[1], last.shape[0])
-        loops.product_by_columns(last.arrays, *arrays_of(state, logits))
-        return logits.t(), Trace(hidden_layers, hidden_layers)
+        logits = step.matrices[-1].product(state)[:, : step.weights[-1].shape[1]]
+        return logits, Trace(hidden_layers, hidden_layers)
 
     def gcn_backward(
         self, step: LayeredPass, trace: Trace, grad: Tensor, *, for_weights: bool
@@ -163,17 +126,12 @@ class CompiledEngine(TensorEngine):
         return loss if problem.share == 1 else problem.share * loss, squares
 
     def attention(
-        self,
-        pattern: Matrix,
-        source: Tensor,
-        target: Tensor,
-        h: Tensor,
-        mask: Tensor | None = None,
-        slope: float = 0.2,
+        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
     ) -> Tensor:
         if not h.numel() or not usable(source, target, h):
-            return super().attention(pattern, source, target, h, mask, slope)
-        return attention.attention(pattern, source, target, h, mask, slope)
+            return super().attention(pattern, source, target, h, mask)
+        out: Tensor = Attention.apply(pattern, source, target, h, mask)  # type: ignore[no-untyped-call]
+        return out
 
 
 class _StepLoss(torch.autograd.Function):
@@ -192,20 +150,6 @@ class _StepLoss(torch.autograd.Function):
         first, for_base, for_first, for_second = ctx.saved_tensors
         scale = grads[0]
         return for_base * scale, first @ (for_first * scale), for_second * scale, None, None
-
-
-def _multiplies(rows: int, matrix: Matrix, dense: Tensor) -> bool:
-    """Return whether a loop multiplies S or Sᵀ by ``dense``, which must have ``rows`` rows."""
-    fits = dense.shape[0] == rows and dense.shape[1] % 8 == 0 and dense.is_contiguous()
-    return fits and usable(matrix.values, dense)
-
-
-def _product(arrays: tuple[Any, Any, Any], dense: Tensor) -> Tensor:
-    from bvat.engine.compiled import loops
-
-    result = dense.new_empty(arrays[0].shape[0] - 1, dense.shape[1])
-    loops.product(arrays, *arrays_of(dense, result))
-    return result
 
 
 def _widths_fit(weights: Sequence[Tensor]) -> bool:

@@ -9,7 +9,7 @@ checkpoint, and every rank draws the numbers of its own nodes only.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,77 +29,21 @@ def dropout_factor(rate: float, bits: int = 16) -> float:
     return (1 << bits) / ((1 << bits) - _dropout_level(rate, bits))
 
 
-class Draws(Protocol):
-    """A source of random numbers for the rows of nodes; masks have the factors 0 and 1 / (1 - rate)."""
+class Draws:
+    """Random numbers for the rows of nodes, here those of a ``torch.Generator``.
+
+    Masks have the factors 0 and 1 / (1 - rate).
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator, self.device = generator, generator.device
 
     def dropout_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
         """Draw a mask: (n, H), one row per node, or (D), the same for all nodes."""
-
-    def coarse_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
-        """Draw a mask in half of the time; ``rate`` is rounded to a multiple of 2^-8."""
-
-    def entry_mask(self, features: Any, rate: float) -> Tensor:
-        """Draw one factor per stored entry of the features."""
-
-    def edge_mask(self, matrix: Any, width: int, rate: float, like: Tensor) -> Tensor:
-        """Draw ``width`` factors per entry of Â, in the form that ``matrix.masked`` takes."""
-
-    def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Draw N(0, 1) numbers, one row per node."""
-
-    def entry_normal(self, pattern: Any) -> Tensor:
-        """Draw N(0, 1) numbers, one per stored entry of a sparse matrix, (nnz)."""
-
-    def uniform(self, shape: tuple[int, ...], low: float, high: float, like: Tensor) -> Tensor:
-        """Draw numbers from [low, high), one row per node."""
-
-    def gamma(self, shape: float, like: Tensor) -> Tensor:
-        """Draw a gamma-distributed number per node; like and result (n)."""
-
-    def seed(self) -> int:
-        """Draw a seed for another generator, below 2^62."""
-
-    def integers(self, below: int, count: int) -> NDArray[np.int64]:
-        """Draw whole numbers from 0 to ``below`` - 1, the same on every rank, (count)."""
-
-    def permutation(self, size: int) -> NDArray[np.int64]:
-        """Draw an order of the numbers from 0 to ``size`` - 1, the same on every rank, (size)."""
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Note that an epoch begins."""
-
-    def get_state(self) -> Tensor:
-        """Return what a checkpoint keeps, uint8."""
-
-    def set_state(self, state: Tensor) -> None:
-        """Restore the state."""
-
-
-Source = torch.Generator | Draws
-"""What people pass as a generator."""
-
-
-def as_draws(source: Source | None) -> Draws:
-    """Return a generator as draws; SettingsError without one: nothing here draws from a global state."""
-    if source is None:
-        raise SettingsError(
-            "random numbers are drawn here: pass generator=torch.Generator().manual_seed(0), "
-            "or call model.eval() for a pass without dropout"
-        )
-    return TensorDraws(source) if isinstance(source, torch.Generator) else source
-
-
-class TensorDraws:
-    """The numbers of a ``torch.Generator``."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
-        self.device = generator.device
-
-    def dropout_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
         return self._mask(shape, rate, like, torch.int16)
 
     def coarse_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """Draw a mask in half of the time; ``rate`` is rounded to a multiple of 2^-8."""
         return self._mask(shape, rate, like, torch.uint8)
 
     def _mask(self, shape: tuple[int, ...], rate: float, like: Tensor, dtype: torch.dtype) -> Tensor:
@@ -121,47 +65,72 @@ class TensorDraws:
         return drawn.to(like.dtype).mul_(dropout_factor(rate, bits)).view(shape)
 
     def entry_mask(self, features: Any, rate: float) -> Tensor:
+        """Draw one factor per stored entry of the features."""
         return self.dropout_mask(tuple(features.values.shape), rate, features.values)
 
     def edge_mask(self, matrix: Any, width: int, rate: float, like: Tensor) -> Tensor:
+        """Draw ``width`` factors per entry of Â, in the form that ``matrix.masked`` takes."""
         return self.dropout_mask((matrix.nnz, width), rate, like)
 
     def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Draw N(0, 1) numbers, one row per node."""
         return like.new_empty(shape).normal_(generator=self.generator)
 
     def entry_normal(self, pattern: Any) -> Tensor:
+        """Draw N(0, 1) numbers, one per stored entry of a sparse matrix, (nnz)."""
         return torch.empty_like(pattern.values).normal_(generator=self.generator)
 
     def uniform(self, shape: tuple[int, ...], low: float, high: float, like: Tensor) -> Tensor:
+        """Draw numbers from [low, high), one row per node."""
         return like.new_empty(shape).uniform_(low, high, generator=self.generator)
 
     def gamma(self, shape: float, like: Tensor) -> Tensor:
+        """Draw a gamma-distributed number per node; like and result (n)."""
         return torch._standard_gamma(torch.full_like(like, shape), generator=self.generator)
 
     def seed(self) -> int:
+        """Draw a seed for another generator, below 2^62."""
         return int(torch.randint(2**62, (), generator=self.generator, device=self.device))
 
     def integers(self, below: int, count: int) -> NDArray[np.int64]:
+        """Draw whole numbers from 0 to ``below`` - 1, the same on every rank, (count)."""
         return torch.randint(below, (count,), generator=self.generator, device=self.device).cpu().numpy()
 
     def permutation(self, size: int) -> NDArray[np.int64]:
+        """Draw an order of the numbers from 0 to ``size`` - 1, the same on every rank, (size)."""
         return torch.randperm(size, generator=self.generator, device=self.device).cpu().numpy()
 
     def begin_epoch(self, epoch: int) -> None:
-        pass
+        """Note that an epoch begins."""
 
     def get_state(self) -> Tensor:
+        """Return what a checkpoint keeps, uint8."""
         return self.generator.get_state()
 
     def set_state(self, state: Tensor) -> None:
+        """Restore the state."""
         self.generator.set_state(state)
+
+
+Source = torch.Generator | Draws
+"""What people pass as a generator."""
+
+
+def as_draws(source: Source | None) -> Draws:
+    """Return a generator as draws; SettingsError without one: nothing here draws from a global state."""
+    if source is None:
+        raise SettingsError(
+            "random numbers are drawn here: pass generator=torch.Generator().manual_seed(0), "
+            "or call model.eval() for a pass without dropout"
+        )
+    return Draws(source) if isinstance(source, torch.Generator) else source
 
 
 EVERYWHERE = np.array([2**32 - 1], np.int64)
 """Stands for a node in draws that all nodes share."""
 
 
-class RowDraws:
+class RowDraws(Draws):
     """Numbers counted per node, by Philox (:mod:`bvat.engine.philox`).
 
     Args:
@@ -178,7 +147,6 @@ class RowDraws:
         self.epoch, self.call = np.uint64(0), np.uint64(0)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begin an epoch: its draws count from 0."""
         self.epoch, self.call = np.uint64(epoch), np.uint64(0)
 
     def get_state(self) -> Tensor:
@@ -198,24 +166,24 @@ class RowDraws:
         return self.nodes, np.arange(self.nodes.shape[0] + 1, dtype=np.int64) * shape[1]
 
     def dropout_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
-        return self._mask(
+        return self._counted_mask(
             *self._rows(shape), _dropout_level(rate), dropout_factor(rate), like.new_empty(shape)
         )
 
     def coarse_mask(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
         level, factor = _dropout_level(rate, 8) << 8, dropout_factor(rate, 8)
-        return self._mask(*self._rows(shape), level, factor, like.new_empty(shape))
+        return self._counted_mask(*self._rows(shape), level, factor, like.new_empty(shape))
 
     def entry_mask(self, features: Any, rate: float) -> Tensor:
         values = features.values
         if values.dim() == 2:
             return self.dropout_mask(tuple(values.shape), rate, values)
         crow = features.crow.numpy()
-        return self._mask(
+        return self._counted_mask(
             self.nodes, crow, _dropout_level(rate), dropout_factor(rate), torch.empty_like(values)
         )
 
-    def _mask(self, nodes: Any, crow: Any, level: int, factor: float, out: Tensor) -> Tensor:
+    def _counted_mask(self, nodes: Any, crow: Any, level: int, factor: float, out: Tensor) -> Tensor:
         flat = out.numpy().reshape(-1)
         self.kernels.masks(nodes, crow, level, flat.dtype.type(factor), self._counter(), flat)
         return out

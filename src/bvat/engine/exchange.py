@@ -102,7 +102,6 @@ class ExchangedMatrix(SparseMatrix):
         return nodes[self.rows], nodes[self.col.long()]
 
     def neighbour_mean(self) -> ExchangedMatrix:
-        """Return M with ``(M H)_v`` the mean over the neighbours of v without v itself."""
         mean = super().neighbour_mean()
         share = torch.diff(mean.crow).to(self.dtype).reciprocal()
         received = share.new_empty(self.halo.halo.numel(), 1)
@@ -113,11 +112,9 @@ class ExchangedMatrix(SparseMatrix):
         return ExchangedMatrix(mean.crow, mean.col, mean.values, shares[mean.col.long()], self.halo)
 
     def product(self, dense: Tensor) -> Tensor:
-        """Return own rows of ``S @ dense`` without autograd; dense and result (n, H), rows of own nodes."""
         return self._product(self.values, dense)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
-        """Return own rows of ``Sᵀ @ dense`` without autograd; dense and result (n, H)."""
         return self._product(self.transposed, dense)
 
     def _product(self, values: Tensor, dense: Tensor) -> Tensor:
@@ -136,7 +133,7 @@ class ExchangedMatrix(SparseMatrix):
             with connected():
                 waiting.wait()
             rowwise.product(own_crow, own_col, numbers[crow[first] :], rows, out[first:])
-        return out if width == dense.shape[1] else out[:, : dense.shape[1]].contiguous()
+        return rowwise.cut(out, dense.shape[1])
 
 
 class PartFeatures(SparseMatrix):
@@ -145,7 +142,6 @@ class PartFeatures(SparseMatrix):
     engine: RankEngine
 
     def with_values(self, values: Tensor) -> PartFeatures:
-        """Return features of the same pattern with other entries."""
         other = PartFeatures(self.crow, self.col, values, self.shape, self.engine)
         if "rows" in self.__dict__:
             other.__dict__["rows"] = self.rows
@@ -155,7 +151,7 @@ class PartFeatures(SparseMatrix):
         wide = rowwise.padded(dense)
         out = wide.new_empty(self.shape[0], wide.shape[1])
         rowwise.product(*self.arrays, wide, out)
-        return out if wide.shape[1] == dense.shape[1] else out[:, : dense.shape[1]].contiguous()
+        return rowwise.cut(out, dense.shape[1])
 
     def column_variances(self) -> Tensor:
         raise _no_variances()

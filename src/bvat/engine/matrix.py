@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 from bvat.engine.compile import Compiled
 
 Made = TypeVar("Made")
+Matrix = Any
+"""What engines are given: a :class:`bvat.engine.sparse.SparseMatrix`, whose module imports theirs."""
 
 
 def check_csr(crow: Any, col: Any, values: Any, shape: tuple[int, int], *, ordered: bool = False) -> None:
@@ -118,34 +120,3 @@ class StoredMatrix:
 def padded_width(columns: int) -> int:
     """Return the number of columns that compiled loops work with: the least multiple of 8 not below."""
     return (columns + 7) // 8 * 8
-
-
-class Matrix(Protocol):
-    """A sparse matrix S; see :class:`bvat.engine.sparse.SparseMatrix`."""
-
-    crow: Tensor
-    col: Tensor
-    values: Tensor
-    shape: tuple[int, int]
-    engine: Any
-
-    @property
-    def rows(self) -> Tensor: ...
-
-    @property
-    def csr(self) -> Tensor: ...
-
-    @property
-    def transposed_csr(self) -> Tensor: ...
-
-    @property
-    def arrays(self) -> tuple[Any, Any, Any]: ...
-
-    @property
-    def transposed_arrays(self) -> tuple[Any, Any, Any]: ...
-
-    def with_values(self, values: Tensor) -> Matrix: ...
-
-    def product(self, dense: Tensor) -> Tensor: ...
-
-    def transposed_product(self, dense: Tensor) -> Tensor: ...

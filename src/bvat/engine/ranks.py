@@ -115,10 +115,6 @@ class RankEngine(TensorEngine):
         rounder = rowwise.magic(self._bounds(a)[0], self.nodes)
         return self.reduce(((a.detach().double() + rounder) - rounder).sum(0)).to(a.dtype)
 
-    def times(self, rows: Tensor, weight: Tensor) -> Tensor:
-        product: Tensor = _Times.apply(self, rows, weight)  # type: ignore[no-untyped-call]
-        return product
-
     def plus(self, rows: Tensor, bias: Tensor) -> Tensor:
         total: Tensor = _Plus.apply(self, rows, bias)  # type: ignore[no-untyped-call]
         return total
@@ -126,8 +122,10 @@ class RankEngine(TensorEngine):
     def plus_times(self, base: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
         return rowwise.times(rows, weight).add_(base.detach())
 
-    def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
+    def plain_times(self, rows: Tensor, weight: Tensor) -> Tensor:
         return rowwise.times(rows, weight)
+
+    narrow_times = plain_times
 
     def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
         return rowwise.row_dots(a, b)
@@ -182,24 +180,6 @@ class RankEngine(TensorEngine):
 
     def barrier(self) -> None:
         self.reduce(torch.zeros(1))
-
-
-class _Times(torch.autograd.Function):
-    """``rows @ weight`` whose weight gradient is a sum over the nodes of all ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, engine: RankEngine, rows: Tensor, weight: Tensor) -> Tensor:
-        ctx.engine = engine
-        ctx.save_for_backward(rows, weight)
-        return rowwise.times(rows, weight)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
-        rows, weight = ctx.saved_tensors
-        needs_rows, needs_weight = ctx.needs_input_grad[1:]
-        for_rows = rowwise.times(grads[0], weight.t()) if needs_rows else None
-        return None, for_rows, ctx.engine.node_product(rows, grads[0]) if needs_weight else None
 
 
 class _Plus(torch.autograd.Function):

@@ -67,19 +67,22 @@ def narrow_product(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 class _Times(torch.autograd.Function):
-    """``rows @ weight``, each product in its fast order."""
+    """``rows @ weight``, each product in its fast order; the gradient of weight is a sum over the nodes."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, engine: RowMath, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.engine = engine
         ctx.save_for_backward(rows, weight)
-        return narrow_product(rows, weight) if weight.shape[1] < weight.shape[0] else rows @ weight
+        narrow = weight.shape[1] < weight.shape[0]
+        return engine.narrow_times(rows, weight) if narrow else engine.plain_times(rows, weight)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        (rows, weight), (for_rows, for_weight) = ctx.saved_tensors, ctx.needs_input_grad
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        (rows, weight), (_, for_rows, for_weight) = ctx.saved_tensors, ctx.needs_input_grad
         return (
-            grads[0] @ weight.t() if for_rows else None,
-            node_product(rows, grads[0]) if for_weight else None,
+            None,
+            ctx.engine.plain_times(grads[0], weight.t()) if for_rows else None,
+            ctx.engine.node_product(rows, grads[0]) if for_weight else None,
         )
 
 
@@ -125,9 +128,13 @@ class RowMath:
     def times(self, rows: Tensor, weight: Tensor) -> Tensor:
         """Return ``rows @ weight``, differentiable; rows (n, K), weight (K, M)."""
         if not torch.is_grad_enabled():
-            return rows @ weight
-        product: Tensor = _Times.apply(rows, weight)  # type: ignore[no-untyped-call]
+            return self.plain_times(rows, weight)
+        product: Tensor = _Times.apply(self, rows, weight)  # type: ignore[no-untyped-call]
         return product
+
+    def plain_times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``rows @ weight`` without gradient."""
+        return rows @ weight
 
     def plus(self, rows: Tensor, bias: Tensor) -> Tensor:
         """Return ``rows + bias``, differentiable; rows (n, K), bias (K)."""
@@ -173,5 +180,8 @@ class RowMath:
         return with_gradient(logits, -negative.mean(), by_nodes(gradient, classes), -1 / negative.numel())
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return ``sum_u w_u (-log p_u) / sum_u w_u``; logits (n, C), labels int64 (n), weight (C)."""
+        """Return ``sum_u w_u (-log p_u) / sum_u w_u`` with a weight per class.
+
+        Shapes: logits (n, C), labels int64 (n), weight (C).
+        """
         return F.cross_entropy(logits, labels, weight=weight)

@@ -15,16 +15,12 @@ import torch
 from torch import Tensor
 
 from bvat.engine.attention import AttentionMath
-from bvat.engine.draws import Draws, TensorDraws
+from bvat.engine.draws import Draws
 from bvat.engine.fields import grown_fields
 from bvat.engine.matrix import Matrix
 from bvat.engine.rows import RowMath
 
 T = TypeVar("T")
-
-BY_COLUMNS_UP_TO = 2**18
-"""Entries of a dense matrix up to which it may lie by columns: a larger one does not stay in the cache, and a
-product would fetch a line of memory for every column of a neighbour instead of one for all."""
 
 
 class LayeredPass(NamedTuple):
@@ -95,21 +91,6 @@ def adam_step_(
     )
 
 
-def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
-    """Return ``csr @ dense`` without autograd, into memory that need not be cleared first.
-
-    The result of a small product lies in memory as ``dense`` does, by rows or by columns, which saves
-    transpositions; that of a large one by rows.
-    """
-    rows, width = csr.shape[0], dense.shape[1]
-    by_columns = width > 1 and dense.stride() == (1, dense.shape[0])
-    with torch.no_grad():
-        if by_columns and dense.numel() > BY_COLUMNS_UP_TO:
-            dense, by_columns = dense.contiguous(), False
-        result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
-        return result.addmm_(csr, dense, beta=0)
-
-
 class TensorEngine(RowMath, AttentionMath):
     """One process: every operation is the plain one on tensors."""
 
@@ -120,32 +101,10 @@ class TensorEngine(RowMath, AttentionMath):
 
     # sparse matrices
 
-    def product(self, matrix: Matrix, dense: Tensor) -> Tensor:
-        """Return ``S @ dense`` without autograd; dense (columns, H), result (rows, H)."""
-        return _multiply(matrix.csr, dense)
-
-    def transposed_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
-        """Return ``Sᵀ @ dense`` without autograd by the stored transpose; dense (rows, H)."""
-        return _multiply(matrix.transposed_csr, dense)
-
     def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd and without a stored transpose; dense (rows, H)."""
         rows = dense.detach().index_select(0, matrix.rows) * matrix.values[:, None]
         return dense.new_zeros(matrix.shape[1], dense.shape[1]).index_add_(0, matrix.col.long(), rows)
-
-    def kept_product(
-        self, features: Any, dense: Tensor, share: Tensor | float, *, transposed: bool = False
-    ) -> Tensor:
-        """Return ``share ∘ (X dense)``, or transposed ``Xᵀ (share ∘ dense)``, without autograd.
-
-        Shapes: X (N, D), dense (D, H) or transposed (N, H); share is a number or (N, 1), with zeros for the
-        nodes that are dropped.
-        """
-        if transposed:
-            found: Tensor = features.transposed_product(dense * share)
-            return found
-        found = features.product(dense)
-        return found.mul_(share)
 
     def power_sum(
         self, adjacency: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
@@ -236,7 +195,7 @@ class TensorEngine(RowMath, AttentionMath):
 
     def draws(self, seed: int, graph: Any) -> Draws:
         """Return the source of random numbers for training on a graph."""
-        return TensorDraws(torch.Generator(graph.device).manual_seed(seed))
+        return Draws(torch.Generator(graph.device).manual_seed(seed))
 
     def own_file(self, path: Path, epoch: int) -> Path | None:
         """Return the file for what only this rank has of a checkpoint; None alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ class Classifier:
     num_features: int
     recipe: Mapping[str, Any] = field(default_factory=dict)
     """How the features were made: ``graph.recipe`` of the training graph."""
+    temperature: float = 1.0
+    """The factor of the logits that calibrates probabilities; that of an ensemble is in its model."""
 
     def check(self, graph: Graph) -> None:
         """Raise GraphError unless the graph has the features and classes of the training graph."""
@@ -52,13 +55,15 @@ class Classifier:
             )
 
     def probabilities(self, graph: Graph) -> Tensor:
-        """Return the mean over the models of ``softmax(logits)``, shape (N, C)."""
+        """Return the mean over the models of ``softmax(temperature * logits)``, shape (N, C)."""
         self.check(graph)
         dtype = next(self.models[0].parameters()).dtype
         if graph.features.dtype != dtype:
             graph = graph.to(dtype=dtype)
         models = [model.to(graph.device) for model in self.models]
-        return torch.stack([torch.softmax(predict(model, graph), 1) for model in models]).mean(0)
+        return torch.stack(
+            [torch.softmax(self.temperature * predict(model, graph), 1) for model in models]
+        ).mean(0)
 
     def labels(self, graph: Graph) -> Tensor:
         """Return the labels of a graph as indices of the model's classes, int64 (N), -1 for unknown."""
@@ -89,10 +94,13 @@ def build_classifier(
     num_features: int,
     recipe: Mapping[str, Any],
     where: str,
+    temperature: float = 1.0,
 ) -> Classifier:
     """Build the models and load their weights; DataError naming ``where`` if they cannot be used."""
     if type(num_features) is not int or not 0 < num_features < 2**31 or not class_names:
         raise DataError(f"{where} is damaged (it names no classes, or no features): train again")
+    if not 0 < temperature < math.inf:
+        raise DataError(f"{where} is damaged (its temperature is {temperature}): train again")
     models: list[nn.Module] = []
     for state in weights:
         if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
@@ -104,7 +112,7 @@ def build_classifier(
                 f"the weights in {where} do not fit the model {settings.model!r} described beside them: "
                 "train again"
             ) from None
-    return Classifier(tuple(models), settings, class_names, num_features, recipe)
+    return Classifier(tuple(models), settings, class_names, num_features, recipe, temperature)
 
 
 def read_settings(stored: Any, where: str, version: str) -> Settings:

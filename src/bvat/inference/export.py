@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -27,7 +26,6 @@ LARGEST = 20_000_000
 """Entries of the features on which an export is checked; larger graphs are checked on a part."""
 TOLERANCE = 1e-4
 """Largest difference of a probability between bvat and the exported model; rounding makes about 1e-6."""
-FORMATS = (".safetensors", ".pt2")
 
 
 def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float]:
@@ -47,6 +45,7 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
     about = {
         "model": kind,
         "models": len(classifier.models),
+        "temperature": classifier.temperature,
         **(MODELS["random-propagation"].options() if kind == AUTO else settings.of_model).as_dict(),
         "classes": list(classifier.class_names),
         "features": features,
@@ -68,37 +67,18 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
 
 
 def write_export(plain: ExportedModel, path: Path) -> list[Path]:
-    """Write ``.safetensors`` and the program that reads it, or ``.pt2``; return the files."""
-    if path.suffix not in FORMATS:
-        raise SettingsError(f"{path} has an unknown format: use a name that ends in {' or '.join(FORMATS)}")
+    """Write ``.safetensors`` and the program that reads it; return the files."""
+    if path.suffix != ".safetensors":
+        raise SettingsError(f"{path} has an unknown format: use a name that ends in .safetensors")
     program = path.with_suffix(".py")
     source = resources.files("bvat.inference").joinpath("plain.py").read_bytes()
     check_writable(path, program)
-    if path.suffix == ".safetensors" and program.exists() and program.read_bytes() != source:
+    if program.exists() and program.read_bytes() != source:
         raise SettingsError(f"{program} exists and is another program: choose another name for {path.name}")
-    if path.suffix == ".pt2" and plain.about["model"] in BASELINES:
-        raise SettingsError(
-            f"{plain.about['model']} has no form as .pt2: use a name that ends in .safetensors"
-        )
-    if path.suffix == ".pt2":
-        write_text(path, _program(plain))
-        return [path]
     tensors = {name: plain.weight(name) for name in plain.names}
     write_text(path, save(tensors, {"about": json.dumps(plain.about)}))
     write_text(program, source)
     return [path, program]
-
-
-def _program(plain: ExportedModel) -> bytes:
-    """Return the model as torch.export's program for any number of nodes and edges."""
-    nodes, edges = torch.export.Dim("nodes", min=1), torch.export.Dim("edges", min=0)
-    width = sum(width for kind, width in plain.about["scaling"] if kind != "degree")
-    example = (torch.rand(5, width), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.ones(3))
-    shapes = ({0: nodes}, {1: edges}, {0: edges})
-    program = torch.export.export(plain, example, dynamic_shapes=shapes, strict=False)
-    buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={"about.json": json.dumps(plain.about)})
-    return buffer.getvalue()
 
 
 def _scaling(

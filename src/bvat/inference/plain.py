@@ -97,7 +97,8 @@ class ExportedModel(nn.Module):
     def probabilities(self, x: Tensor, edges: "Edges") -> Tensor:
         """Return the mean probabilities (N, C) of all models for scaled features (N, D)."""
         network = getattr(self, network_name(self.about["model"]))
-        models = [network(f"model{k}", x, edges).softmax(1) for k in range(self.about["models"])]
+        factor = self.about["temperature"]
+        models = [(factor * network(f"model{k}", x, edges)).softmax(1) for k in range(self.about["models"])]
         return torch.stack(models).mean(0)
 
     def _gcn(self, name: str, x: Tensor, edges: "Edges") -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bvat.baselines.table import AUTO
 from bvat.data import load
 from bvat.data.loading import names
 from bvat.errors import BvatError, DataError, SettingsError
@@ -21,7 +23,7 @@ from bvat.inference.classifier import Classifier, build_classifier, read_class_n
 from bvat.store.folder import AUTO_FILE, GRAPH_FILE, RunFolder
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.statistics import sample, summarize
-from bvat.tuning.cross_validation import checked_estimate, estimate_of
+from bvat.tuning.cross_validation import calibration_of, checked_estimate, checked_logits, estimate_of
 
 MEASURES = {"val": "validation accuracy", "test": "test accuracy", "macro_f1": "test macro F1"}
 """What is compared, in percent."""
@@ -50,7 +52,23 @@ class SavedRun:
     def method(self) -> str:
         return str(self.about["settings"]["method"])
 
-    def classifier(self, graph: Graph, seed: int | None = None) -> Classifier:
+    @cached_property
+    def out_of_fold(self) -> dict[str, Any] | None:
+        """What models that had not seen a label say of its node, see :func:`held_out_logits`; or None."""
+        try:
+            if (self.folder.path / AUTO_FILE).exists():
+                return checked_logits(self.folder.read(AUTO_FILE).get("out_of_fold"))
+            fit = self.folder.checked_result(self.seeds[0]).get("fit") or {}
+            return checked_logits(fit.get("out_of_fold"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the held-out predictions of {self.folder.path} are damaged ({error})") from None
+
+    @property
+    def temperature(self) -> float:
+        """The factor of the logits that calibrates them; an ensemble has it inside."""
+        return 1.0 if self.method == AUTO else calibration_of(self.out_of_fold)
+
+    def classifier(self, graph: Graph, seed: int | None = None, *, calibrate: bool = True) -> Classifier:
         """Return the model of one seed, or all seeds as an ensemble; GraphError if the graph does not fit."""
         if seed is not None and seed not in self.seeds:
             finished = ", ".join(map(str, self.seeds))
@@ -63,6 +81,7 @@ class SavedRun:
             self.about["features"],
             self.kept_graph.recipe if self.kept_graph is not None else {},
             where,
+            self.temperature if calibrate else 1.0,
         )
         found.check(graph)
         return found
@@ -228,49 +247,31 @@ def read_run(path: str | Path) -> RunRecord:
             why = str(error) if isinstance(error, BvatError) else f"{AUTO_FILE} is damaged"
             notes = (f"the accuracy by cross-validation of {folder.path} is left out: {why}",)
     elif results:
-        estimate = _out_of_fold(results)
+        with suppress(KeyError, TypeError, AttributeError):
+            estimate = estimate_of(results)
     return RunRecord(folder.path, about, tuple(results), damaged, estimate, notes)
 
 
-def _out_of_fold(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    try:
-        return estimate_of(results)
-    except (KeyError, TypeError, AttributeError):
-        return None
+def find_runs(root: str | Path) -> tuple[list[RunRecord], list[str]]:
+    """Return the runs in a folder and its subfolders, and a sentence about each that cannot be read.
 
-
-@dataclass
-class FoundRuns:
-    """The runs in a folder, sentences about what cannot be read, and how many runs are not listed."""
-
-    runs: list[RunRecord] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    internal: int = 0
-
-
-def find_runs(root: str | Path, *, internal: bool = False) -> FoundRuns:
-    """Return the runs in a folder and its subfolders; with ``internal``, those of other commands too.
-
-    These are the many runs of ``bvat compare``, ``reproduce`` and ``tune``.
+    The many runs of ``bvat compare``, ``reproduce`` and ``tune`` are left out.
     """
     if not Path(root).is_dir():
         raise DataError(f"there is no folder {root}: give the folder that holds your runs")
-    found = FoundRuns()
+    found, faults = list[RunRecord](), list[str]()
     for name, folders, files in os.walk(root):
         folders.sort()
         if "settings.json" not in files:
             continue
         folders.clear()  # a run has no runs inside
         try:
-            if not internal and RunFolder(Path(name)).read("settings.json").get("keep") == "result":
-                found.internal += 1
-                continue
-            run = read_run(name)
-            found.runs.append(run)
-            found.faults.extend(run.faults)
+            if RunFolder(Path(name)).read("settings.json").get("keep") != "result":
+                found.append(read_run(name))
+                faults += found[-1].faults
         except BvatError as error:
-            found.faults.append(str(error))
-    return found
+            faults.append(str(error))
+    return found, faults
 
 
 def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:

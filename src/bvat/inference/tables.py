@@ -6,38 +6,39 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.data.files import csv_text, write_atomic
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 
-_FORMULA = ("=", "+", "-", "@")
-
 
 def node_id(graph: Graph, node: int) -> str:
     return str(node) if graph.node_names is None else graph.node_names[node]
 
 
-def no_formula(text: str) -> str:
-    """Return text that a spreadsheet does not take for a formula, which could run code: ``'`` comes first."""
-    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
-
-
 def predictions_csv(
-    graph: Graph, class_names: Sequence[str], probabilities: Tensor, *, safe: bool = False
+    graph: Graph, class_names: Sequence[str], probabilities: Tensor, member: NDArray[np.bool_] | None = None
 ) -> str:
-    """Return ``id,predicted,confidence,p_CLASS,...``, one line per node; probabilities (N, C).
+    """Return ``id,predicted,confidence,p_CLASS,...``, one line per node; with sets a column ``set`` too.
 
-    With ``safe``, names do not look like formulas to a spreadsheet.
+    Shapes: probabilities (N, C), member (N, C), which classes are in the set of a node.
     """
-    shield = no_formula if safe else str
+    sets = () if member is None else ("set",)
+
+    def names(node: int) -> list[str]:
+        if member is None:
+            return []
+        return [" | ".join(name for name, inside in zip(class_names, member[node], strict=True) if inside)]
+
     confidence, predicted = probabilities.cpu().max(1)
     rows = zip(predicted.tolist(), confidence.tolist(), probabilities.tolist(), strict=True)
     return csv_text(
-        ("id", "predicted", "confidence", *(f"p_{name}" for name in class_names)),
+        ("id", "predicted", "confidence", *sets, *(f"p_{name}" for name in class_names)),
         (
-            (shield(node_id(graph, node)), shield(class_names[k]), short_number(p), *map(short_number, each))
+            (node_id(graph, node), class_names[k], short_number(p), *names(node), *map(short_number, each))
             for node, (k, p, each) in enumerate(rows)
         ),
     )

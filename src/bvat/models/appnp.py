@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.layered import EdgeMasks
+from bvat.models.base import Masks
 from bvat.models.mlp import MLP
 
 
@@ -63,7 +63,7 @@ class APPNP(MLP):
         """K, the number of power steps."""
         return self.power_steps
 
-    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         own = super().propagate(inputs, projected, masks)
         state, adjacency = own, inputs.propagation
         for step in range(self.power_steps):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bvat.engine.draws import Source
 from bvat.errors import SettingsError
-from bvat.graph.inputs import FeatureMatrix, GraphInputs
+from bvat.graph.inputs import GraphInputs
 
 Pullback = Callable[[Tensor], Tensor]
 """Maps a gradient with respect to logits (N, C) to the one with respect to the projected features (N, H)."""
@@ -56,18 +56,15 @@ class ProjectedModel(Protocol):
 class Masks:
     """Dropout masks of one pass: factors 0 or 1 / (1 - p).
 
-    Shapes: features (nnz) for sparse features, (N, D) for dense ones; hidden: one (N, H_l) per hidden layer.
+    Shapes: features (nnz) for sparse features, (N, D) for dense ones; hidden: one (N, H_l) per hidden layer;
+    edges: one (nnz, w) each, for the entries of Â.
     """
 
     features: Tensor | None
     hidden: tuple[Tensor, ...]
     factor: float = 1.0
     """1 / (1 - p), the factor of what is kept."""
-
-    def restrict(self, features: FeatureMatrix, nodes: Tensor) -> Masks:
-        """Return the masks of the rows ``nodes`` of the graph for whose ``features`` they were drawn."""
-        part = None if self.features is None else features.select_values(self.features, nodes)
-        return Masks(part, tuple(mask[nodes] for mask in self.hidden), self.factor)
+    edges: tuple[Tensor, ...] = ()
 
 
 def linearize(

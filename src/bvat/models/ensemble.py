@@ -6,7 +6,7 @@ It is a function of features and edges alone, so that it predicts other graphs t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -188,12 +188,14 @@ class Ensemble(nn.Module):
         projected: Tensor = inputs.features @ self.projection().to(inputs.features.dtype)
         return projected
 
-    def propagate(self, inputs: Any, projected: Tensor, masks: Any = None) -> Tensor:
-        """Turn projected features (N, r + ...) into logits (N, C)."""
+    def propagate(
+        self, inputs: Any, projected: Tensor, masks: Any = None, unit: Callable[[Tensor], Tensor] = unit_rows
+    ) -> Tensor:
+        """Turn projected features (N, r + ...) into logits (N, C); ``unit`` gives rows the length 1."""
         graphs = self.graphs(inputs)
         mean: Any = sum(
             self.weight[name] * torch.softmax(self.temperature[name] * logits, 1)
-            for name, logits in self.member_logits(graphs, projected).items()
+            for name, logits in self.member_logits(graphs, projected, unit).items()
         )
         p = self.smooth["none"] * mean
         for name in ("given", "features"):
@@ -202,21 +204,23 @@ class Ensemble(nn.Module):
         logits: Tensor = self.about["temperature"] * p.clamp_min(LEAST).log()
         return logits
 
-    def member_logits(self, graphs: Mapping[str, Any], projected: Tensor) -> dict[str, Tensor]:
+    def member_logits(
+        self, graphs: Mapping[str, Any], projected: Tensor, unit: Callable[[Tensor], Tensor] = unit_rows
+    ) -> dict[str, Tensor]:
         """Return the logits (N, C) of every member from projected features (N, r + H_1 + ...)."""
         widths = [
             self.latent["shift"].shape[0],
             *(net.projection().shape[1] for net in self.network.values()),
         ]
         first, *rest = torch.split(projected, widths, 1)
-        latent = unit_rows(first - self.latent["shift"])
+        latent = unit(first - self.latent["shift"])
         views: dict[str, Tensor] = {}
         found = {}
         for name, member in self.linear.items():
             for view in LINEAR[name]:
                 if view not in views:
                     spread = spread_view(view, graphs.get(VIEWS[view][0] or "given", graphs["any"]), latent)
-                    views[view] = unit_rows(spread - self.mean[view])
+                    views[view] = unit(spread - self.mean[view])
             z = torch.cat([views[view] for view in LINEAR[name]], 1)
             found[name] = z @ member["weight"] + member["bias"]
         for (name, network), part in zip(self.network.items(), rest, strict=True):

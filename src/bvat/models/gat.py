@@ -10,7 +10,7 @@ from bvat.engine.draws import Draws
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import EdgeMasks, LayeredModel, layer_widths, side_by_side
+from bvat.models.layered import LayeredModel, layer_widths, side_by_side
 
 
 class GAT(LayeredModel):
@@ -81,7 +81,7 @@ class GAT(LayeredModel):
         heads = zip(masks.features.unbind(-1), weight.unbind(1), strict=True)
         return torch.cat([inputs.features.masked(kept) @ part.contiguous() for kept, part in heads], 1)
 
-    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         pattern, state, engine = inputs.propagation, projected, inputs.engine
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
             h = self._heads(F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
@@ -95,7 +95,7 @@ class GAT(LayeredModel):
             state = (state.mean(1) if last else state.flatten(1)) + self.biases[layer]
         return state
 
-    def _heads(self, state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
+    def _heads(self, state: Tensor, masks: Masks | None, layer: int) -> Tensor:
         """Return the input of a layer projected by each of its heads; state (N, H), result (N, heads, F)."""
         shape, weight = self.source[layer].shape, self.weights[layer]
         if masks is None:

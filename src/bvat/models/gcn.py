@@ -85,11 +85,8 @@ class GCN(LayeredModel):
         """Describe a pass in the form that compiled searches take."""
         weights = tuple(weight.detach() for weight in list(self.weights)[1:])
         matrices = layer_matrices(inputs, self.depth)
-        return (
-            LayeredPass(matrices, weights)
-            if masks is None
-            else LayeredPass(matrices, weights, masks.hidden, masks.factor)
-        )
+        drawn = () if masks is None else (masks.hidden, masks.factor)
+        return LayeredPass(matrices, weights, *drawn)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         logits: Tensor = _Propagate.apply(  # type: ignore[no-untyped-call]

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths, side_by_side
+from bvat.models.base import Masks
+from bvat.models.layered import LayeredModel, dropped, glorot, layer_widths, side_by_side
 
 Clusters = NDArray[np.int64]
 """The number of each node's cluster, (N)."""
@@ -195,7 +196,7 @@ class GPNN(LayeredModel):
         proposal = ((reset * state) @ self.from_reset).add_(of_proposal).tanh_()
         return torch.lerp(proposal, state, update)
 
-    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, H + width of the readout) into logits (N, C)."""
         divided, width = self.divided(inputs), self.from_reset.shape[0]
         state = projected[:, :width] + self.biases[0]

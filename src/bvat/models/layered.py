@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,13 +12,6 @@ from bvat.engine.draws import Draws, Source, as_draws, dropout_factor
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-
-
-@dataclass(frozen=True)
-class EdgeMasks(Masks):
-    """Dropout masks of one pass, with masks of the entries of Â; shapes: edges one (nnz, w) each."""
-
-    edges: tuple[Tensor, ...] = ()
 
 
 class LayeredModel(nn.Module):
@@ -83,7 +75,7 @@ class LayeredModel(nn.Module):
             return None
         draws, rate = as_draws(generator), self.dropout
         like, matrix = self.projection().detach(), inputs.propagation
-        return EdgeMasks(
+        return Masks(
             features=self.draw_feature_mask(inputs, draws) if features else None,
             hidden=tuple(
                 self.draw_hidden_mask((matrix.shape[0], width), like, draws) for width in self.hidden_widths
@@ -103,20 +95,18 @@ class LayeredModel(nn.Module):
     def restrict_masks(self, masks: Any, inputs: GraphInputs, nodes: Tensor) -> Any:
         if masks is None:
             return None
-        part = masks.restrict(inputs.features, nodes)
-        edges = getattr(masks, "edges", ())
+        features, edges, whole = masks.features, masks.edges, inputs.propagation
+        if features is not None:
+            features = inputs.features.select_values(features, nodes)
         if edges:
-            whole = inputs.propagation
             place = torch.arange(whole.nnz, device=whole.device)
             kept = whole.with_values(place).induced(nodes).values  # where each entry of the part stood
             edges = tuple(mask[kept] for mask in edges)
-        return EdgeMasks(part.features, part.hidden, part.factor, edges)
+        return Masks(features, tuple(mask[nodes] for mask in masks.hidden), masks.factor, edges)
 
     def project(self, inputs: GraphInputs, masks: Masks | None = None) -> Tensor:
-        x = inputs.features
-        return (
-            x if masks is None or masks.features is None else x.masked(masks.features)
-        ) @ self.projection()
+        x, mask = inputs.features, None if masks is None else masks.features
+        return (x if mask is None else x.masked(mask)) @ self.projection()
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Any = None) -> Tensor:
         raise NotImplementedError
@@ -152,6 +142,6 @@ def layer_widths(in_features: int, classes: int, hidden: int, layers: int) -> li
     return [in_features, *[hidden] * (layers - 1), classes]
 
 
-def dropped(state: Tensor, masks: EdgeMasks | None, layer: int) -> Tensor:
+def dropped(state: Tensor, masks: Masks | None, layer: int) -> Tensor:
     """Return the state of a hidden layer with its dropout mask applied; state (N, H_l)."""
     return state if masks is None else state * masks.hidden[layer]

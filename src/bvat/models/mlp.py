@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths
+from bvat.models.base import Masks
+from bvat.models.layered import LayeredModel, dropped, glorot, layer_widths
 
 
 class MLP(LayeredModel):
@@ -49,7 +50,7 @@ class MLP(LayeredModel):
         """0: a node's prediction depends on its own features only."""
         return 0
 
-    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         state, engine = projected, inputs.engine
         for layer, weight in enumerate(self.weights):
             if layer:

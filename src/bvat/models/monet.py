@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, glorot, layer_widths, side_by_side
+from bvat.models.base import Masks
+from bvat.models.layered import LayeredModel, dropped, glorot, layer_widths, side_by_side
 
 
 def pseudo_coordinates(propagation: SparseMatrix) -> tuple[Tensor, Tensor]:
@@ -102,7 +103,7 @@ class MoNet(LayeredModel):
         weights: Tensor = (-0.5 * apart.square().sum(2)).exp()
         return weights if self.aggregation == "sum" else weights * pseudo[:, :1].square()  # 1 / d_i
 
-    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, kernels * H) into logits (N, C)."""
         pattern, state = inputs.propagation, projected
         pairs, place = pattern.kept("pseudo-coordinates", lambda: pseudo_coordinates(pattern))

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from bvat.engine.draws import Source, as_draws
-from bvat.engine.propagation import LayerSource, Spread, SpreadFeatures, from_source
-from bvat.engine.tensor import TensorEngine
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.layered import LayeredModel, glorot, layer_widths
@@ -36,6 +36,21 @@ def spreading_weights(kind: str, steps: int, teleport: float) -> tuple[float, fl
     """
     ratio = 1.0 if kind == "mean" else 1 - teleport
     return 1 / sum(ratio**k for k in range(steps + 1)), ratio
+
+
+class _Spread(torch.autograd.Function):
+    """``sum_{k <= steps} (ratio Â)^k start``, whose gradient is the same sum with Âᵀ; start (N, H)."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: SparseMatrix, ratio: float, steps: int, start: Tensor) -> Tensor:
+        ctx.matrix, ctx.ratio, ctx.steps = matrix, ratio, steps
+        return matrix.engine.power_sum(matrix, ratio, steps, start)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, Tensor]:
+        power_sum = ctx.matrix.engine.power_sum
+        return None, None, None, power_sum(ctx.matrix, ctx.ratio, ctx.steps, grads[0], transposed=True)
 
 
 class RandomPropagation(LayeredModel):
@@ -144,29 +159,14 @@ class RandomPropagation(LayeredModel):
     def propagate(
         self, inputs: GraphInputs, projected: Tensor, masks: PropagationMasks | None = None
     ) -> Tensor:
-        return self._layers(inputs.engine, self._spread(inputs, masks), projected, masks)
-
-    def whole_pass(self, inputs: GraphInputs, masks: PropagationMasks | None = None) -> Tensor:
-        """Return what ``propagate`` returns for ``project``, without computing what is dropped."""
-        columns = None if masks is None else masks.features
-        source = SpreadFeatures(inputs.features, columns, self._spread(inputs, masks))
-        return self._layers(inputs.engine, source, self.projection(), masks)
-
-    def forward(self, inputs: GraphInputs, masks: Any = None, generator: Source | None = None) -> Tensor:
-        """Return the logits, shape (N, C); see :meth:`LayeredModel.forward`."""
-        return self.whole_pass(inputs, self.draw_masks(inputs, generator) if masks is None else masks)
-
-    def _spread(self, inputs: GraphInputs, masks: PropagationMasks | None) -> Spread:
         share: Any = self.first_share
         if masks is not None and masks.nodes is not None:
             share = masks.nodes * share
-        return Spread(inputs.propagation, self.ratio, self.power_steps, share)
-
-    def _layers(
-        self, engine: TensorEngine, source: LayerSource, given: Tensor, masks: PropagationMasks | None
-    ) -> Tensor:
-        """Return the logits of ``source.forward(given)``, (N, H)."""
-        state = engine.plus(from_source(source, given), self.biases[0])
+        engine = inputs.engine
+        spread: Tensor = _Spread.apply(  # type: ignore[no-untyped-call]
+            inputs.propagation, self.ratio, self.power_steps, projected * share
+        )
+        state = engine.plus(spread, self.biases[0])
         for layer, weight in enumerate(list(self.weights)[1:]):
             state = torch.relu(state)
             if len(self.norms):

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
-from bvat.models.layered import EdgeMasks, LayeredModel, dropped, layer_widths, side_by_side
+from bvat.models.base import Masks
+from bvat.models.layered import LayeredModel, dropped, layer_widths, side_by_side
 
 
 class GraphSAGE(LayeredModel):
@@ -45,7 +46,7 @@ class GraphSAGE(LayeredModel):
             hidden_widths=widths[1:-1],
         )
 
-    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, 2 H) into logits (N, C)."""
         matrix, state, engine = inputs.propagation, projected, inputs.engine
         mean = matrix.kept("neighbour mean", matrix.neighbour_mean)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
-from bvat.models.layered import EdgeMasks, LayeredModel, glorot
+from bvat.models.base import Masks
+from bvat.models.layered import LayeredModel, glorot
 
 
 class SGC(LayeredModel):
@@ -41,7 +42,7 @@ class SGC(LayeredModel):
         """K, the power of Â."""
         return self.layers
 
-    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: EdgeMasks | None = None) -> Tensor:
+    def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, C) into logits (N, C)."""
         state = projected
         for _ in range(self.layers):

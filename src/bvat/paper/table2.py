@@ -12,20 +12,21 @@ from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph
 from bvat.training.statistics import Sample, sample
 
-SELECTIONS = {"last": "last epoch", "best": "epoch with the best validation accuracy"}
+SELECTIONS = ("last", "best")
+"""The last epoch, and the one with the best validation accuracy."""
 
 
-def plan(request: Request) -> list[RunSpec]:
+def plan(request: Request, target: str = "table2") -> list[RunSpec]:
     return [
         RunSpec(dataset, request.settings(dataset, method), seed)
-        for dataset in request.datasets_of("table2")
+        for dataset in request.datasets_of(target)
         for method in request.rows_of(dataset)
         for seed in request.seeds_for(dataset, method)
     ]
 
 
-def collect(request: Request, store: RunStore) -> dict[str, Any]:
-    datasets = request.datasets_of("table2")
+def collect(request: Request, store: RunStore, target: str = "table2") -> dict[str, Any]:
+    datasets = request.datasets_of(target)
     methods = list(dict.fromkeys(method for dataset in datasets for method in request.rows_of(dataset)))
     cells = {
         method: {
@@ -36,7 +37,7 @@ def collect(request: Request, store: RunStore) -> dict[str, Any]:
         for method in methods
     }
     return {
-        "target": "table2",
+        "target": target,
         "title": "Table 2: test accuracy (%)",
         "datasets": {
             dataset: {"title": paper.named(dataset), **about_graph(store.graphs[dataset])}

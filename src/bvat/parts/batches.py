@@ -16,12 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.dense import DenseMatrix
-from bvat.engine.sparse import SparseMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.graph.inputs import FeatureMatrix
-from bvat.parts.folder import described, read_about, read_part, read_parts, stack
+from bvat.parts.folder import described, read_about, read_part, read_parts, stack, stack_features
 from bvat.parts.parts import Part, symmetric
 
 
@@ -121,7 +118,7 @@ def _load(graph: PartsGraph, numbers: Sequence[int]) -> Graph:
         moved = [rest[name] + int(start) for (_, _, rest), start in zip(shares, starts, strict=False)]
         splits[name] = torch.cat(moved)
     content: dict[str, Any] = {f.name: getattr(graph, f.name, None) for f in fields(Graph)}
-    content |= {"features": _features([x for _, x, _ in shares], graph.factor), "adjacency": matrix}
+    content |= {"features": stack_features([x for _, x, _ in shares], graph.factor), "adjacency": matrix}
     made = Graph._copy({**content, **splits, "labels": torch.cat([rest["labels"] for _, _, rest in shares])})
     made.__dict__["propagation"] = matrix
     return made
@@ -133,11 +130,3 @@ def _rows(part: Part, local: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     kept = columns >= 0
     rows = torch.repeat_interleave(torch.arange(part.nodes.numel()), torch.diff(part.crow.long()))
     return torch.bincount(rows[kept], minlength=part.nodes.numel()), columns[kept], part.values[kept]
-
-
-def _features(shares: list[FeatureMatrix], factor: float) -> FeatureMatrix:
-    if isinstance(shares[0], SparseMatrix):
-        rows = sum(share.shape[0] for share in shares)
-        blocks = [(torch.diff(x.crow.long()), x.col, x.values * factor) for x in shares]  # type: ignore[union-attr]
-        return stack(blocks, (rows, shares[0].shape[1]))
-    return DenseMatrix(torch.cat([share.values for share in shares]) * factor)

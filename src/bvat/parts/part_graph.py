@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -81,15 +81,10 @@ def part_graph(ranks: RankEngine, part: Part, features: FeatureMatrix, about: Ma
         own = PartFeatures(features.crow, features.col, features.values, features.shape, ranks)
     else:
         own = PartDense(features.values, ranks)
-    defaults = {
-        f.name: f.default for f in fields(Graph) if f.name in ("name", "node_names", "validation", "notes")
-    }
     return PartGraph._copy(  # checked before it was cut
         {
-            **defaults,
             "repairs": {},
             "recipe": {},
-            "folder": "",
             **about,
             "own_nodes": part.nodes,
             "features": own,

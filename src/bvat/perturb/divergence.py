@@ -30,16 +30,6 @@ def entropy(logits: Tensor, *, independent: bool = False, engine: TensorEngine =
     return engine.entropy(logits)
 
 
-def cross_entropy(
-    logits: Tensor, labels: Tensor, weight: Tensor | None = None, engine: TensorEngine = DEFAULT_ENGINE
-) -> Tensor:
-    """Mean cross-entropy of labelled nodes, ``sum_u w_u (-log p_u) / sum_u w_u`` with a weight per class.
-
-    Shapes: logits (n, C), labels int64 (n), weight (C).
-    """
-    return engine.cross_entropy(logits, labels, weight)
-
-
 class CleanPrediction(NamedTuple):
     """The clean side of a divergence: probabilities and their logarithms, of the same shape."""
 

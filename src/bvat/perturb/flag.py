@@ -16,7 +16,6 @@ from bvat.engine.draws import Source, as_draws
 from bvat.errors import SettingsError
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
-from bvat.perturb.divergence import cross_entropy
 from bvat.perturb.methods import FLAGOptions
 from bvat.perturb.problem import DropoutPolicy, make_passes
 from bvat.perturb.regulariser import Outcome, no_outcome, node_indices
@@ -152,7 +151,7 @@ class FLAG(OnLabels):
                 step_masks, base = passes.last()
                 point = base + space.trained_effect(r)
                 perturbed = model.propagate(inputs, point, step_masks)
-                loss = cross_entropy(perturbed.index_select(0, train), labels, self.class_weights, engine)
+                loss = engine.cross_entropy(perturbed.index_select(0, train), labels, self.class_weights)
                 loss = loss / self.steps
             keep = self.dropout != "fresh"  # these passes share their projection, also with the clean one
             slope, *gradients = torch.autograd.grad(
@@ -164,6 +163,6 @@ class FLAG(OnLabels):
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
         adversarial: Tensor = _KnownGradients.apply(value, tuple(totals), *parameters)  # type: ignore[no-untyped-call]
-        without = cross_entropy(logits.index_select(0, train), labels, self.class_weights, engine)
+        without = engine.cross_entropy(logits.index_select(0, train), labels, self.class_weights)
         norms, count = space.row_squares(r).sqrt(), engine.total(train.numel())
         return Outcome(adversarial - without, count, engine.mean(norms), engine.largest(norms), space.name)

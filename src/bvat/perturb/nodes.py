@@ -46,10 +46,6 @@ class Selection:
         numbers = None if self.numbers is None else place[self.numbers[kept]]
         return Selection(self.chosen[kept], owner, numbers)
 
-    def field_nodes(self) -> Tensor | None:
-        """Return the union of the receptive fields, ascending; None when it is the whole graph."""
-        return None if self.owner is None else torch.nonzero(self.owner >= 0).flatten()
-
 
 class NodeSelection(Protocol):
     """Chooses nodes anew for each call of a regulariser."""

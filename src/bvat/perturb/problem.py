@@ -53,8 +53,6 @@ class Problem:
     next_pass: NextPass
     same_masks: bool
     """Whether clean and perturbed predictions agree at r = 0: same masks, and no other target."""
-    same_passes: bool
-    """Whether all perturbed passes have the same masks."""
     weights: Tensor | None = None
     """Weight of each chosen node, (b); None for 1."""
     share: float = 1.0
@@ -79,19 +77,28 @@ class Problem:
         describe = getattr(self.model, "layered_pass", None)
         return None if describe is None else describe(self.inputs, masks)
 
-    @property
-    def num_nodes(self) -> int:
-        """N, the number of rows of R."""
-        return self.inputs.propagation.shape[1]
+    @cached_property
+    def group(self) -> Tensor:
+        """The field of each row, int64 (N); rows outside all fields, without effect, form group b."""
+        if self.owner is None:
+            raise SettingsError(
+                "this search needs disjoint receptive fields: choose nodes with DisjointFields, or "
+                "use norm 'row'"
+            )
+        return torch.where(self.owner < 0, self.num_chosen, self.owner)
 
     def gradient(self, r: Tensor | None) -> Tensor:
         """Return the gradient with respect to r, at r; None stands for r = 0."""
         point = FixedPass(self)
         logits, pullback = point.linearised(point.base if r is None else self.space.add_effect(point.base, r))
-        grad = self.divergence.gradient(self.clean, logits)
+        grad = self.logit_gradient(logits)
         if self.weights is not None:
             grad = grad.mul_(self.weights[:, None])
         return self.space.pull(pullback(grad))
+
+    def logit_gradient(self, logits: Tensor) -> Tensor:
+        """Return the gradient with respect to the perturbed logits, both (b, C)."""
+        return self.divergence.gradient(self.clean, logits)
 
     def loss(self, found: Found | None, last: NextPass) -> Tensor:
         """Return the mean of ``LDS_u`` at a perturbation, in the pass whose masks ``last`` gives."""
@@ -120,11 +127,7 @@ class Problem:
         """
         squares = found.row_squares
         if norm == "field":
-            if self.owner is None:
-                raise SettingsError("norm 'field' needs disjoint receptive fields (S-BVAT): use norm 'row'")
-            # rows outside all fields (owner -1) have no effect on a chosen node; they form their own group
-            group = torch.where(self.owner < 0, self.num_chosen, self.owner)
-            squares = self.engine.group_sums(squares, group, self.num_chosen + 1)[group]
+            squares = self.engine.group_sums(squares, self.group, self.num_chosen + 1)[self.group]
         factor = squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt_().mul_(length)
         return Found(self.space.scale_rows(found.r, factor), found.row_squares * factor * factor)
 
@@ -173,8 +176,6 @@ class PerturbedPasses:
     last: NextPass
     same_masks: bool
     """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
-    same_passes: bool
-    """Whether all perturbed passes have the same masks."""
 
 
 def make_passes(
@@ -208,10 +209,8 @@ def make_passes(
             drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
             return drawn, model.project(inputs, drawn)
 
-        return PerturbedPasses(fresh, fresh, same_masks=False, same_passes=False)
+        return PerturbedPasses(fresh, fresh, same_masks=False)
     else:
         base = model.project(inputs, held)
     same = policy == "shared" or held is None
-    return PerturbedPasses(
-        lambda: (held, base.detach()), lambda: (held, base), same, same or policy != "fresh"
-    )
+    return PerturbedPasses(lambda: (held, base.detach()), lambda: (held, base), same)

@@ -19,7 +19,7 @@ from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import Bernoulli, Divergence, make_divergence, refuse_probabilities
 from bvat.perturb.nodes import AllNodes, NodeSelection, Selection
-from bvat.perturb.problem import POLICIES, DropoutPolicy, Problem, make_passes
+from bvat.perturb.problem import POLICIES, DropoutPolicy, FixedPass, Problem, make_passes
 from bvat.perturb.searches import PowerIteration, Search
 from bvat.perturb.spaces import SpaceName, make_space
 
@@ -171,7 +171,6 @@ class Regulariser:
             owner=owner,
             next_pass=passes.search,
             same_masks=passes.same_masks and target is None,
-            same_passes=passes.same_passes,
             weights=weights,
             share=share,
         )
@@ -211,9 +210,9 @@ def _cut(
     if part == "fields":
         fields = ReceptiveFields.around(graph, selection.chosen, model.depth)
         return fields, None, selection.owner.index_select(0, fields.nodes)
-    nodes = selection.field_nodes()
-    whole = nodes is None or not isinstance(graph, Graph) or nodes.numel() > SUBGRAPH_SHARE * graph.num_nodes
-    if part == "whole" or whole or nodes is None:
+    nodes = torch.nonzero(selection.owner >= 0).flatten()  # the union of the fields
+    small = isinstance(graph, Graph) and nodes.numel() <= SUBGRAPH_SHARE * graph.num_nodes
+    if part == "whole" or not small:
         return graph, selection.chosen, selection.owner
     rows = torch.searchsorted(nodes, selection.chosen)
     return graph.induced(nodes), rows, selection.owner.index_select(0, nodes)
@@ -264,10 +263,8 @@ def _divergence_for(logits: Tensor, divergence: Divergence) -> Divergence:
 @torch.no_grad()
 def _check_logits(problem: Problem, logits: Tensor) -> None:
     """Raise SettingsError unless the model gives the logits (b, C) that were passed, up to rounding."""
-    masks, projected = problem.next_pass()
-    own = problem.model.propagate(problem.inputs, projected, masks)
-    own = own if problem.rows is None else own.index_select(0, problem.rows)
-    gap = (own - logits).abs().max()
+    point = FixedPass(problem)
+    gap = (point.logits(point.base) - logits).abs().max()
     if gap > torch.finfo(logits.dtype).eps ** 0.5 * (1 + logits.abs().max()):
         raise SettingsError(
             f"the model does not give the logits that were passed (they differ by {float(gap):.2g}): call "

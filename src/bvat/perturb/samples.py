@@ -22,7 +22,7 @@ from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
-from bvat.perturb.divergence import KL, CleanPrediction, Divergence, cross_entropy, make_divergence
+from bvat.perturb.divergence import KL, CleanPrediction, Divergence, make_divergence
 from bvat.perturb.flag import CleanPass, OnLabels
 from bvat.perturb.methods import GRANDOptions
 from bvat.perturb.problem import DropoutPolicy
@@ -53,24 +53,15 @@ def draw_passes(
     count: int,
     *,
     reuse: bool = False,
-    keep_projected: bool = True,
     first: Pass | None = None,
 ) -> Passes:
     """Make ``count`` passes with masks of their own, of which ``first`` may have been made before.
-
-    Without ``keep_projected``, a model that has ``whole_pass`` need not compute what is dropped later.
 
     With ``reuse`` they share the projected features of the first, and with them its mask of the features:
     the products with X, on many graphs the most expensive ones, are then needed once.
     """
     passes = Passes([] if first is None else [first])
-    reuse = reuse and count > 1
-    whole_pass = None if keep_projected or reuse else getattr(model, "whole_pass", None)
     for _ in range(len(passes), count):
-        if whole_pass is not None:
-            masks = model.draw_masks(inputs, generator)
-            passes.append(Pass(masks, None, whole_pass(inputs, masks)))
-            continue
         reused = passes[0].projected if reuse and passes else None
         masks = model.draw_masks(inputs, generator, features=reused is None)
         projected = model.project(inputs, masks) if reused is None else reused
@@ -183,11 +174,11 @@ class GRAND(OnLabels):
         self.divergence = make_divergence(self.divergence)
 
     def draw(
-        self, model: ProjectedModel, inputs: GraphInputs, generator: Source, *, keep_projected: bool
+        self, model: ProjectedModel, inputs: GraphInputs, generator: Source, first: Pass | None = None
     ) -> Passes:
-        """Make all passes of a training step."""
+        """Make all passes of a training step, of which ``first`` may have been made before."""
         reuse = self.dropout == "reuse"
-        return draw_passes(model, inputs, generator, self.samples, reuse=reuse, keep_projected=keep_projected)
+        return draw_passes(model, inputs, generator, self.samples, reuse=reuse, first=first)
 
     def agree(self, logits: Tensor, engine: TensorEngine = DEFAULT_ENGINE) -> Agreement:
         """Return target and distance of stacked logits (S N, C)."""
@@ -198,15 +189,13 @@ class GRAND(OnLabels):
         """Return ``mean_s L0(p_s) - L0(p_1) + agreement * mean_s D(q, p_s)``."""
         engine, generator = inputs.engine, as_draws(cast("Source | None", self.generator))
         logits, train, labels = clean.logits, clean.train, clean.labels
-        first, reuse = Pass(clean.masks, clean.projected, logits), self.dropout == "reuse"
-        passes = draw_passes(model, inputs, generator, self.samples, reuse=reuse, first=first)
+        passes = self.draw(model, inputs, generator, Pass(clean.masks, clean.projected, logits))
         every, count = passes.stacked, logits.shape[0]
         supervised = every.new_zeros(())
         if train.numel():
             of_all = every.index_select(0, nodes_of_passes(train, count, self.samples))
-            supervised = cross_entropy(
-                of_all, labels.repeat(self.samples), self.class_weights, engine
-            ) - cross_entropy(logits.index_select(0, train), labels, self.class_weights, engine)
+            one = engine.cross_entropy(logits.index_select(0, train), labels, self.class_weights)
+            supervised = engine.cross_entropy(of_all, labels.repeat(self.samples), self.class_weights) - one
         if clean.nodes is not None:
             every = every.index_select(0, nodes_of_passes(clean.nodes, count, self.samples))
             count = clean.nodes.numel()

@@ -10,7 +10,7 @@ from torch import Tensor
 from bvat.engine.draws import Source
 from bvat.graph import Graph
 from bvat.models.base import ProjectedModel
-from bvat.perturb.divergence import cross_entropy, entropy
+from bvat.perturb.divergence import entropy
 from bvat.perturb.methods import METHODS
 from bvat.perturb.samples import GRAND, Passes, draw_passes, nodes_of_passes
 
@@ -61,10 +61,9 @@ class Method:
 
     def passes(self, model: ProjectedModel, graph: Graph, generator: Source) -> Passes:
         """Make the clean passes of a step."""
-        keep = bool(self.beta)  # a perturbation may start from the projected features
         if self.several is not None and self.agreement:
-            return self.several.draw(model, graph, generator, keep_projected=keep)
-        return draw_passes(model, graph, generator, 1, keep_projected=keep)
+            return self.several.draw(model, graph, generator)
+        return draw_passes(model, graph, generator, 1)
 
     def terms(self, model: ProjectedModel, graph: Graph, passes: Passes) -> list[Term]:
         """Return what is added to the supervised loss of all passes."""
@@ -96,7 +95,7 @@ def supervised_term(graph: Graph, passes: Passes, class_weights: Tensor | None =
     """Return L0, the mean over the passes of the cross-entropy at the training nodes."""
     known = nodes_of_passes(graph.train, passes[0].logits.shape[0], len(passes))
     labels = graph.labels[graph.train].repeat(len(passes))
-    loss = cross_entropy(passes.stacked.index_select(0, known), labels, class_weights, graph.engine)
+    loss = graph.engine.cross_entropy(passes.stacked.index_select(0, known), labels, class_weights)
     return Term(1.0, loss, {"supervised": loss.detach()})
 
 

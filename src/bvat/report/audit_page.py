@@ -35,6 +35,7 @@ def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
     found = first.audit.summary()
     epsilon = f"{first.audit.epsilon:g}"
     right_and_wrong = [[run.name, *map(median_text, _right_and_wrong(graph, run))] for run in runs]
+    certified = bool(first.audit.certified.any())
     larger = float((first.audit.smallest > runs[-1].audit.smallest).double().mean())
     return render(
         "audit.html",
@@ -47,12 +48,14 @@ def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
             "relative to the surrounding features": _percent(found["median_relative"]),
             f"median LDS at ε = {epsilon}": _plain(found["median_lds"]),
             "no change of class found": _not_found(found),
-        },
+        }
+        | ({"median certified change": _plain(found["median_certified"])} if certified else {}),
         comparison=comparison(graph, runs) if len(runs) > 1 else [],
         larger=f"{100 * larger:.0f} %",
         charts=audit_charts([(run.name, run.audit) for run in runs]),
         right_and_wrong=right_and_wrong if set(right_and_wrong[0][1:]) != {"-"} else [],
         fragile=_fragile(graph, first),
+        certified=certified,
         epsilon=epsilon,
         reach=f"{REACH:g}",
         command=command,

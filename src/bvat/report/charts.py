@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from bvat.report.svg import LIGHT, Hints, document, embedded, plain
+from bvat.report.svg import LIGHT, document, embedded, plain
 
 SERIES = [LIGHT[f"c{k}"] for k in range(8)]
 MARKERS = "os^DvPXh"
@@ -36,25 +36,26 @@ class Chart:
     """What is drawn on one Axes.
 
     Attributes:
-        draw: draws on an Axes and returns the texts to show on hover.
+        draw: draws on an Axes.
         label: what the chart shows, for readers who cannot see it.
         title: the heading above the chart.
-        width: without title and legend.
+        width, height: without title and legend.
     """
 
-    draw: Callable[[Axes], Hints]
+    draw: Callable[[Axes], None]
     label: str
     title: str = ""
     width: float = WIDTH
+    height: float = HEIGHT
 
     def svg(self) -> Markup:
         """Return the chart with its legend but without its title, to be embedded in a page."""
         with style():
-            figure = Figure(figsize=(self.width / POINTS, HEIGHT / POINTS), layout="constrained")
+            figure = Figure(figsize=(self.width / POINTS, self.height / POINTS), layout="constrained")
             figure.set_facecolor("none")
-            hints = self.draw(figure.add_subplot())
+            self.draw(figure.add_subplot())
             _add_legend(figure, [figure.axes[0]], self.width)
-            return embedded(figure, hints, self.label)
+            return embedded(figure, self.label)
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,9 @@ def line_chart(
     if not drawn:
         return Chart(_draw_nothing, f"{about}: no data", title)
 
-    def draw(ax: Axes) -> Hints:
-        hints = [hint for line in drawn for hint in _draw_line(ax, line)]
+    def draw(ax: Axes) -> None:
+        for line in drawn:
+            _draw_line(ax, line)
         ax.set_xlabel(plain(x_label))
         ax.set_ylabel(plain(y_label))
         _widen(ax, [x for line in drawn for x in line.x], [y for line in drawn for y in line.y])
@@ -109,7 +111,6 @@ def line_chart(
             ax.set_ylim(bottom=floor)
         if x_ticks:
             ax.set_xticks(x_ticks)
-        return hints
 
     return Chart(draw, f"{about}: {', '.join(line.label for line in drawn)}", title)
 
@@ -133,25 +134,20 @@ def bar_chart(
     columns = list(dict.fromkeys(name for row in groups.values() for name in row))
     look = {name: (name, k) for k, name in enumerate(columns)} | dict(looks or {})
 
-    def draw(ax: Axes) -> Hints:
-        hints: Hints = []
+    def draw(ax: Axes) -> None:
         size = 0.8 / max(1, len(columns))
         for j, name in enumerate(columns):
             label, number = look[name]
-            found = [(k, group, row[name]) for k, (group, row) in enumerate(groups.items()) if row.get(name)]
-            bars = ax.bar(
-                [k - 0.4 + (j + 0.5) * size for k, _, _ in found], [value or 0.0 for _, _, value in found],
-                width=0.94 * size, color=SERIES[number % 8], label=legend_label(label),
-            )  # fmt: skip
-            texts = [f"{group}, {label}: {value:.4g}".replace("\n", ", ") for _, group, value in found]
-            hints += [(bar, [text]) for bar, text in zip(bars, texts, strict=True)]
+            heights = {k: value for k, row in enumerate(groups.values()) if (value := row.get(name))}
+            places = [k - 0.4 + (j + 0.5) * size for k in heights]
+            bars = ax.bar(places, list(heights.values()), width=0.94 * size, color=SERIES[number % 8])
+            bars.set_label(legend_label(label))
         ax.set_xticks(range(len(groups)), [plain(name) for name in groups])
         ax.set_xlim(-0.5, len(groups) - 0.5)
         ax.set_ylabel(plain(y_label))
         _format_ticks(ax.yaxis)
         if reference is not None:
             ax.axhline(reference, color=LIGHT["ink"], linewidth=1)
-        return hints
 
     return Chart(draw, f"{y_label} of {', '.join(look[name][0] for name in columns)}", title, width)
 
@@ -162,7 +158,7 @@ def standalone(title: str, charts: Sequence[Chart], columns: int = 2) -> str:
     Its colours follow the viewer into dark mode, it has no scripts, and the same charts give the same bytes.
     """
     with style():
-        return document(*_sheet(title, charts, columns), title)
+        return document(_sheet(title, charts, columns), title)
 
 
 @contextmanager
@@ -189,7 +185,7 @@ def tick_label(value: float) -> str:
     return f"{value / 1e3:g}k" if abs(value) >= 1e4 else f"{value:g}"
 
 
-def _sheet(title: str, charts: Sequence[Chart], columns: int) -> tuple[Figure, Hints]:
+def _sheet(title: str, charts: Sequence[Chart], columns: int) -> Figure:
     """Return charts side by side under their titles; a legend that serves all is shown once, below them."""
     columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
@@ -200,11 +196,11 @@ def _sheet(title: str, charts: Sequence[Chart], columns: int) -> tuple[Figure, H
     _grow(figure, 26 * (1 + heading.count("\n")))
     figure.suptitle(heading, x=0.01, ha="left", color=LIGHT["ink"])
     panels = figure.subfigures(rows, columns, squeeze=False).flat
-    axes, hints = [], []
+    axes = []
     for panel, chart in zip(panels, charts, strict=False):
         panel.set_facecolor("none")
         ax = panel.add_subplot()
-        hints += chart.draw(ax)
+        chart.draw(ax)
         ax.set_title(plain(chart.title))
         axes.append(ax)
     named = [set(ax.get_legend_handles_labels()[1]) for ax in axes]
@@ -214,7 +210,7 @@ def _sheet(title: str, charts: Sequence[Chart], columns: int) -> tuple[Figure, H
         for start in range(0, len(axes), columns):
             row = axes[start : start + columns]
             _grow(figure, max(_add_legend(ax.figure, [ax], cell) for ax in row))
-    return figure, hints
+    return figure
 
 
 def _drawable(line: Line) -> Line:
@@ -223,23 +219,20 @@ def _drawable(line: Line) -> Line:
     return replace(line, x=x[kept], y=y[kept], spread=s[kept] if s[kept].any() else None)
 
 
-def _draw_line(ax: Axes, line: Line) -> Hints:
+def _draw_line(ax: Axes, line: Line) -> None:
     colour, marker = SERIES[line.colour % 8], MARKERS[line.colour % 8] if line.marks else ""
     if line.spread is not None:
         y, s = np.asarray(line.y), np.asarray(line.spread)
         ax.fill_between(line.x, y - s, y + s, color=colour, alpha=0.16, linewidth=0)
-    (artist,) = ax.plot(
+    ax.plot(
         line.x, line.y, color=colour, linestyle="--" if line.dashed else "-", marker=marker,
         markerfacecolor=LIGHT["page"] if line.dashed else colour, label=legend_label(line.label),
     )  # fmt: skip
-    texts = [f"{line.label}: {y:.4g} at {x:g}" for x, y in zip(line.x, line.y, strict=True)]
-    return [(artist, texts)] if line.marks else []
 
 
-def _draw_nothing(ax: Axes) -> Hints:
+def _draw_nothing(ax: Axes) -> None:
     ax.set_axis_off()
     ax.text(0.5, 0.5, "nothing to draw", ha="center", transform=ax.transAxes)
-    return []
 
 
 def _widen(ax: Axes, x: Sequence[float], y: Sequence[float]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bvat.audit.audit import Audit
 from bvat.errors import SettingsError
-from bvat.inference.estimator import NodeClassifier
+from bvat.estimator.node_classifier import NodeClassifier
 from bvat.report.charts import Chart, Line, line_chart, style
 from bvat.training.loop import TrainedModel
 

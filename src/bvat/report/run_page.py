@@ -1,22 +1,21 @@
-"""The page of ``bvat train``: curves, confusions and calibration."""
+"""The page of ``bvat train``: curves, confusions, and what to believe."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
 from bvat.graph import Graph
-from bvat.report.charts import SERIES, Chart
+from bvat.inference.runs import open_run
 from bvat.report.pages import Cell, render
 from bvat.report.plots import training_charts
-from bvat.report.svg import LIGHT, Hints
+from bvat.report.trust import trust_sections
 from bvat.store.folder import RunFolder
 from bvat.store.results import cross_validation_text, ensemble_notes, member_rows, score_texts
 from bvat.training.loop import predict
@@ -26,8 +25,6 @@ from bvat.training.state import restore_model
 from bvat.tuning.variants import Variant
 
 PAGE = "report.html"
-ENOUGH = 100
-"""Calibration is shown for at least so many held-out nodes: of fewer, its bins hold a handful each."""
 MOST_CLASSES = 20
 """With more classes a matrix is unreadable: the most common confusions are listed instead."""
 
@@ -65,6 +62,8 @@ def write_run_page(
         settings={settings.method: settings.as_dict()},
         **_predictions(graph, logits),
         **_f1(summary),
+        **trust_sections(open_run(folder.path), graph),
+        folder=folder.path,
     )
     write_atomic(folder.path / PAGE, content)
 
@@ -114,32 +113,14 @@ def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
     word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
     nodes = nodes.cpu()
     held_out = f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out"
-    if 0 < nodes.numel() < ENOUGH:
-        held_out += f"; calibration is not shown for fewer than {ENOUGH}"
     few = len(names) <= MOST_CLASSES
     counts = confusion(logits[nodes].argmax(1), labels[nodes], graph.num_classes)
-    measured = calibration(logits[nodes], labels[nodes])
     return {
         "classes": names,
         "held_out": held_out,
         "matrix": counts.tolist() if few and nodes.numel() else [],
         "confusions": [] if few else most_common(counts, names),
-        "reliability": reliability_diagram(measured) if nodes.numel() >= ENOUGH else None,
-        "calibration_error": measured.error,
     }
-
-
-class Calibration(NamedTuple):
-    """Confidence and accuracy in bins of equal width.
-
-    Shapes: nodes, confidence, accuracy (bins); the latter two are NaN in empty bins.
-    """
-
-    nodes: Tensor
-    confidence: Tensor
-    accuracy: Tensor
-    error: float
-    """Expected calibration error: the mean of |confidence - accuracy| over the nodes."""
 
 
 def confusion(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -156,34 +137,3 @@ def most_common(counts: Tensor, names: Sequence[str], most: int = 15) -> list[li
         for value, place in zip(values[:most], places[:most], strict=True)
         if value
     ]
-
-
-def calibration(logits: Tensor, labels: Tensor, bins: int = 10) -> Calibration:
-    """Compare the confidence of a model with its accuracy. Shapes: logits (m, C), labels (m)."""
-    confidence, predicted = logits.double().softmax(1).max(1)
-    place = (confidence * bins).long().clamp_max_(bins - 1)
-    count = torch.bincount(place, minlength=bins).double()
-    sure = torch.bincount(place, confidence, minlength=bins)
-    right = torch.bincount(place, (predicted == labels).double(), minlength=bins)
-    error = float((sure - right).abs().sum() / max(1, labels.numel()))
-    return Calibration(count, sure / count, right / count, error)
-
-
-def reliability_diagram(found: Calibration) -> Chart:
-    """Draw the accuracy in each bin of confidence; the model is calibrated on the diagonal."""
-
-    def draw(ax: Axes) -> Hints:
-        filled, bins = found.nodes > 0, len(found.nodes)
-        x, y = found.confidence[filled].tolist(), found.accuracy[filled].tolist()
-        left = (torch.arange(bins) / bins)[filled].tolist()
-        bars = ax.bar(left, y, width=0.95 / bins, align="edge", color=SERIES[0], alpha=0.35)
-        (dots,) = ax.plot(x, y, "o", color=SERIES[0])
-        ax.plot([0, 1], [0, 1], "--", color=LIGHT["soft"], linewidth=1)
-        ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
-        count = found.nodes[filled].long().tolist()
-        texts = [
-            f"{n} nodes: confidence {a:.3f}, accuracy {b:.3f}" for n, a, b in zip(count, x, y, strict=True)
-        ]
-        return [(dots, texts), *((bar, [text]) for bar, text in zip(bars, texts, strict=True))]
-
-    return Chart(draw, f"reliability diagram, expected calibration error {found.error:.3f}", "Calibration")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
 from markupsafe import Markup
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 LIGHT = {
@@ -30,17 +28,14 @@ DARK = {
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML and HTML do not allow."""
 
-Hints = list[tuple[Artist, Sequence[str]]]
-"""Texts that appear when the mouse is over an artist: one, or one per mark of a line."""
-
 SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 ET.register_namespace("", SVG[1:-1])
 ET.register_namespace("xlink", LINK[1:-5])
 
 
-def embedded(figure: Figure, hints: Hints, label: str) -> Markup:
+def embedded(figure: Figure, label: str) -> Markup:
     """Return a figure to be embedded in a page, whose variables define the colours."""
-    root = _svg_root(figure, hints, label)
+    root = _svg_root(figure, label)
     root.set("role", "img")
     root.set("aria-label", plain(label))
     names = {value: f"var(--{name})" for name, value in LIGHT.items()}
@@ -48,9 +43,9 @@ def embedded(figure: Figure, hints: Hints, label: str) -> Markup:
     return Markup(re.sub("#[0-9a-f]{6}", lambda found: names.get(found[0], found[0]), content))
 
 
-def document(figure: Figure, hints: Hints, title: str) -> str:
+def document(figure: Figure, title: str) -> str:
     """Return a figure as a file of its own. CSS turns its colours dark for viewers that know it."""
-    content = ET.tostring(_svg_root(figure, hints, title), "unicode")
+    content = ET.tostring(_svg_root(figure, title), "unicode")
     dark = "".join(
         f'[style*="{part}: {LIGHT[name]}"]{{{part}:{DARK[name]}!important}}'
         for name in LIGHT
@@ -68,19 +63,16 @@ def plain(text: Any) -> str:
     return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
 
-def _svg_root(figure: Figure, hints: Hints, salt: str) -> ET.Element:
-    """Return a figure as SVG: small, without names of its own except those it refers to, with its hints.
+def _svg_root(figure: Figure, salt: str) -> ET.Element:
+    """Return a figure as SVG: small, without names of its own except those it refers to.
 
     ``salt`` keeps the names of two figures on a page apart.
     """
-    for k, (artist, _) in enumerate(hints):
-        artist.set_gid(f"hint{k}")
     file = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": f"bvat {plain(salt)}"}):
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", metadata=metadata)
     root = ET.fromstring(file.getvalue())
-    _add_hints(root, {f"hint{k}": texts for k, (_, texts) in enumerate(hints)})
     # everything is inside the axes; rules for every element would reach the page around the drawing
     _drop(root, {f"{SVG}style", f"{SVG}clipPath", f"{SVG}metadata"})
     root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
@@ -88,7 +80,6 @@ def _svg_root(figure: Figure, hints: Hints, salt: str) -> ET.Element:
         element.attrib.pop("clip-path", None)
         if element.tag == f"{SVG}g":
             element.attrib.pop("id", None)
-            _share_style(element)
         for name in {"d", "x", "y", "transform"} & element.attrib.keys():
             one_decimal = re.sub(r"(\.\d)\d+", r"\1", element.attrib[name])
             element.set(name, " ".join(one_decimal.split()))
@@ -102,27 +93,8 @@ def _svg_root(figure: Figure, hints: Hints, salt: str) -> ET.Element:
     return root
 
 
-def _add_hints(root: ET.Element, hints: Mapping[str, Sequence[str]]) -> None:
-    for element in list(root.iter(f"{SVG}g")):
-        texts = hints.get(element.get("id", ""), ())
-        marks = list(element.iter(f"{SVG}use")) if len(texts) > 1 else [element]
-        for mark, text in zip(marks, texts, strict=False):
-            title = ET.Element(f"{SVG}title")
-            title.text = plain(text)
-            mark.insert(0, title)
-
-
 def _drop(parent: ET.Element, tags: set[str]) -> None:
     for child in list(parent):
         _drop(child, tags)
         if child.tag in tags or (child.tag == f"{SVG}defs" and not len(child)):
             parent.remove(child)
-
-
-def _share_style(group: ET.Element) -> None:
-    """Write what all marks of a line share once."""
-    shared = {child.get("style", "") if child.tag == f"{SVG}use" else "" for child in group}
-    if len(group) > 1 and len(shared) == 1 and all(shared):
-        group.set("style", *shared)
-        for child in group:
-            del child.attrib["style"]

@@ -1,4 +1,4 @@
-"""Audits of trained runs: a table that grows as nodes are measured, and a page."""
+"""Audits of trained runs: a table, a page, and what an interrupted one has found."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bvat.audit.audit import Audit, check_epsilon, sample_nodes
 from bvat.audit.kept import KeptAudits
 from bvat.baselines.table import PUBLISHED
 from bvat.data.checksums import sha256
-from bvat.data.files import append, csv_text
+from bvat.data.files import csv_text
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.runs import SavedRun, open_run
-from bvat.inference.tables import check_writable, no_formula, node_id, short_number, write_text
+from bvat.inference.tables import check_writable, node_id, short_number, write_text
 from bvat.report.audit_page import AuditedRun, audit_page
 from bvat.runs.run import note
 from bvat.store.claim import taken
@@ -35,7 +35,7 @@ class AuditPlan:
     """An audit of one run, or of two to compare.
 
     The rows of the first run are written to ``out`` as CSV, and both to ``page``. ``nodes`` are drawn at
-    random; None audits all. With ``safe``, names do not look like formulas to a spreadsheet.
+    random; None audits all.
     """
 
     runs: Sequence[str]
@@ -44,15 +44,15 @@ class AuditPlan:
     nodes: int | None = None
     seed: int | None = None
     threads: int = 1
-    safe: bool = False
     page: Path | None = None
+    certify: bool = False
     command: str = ""
 
     def carry_out(self, console: Any = None) -> list[dict[str, Any]]:
         """Audit the runs, write the table and the page, and return one summary per run.
 
-        Rows are written as they are found, and kept in ``OUT.part`` until all are: an audit that was
-        interrupted continues after them.
+        What is found is kept in ``OUT.part`` until the table is written: an audit that was interrupted
+        continues after it.
         """
         check_epsilon(self.epsilon)
         check_writable(self.out, *([self.page] if self.page is not None else []))
@@ -68,11 +68,10 @@ class AuditPlan:
         with self._kept(runs[0].about["graph"], nodes, models) as kept, thread_count(self.threads):
             found: list[Audit] = []
             for run, model in zip(runs, models, strict=True):
-                batches = kept.audit(len(found), model.models[0], graph, epsilon=self.epsilon, nodes=nodes)
-                if kept.path is not None and not found:
-                    batches = self._written(batches, graph, model)
+                asked: dict[str, Any] = {"epsilon": self.epsilon, "nodes": nodes, "certify": self.certify}
+                batches = kept.audit(len(found), model.models[0], graph, **asked)
                 found.append(_measured(batches, nodes.numel(), run.name, kept.path, console))
-            write_text(self.out, audit_csv(graph, models[0], found[0], safe=self.safe))
+            write_text(self.out, audit_csv(graph, models[0], found[0], certify=self.certify))
             if self.page is not None:
                 each = zip(runs, models, found, strict=True)
                 named = [AuditedRun(run.name, model, part) for run, model, part in each]
@@ -94,6 +93,7 @@ class AuditPlan:
             "model": [[m.settings.as_dict(), sha256(save(m.models[0].state_dict()))] for m in models],
             "graph": graph,
             "epsilon": self.epsilon,
+            "--certify": self.certify,
             "choice of nodes": digest(nodes.tolist()),
             "version of bvat or torch": versions(),
         }
@@ -109,16 +109,6 @@ class AuditPlan:
                 )
             yield KeptAudits(path, about)
             path.unlink(missing_ok=True)
-
-    def _written(self, batches: Iterator[Audit], graph: Graph, model: Classifier) -> Iterator[Audit]:
-        """Yield the batches, and write the rows of each to the table."""
-        for number, part in enumerate(batches):
-            text = audit_csv(graph, model, part, safe=self.safe)
-            if number:
-                append(self.out, text.partition("\n")[2])  # without the names of the columns
-            else:
-                write_text(self.out, text)
-            yield part
 
 
 def _measured(batches: Iterator[Audit], total: int, name: str, kept: Path | None, console: Any) -> Audit:
@@ -140,19 +130,18 @@ def _measured(batches: Iterator[Audit], total: int, name: str, kept: Path | None
 AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
                  "smallest_relative", "becomes")  # fmt: skip
 
+CERTIFIED_COLUMNS = ("certified", "certified_rows", "certified_node")
+"""Added with ``certify``: norms below which no change of the features changes the class."""
 
-def audit_csv(graph: Graph, model: Classifier, found: Audit, *, safe: bool = False) -> str:
-    """Return the columns of ``AUDIT_COLUMNS``, one line per node; cells are empty where nothing was found.
 
-    With ``safe``, names do not look like formulas to a spreadsheet.
-    """
-    shield = no_formula if safe else str
+def audit_csv(graph: Graph, model: Classifier, found: Audit, *, certify: bool = False) -> str:
+    """Return the columns of ``AUDIT_COLUMNS``, one line per node; cells are empty where nothing was found."""
 
     def name(k: int) -> str:
-        return "" if k == UNKNOWN else shield(model.class_names[k])
+        return "" if k == UNKNOWN else model.class_names[k]
 
     columns = (
-        [shield(node_id(graph, node)) for node in found.nodes.tolist()],
+        [node_id(graph, node) for node in found.nodes.tolist()],
         [name(k) for k in found.predicted.tolist()],
         [name(k) for k in model.labels(graph).cpu()[found.nodes].tolist()],
         [short_number(p) for p in found.confidence.tolist()],
@@ -162,4 +151,6 @@ def audit_csv(graph: Graph, model: Classifier, found: Audit, *, safe: bool = Fal
         [short_number(share) for share in found.relative.tolist()],
         [name(k) for k in found.becomes.tolist()],
     )
-    return csv_text(AUDIT_COLUMNS, zip(*columns, strict=True))
+    names = AUDIT_COLUMNS + (CERTIFIED_COLUMNS if certify else ())
+    proved = [getattr(found, column).tolist() for column in CERTIFIED_COLUMNS if certify]
+    return csv_text(names, zip(*columns, *proved, strict=True))

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from bvat.graph import Graph
     from bvat.training.settings import Settings
 
-TIMEOUT = 600.0
-"""Seconds."""
 MOST_NODES = 200_000
 """Nodes up to which the parts are joined for the page of a run."""
 
@@ -33,17 +31,18 @@ def name_of_parts(dataset: str, method: str | None) -> str:
     return name if preset_key(name) else dataset
 
 
-def join_parts(dataset: str, settings: Settings, options: Mapping[str, Any], **same: Any) -> Graph | None:
+def join_parts(
+    dataset: str, settings: Settings, timeout: float, batch: int | None, **same: Any
+) -> Graph | None:
     """Return the part of this rank, and make all ranks one world; None unless ``dataset`` are parts.
 
     Args:
         dataset: a folder of parts, or something else.
         settings: of the run.
-        options: ``rank_timeout``, the seconds to wait for another rank, and ``batch_parts``, to train in one
-            process on so many parts at a time.
+        timeout: seconds to wait for another rank.
+        batch: train in one process on so many parts at a time.
         same: what all ranks must agree on, besides the settings.
     """
-    batch = options.get("batch_parts")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if not (Path(dataset) / "partition.json").is_file():
         if batch is not None:
@@ -55,7 +54,7 @@ def join_parts(dataset: str, settings: Settings, options: Mapping[str, Any], **s
             )
         return None
     if batch is None:
-        return _join(Path(dataset), settings, options.get("rank_timeout", TIMEOUT), same)
+        return _join(Path(dataset), settings, timeout, same)
     if processes > 1:
         raise SettingsError("--batch-parts runs in one process: start it without torchrun")
     from bvat.parts.batches import open_batches

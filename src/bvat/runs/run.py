@@ -40,7 +40,7 @@ class RunOptions:
         name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
         threads: per process; more than one changes the rounding.
         device: "auto", "cpu" or "cuda".
-        log: "csv" or "tensorboard" logs every epoch while training runs, in the folders of the seeds.
+        tensorboard: log every epoch for TensorBoard, in the folders of the seeds.
         page: whether to write ``report.html``.
         command: the command line that the page shows.
         console: a rich console for progress and notes; None shows no progress, and notes are warnings.
@@ -49,7 +49,7 @@ class RunOptions:
     name: str = ""
     threads: int = 1
     device: str = "auto"
-    log: str | None = None
+    tensorboard: bool = False
     page: bool = True
     command: str = ""
     console: Any = None
@@ -119,7 +119,9 @@ def run(
     settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
-    device = _checked_device(how)
+    device = choose_device(how.device)
+    if how.tensorboard:
+        tensorboard_writer()  # what cannot work is refused before anything is trained
     label = f"{how.name or short_name(graph.name)}-{name}"
     place = graph.engine.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
@@ -137,13 +139,20 @@ def run(
             note("there are no validation nodes: training runs to its last epoch", how.console)
         if graph.engine.leads:
             place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
-        log = (how.log,) if how.log else ()
-        trainer = SeedTrainer(place, graph, settings, resume=resume, device=device, log=log)
+        trainer = SeedTrainer(
+            place, graph, settings, resume=resume, device=device, tensorboard=how.tensorboard,
+            notes=how.console is not None and len(numbers) == 1,
+        )  # fmt: skip
         results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)
         done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
         if graph.engine.leads:
             place.summarize(numbers, done.summary)
-            _write_page(done, numbers, how)
+            if how.page:
+                with keep_results(how.console):
+                    from bvat.report.run_page import write_run_page
+
+                    whole_graph = whole(graph)
+                    write_run_page(place, whole_graph, settings, numbers, done.summary, how.command)
     return done
 
 
@@ -154,13 +163,6 @@ def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, An
     known = preset_key(dataset)
     method = method or ("obvat" if known else AUTO)
     return preset(known, method, **overrides), method
-
-
-def _checked_device(how: RunOptions) -> str:
-    """Return the device; what cannot work is refused before anything is trained."""
-    if how.log == "tensorboard":
-        tensorboard_writer()
-    return choose_device(how.device)
 
 
 def choose_device(name: str) -> str:
@@ -223,13 +225,3 @@ def _summary(
     summary = summary_of(graph, settings, results, choice.estimate)
     summary["events"] += choice.notes
     return summary
-
-
-def _write_page(done: FinishedRun, seeds: list[int], how: RunOptions) -> None:
-    if not how.page:
-        return
-    with keep_results(how.console):
-        from bvat.report.run_page import write_run_page
-
-        graph = whole(done.graph)
-        write_run_page(RunFolder(done.path), graph, done.settings, seeds, done.summary, how.command)

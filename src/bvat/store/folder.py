@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -42,7 +43,6 @@ from bvat.parts.folder import whole_graph
 from bvat.store.claim import LOCK
 from bvat.store.results import is_result
 from bvat.training.baseline import SHARED
-from bvat.training.callbacks import metric_cell
 from bvat.training.provenance import digest, graph_fingerprint, versions
 from bvat.training.settings import Settings
 from bvat.training.trained import METRICS, TrainedModel
@@ -162,28 +162,23 @@ class RunFolder:
         A result that cannot be read, or that belongs to another seed or ``key``, or whose weights and metrics
         are damaged, counts as missing.
         """
-        try:
-            stored = self._intact(seed)
-        except (OSError, ValueError):
-            return None
-        return None if key and stored.get("key") != key else stored
+        with suppress(DataError):
+            stored = self.checked_result(seed)
+            return None if key and stored.get("key") != key else stored
+        return None
 
     def checked_result(self, seed: int) -> dict[str, Any]:
         """Return the result of a finished seed; DataError if its files are damaged or of another seed."""
         try:
-            return self._intact(seed)
+            stored = self._stored(seed)
+            for name in stored.get("files", {}):
+                self._checked(seed, name, stored)
+            return stored
         except (OSError, ValueError, DataError) as error:
             raise DataError(
                 f"{self.seed_path(seed)} is damaged and not counted ({error}): train this seed again with "
                 "--resume, or delete the folder"
             ) from None
-
-    def _intact(self, seed: int) -> dict[str, Any]:
-        """Return the result of a seed after checking all its files; OSError or ValueError if one is wrong."""
-        stored = self._stored(seed)
-        for name in stored.get("files", {}):
-            self._checked(seed, name, stored)
-        return stored
 
     def _stored(self, seed: int) -> dict[str, Any]:
         """Return the content of ``result.json`` of a seed; ValueError if it is damaged or of another seed."""
@@ -322,3 +317,11 @@ def _difference(what: str, before: Any, now: Any) -> str:
             if before.get(name) != value:
                 return f"setting: {name} was {before.get(name)!r}, now {value!r}"
     return f"{what}: it was {before!r}, now {now!r}"
+
+
+def metric_cell(value: float) -> float | str:
+    """Return a metric for a table: nothing for NaN, and whole numbers without decimals."""
+    if math.isnan(value):
+        return ""
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e9
+    return int(value) if whole else value

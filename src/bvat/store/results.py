@@ -57,11 +57,16 @@ def summary_of(
             (each["seed"], text) for each in results for text in (*each.get("events", ()), *fit_notes(each))
         )
         + _mixed_sources(results),
-        **({"fit": [result["fit"] for result in results]} if "fit" in results[0] else {}),
+        **({"fit": [_fit_of(result) for result in results]} if "fit" in results[0] else {}),
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
         "versions": versions(),
     }
+
+
+def _fit_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fit of a baseline without the row per label, which the result of the seed has."""
+    return {name: value for name, value in result["fit"].items() if name != "out_of_fold"}
 
 
 def _mixed_sources(results: Sequence[dict[str, Any]]) -> list[str]:
@@ -135,27 +140,15 @@ def ensemble_notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def is_result(stored: dict[str, Any], seed: int) -> bool:
-    def number(value: Any) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-
-    def accuracies(value: Any) -> bool:
-        named = isinstance(value, dict) and {"epoch", "val", "test"} <= value.keys()
-        return named and all(each is None or number(each) for each in value.values())
-
-    def counts(value: Any) -> bool:
-        return isinstance(value, dict) and all(type(count) is int for count in value.values())
-
-    checks = {
-        "seed": lambda value: value == seed,
-        "space": lambda value: isinstance(value, str),
-        **dict.fromkeys(("epochs", "epoch_ms", "peak_rss_mb"), number),
-        **dict.fromkeys(("selected", "last", "best"), accuracies),
-    }
-    optional = {
-        "events": lambda value: isinstance(value, list),
-        "files": lambda value: isinstance(value, dict),
-        "nodes": counts,
-    }
-    return all(check(stored.get(name)) for name, check in checks.items()) and all(
-        check(stored[name]) for name, check in optional.items() if name in stored
+    """Return whether what a file holds is the result of a seed."""
+    scores: list[Any] = [stored.get(name) for name in ("selected", "last", "best")]
+    if not all(isinstance(score, dict) and {"epoch", "val", "test"} <= score.keys() for score in scores):
+        return False
+    numbers = [stored.get(name) for name in ("epochs", "epoch_ms", "peak_rss_mb")]
+    numbers += [value for score in scores for value in score.values() if value is not None]
+    kinds = {"space": str, "events": list, "files": dict, "nodes": dict}
+    return (
+        stored.get("seed") == seed
+        and all(type(number) in (int, float) for number in numbers)
+        and all(isinstance(stored.get(name, kind()), kind) for name, kind in kinds.items())
     )

@@ -22,7 +22,7 @@ from bvat.store.pool import ReportProgress, run_tasks
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import seed_result
 from bvat.training.baseline import SHARED
-from bvat.training.callbacks import LOGGERS, EpochReporter
+from bvat.training.callbacks import Callback, EpochReporter, NotePrinter, TensorBoardLogger
 from bvat.training.loop import TrainedModel, train
 from bvat.training.memory import peak_mb
 from bvat.training.provenance import digest, graph_fingerprint
@@ -64,7 +64,8 @@ class SeedTrainer:
     """Trains seeds of one run into its folder. It is sent to worker processes.
 
     ``keep`` is "all", or "result" for neither weights, metrics nor checkpoints; ``key`` identifies the run in
-    a store, ``pretrained`` is a folder for what several runs share, and ``log`` has names of ``LOGGERS``.
+    a store, ``pretrained`` is a folder for what several runs share,
+    ``tensorboard`` logs every epoch, and ``notes`` prints what is known before the end.
     """
 
     folder: RunFolder
@@ -76,13 +77,16 @@ class SeedTrainer:
     measurement: Measurement | None = None
     key: str = ""
     pretrained: Path | None = None
-    log: tuple[str, ...] = ()
+    tensorboard: bool = False
+    notes: bool = False
 
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
         """Train a seed, report epochs, write the result and return it."""
         started = time.perf_counter()
         graph, leads = self.graph.to(self.device), self.graph.engine.leads
-        loggers = [LOGGERS[name](self.folder.seed_path(seed)) for name in self.log if leads]
+        loggers: list[Callback] = [NotePrinter()] if self.notes else []
+        if self.tensorboard and leads:
+            loggers.append(TensorBoardLogger(self.folder.seed_path(seed) / "tensorboard"))
         trained = train(
             graph,
             self.settings,

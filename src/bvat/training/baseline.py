@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bvat.baselines.base import Fit, Once
-from bvat.baselines.table import BASELINES
+from bvat.baselines.table import AUTO, BASELINES
 from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import GraphError, TrainingError
 from bvat.graph import Graph
+from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.settings import Settings
 from bvat.training.statistics import split_scores
@@ -28,15 +29,30 @@ SHARED = "shared-"
 """How the names of files begin that hold what several baselines need."""
 
 
-def fit_baseline(graph: Graph, settings: Settings, seed: int, shared: Path | None = None) -> TrainedModel:
-    """Fit a baseline on the CPU, wherever the graph is."""
+def fit_baseline(
+    graph: Graph,
+    settings: Settings,
+    seed: int,
+    shared: Path | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> TrainedModel:
+    """Fit a baseline on the CPU, wherever the graph is; an ensemble tells callbacks of its first answer."""
     if not graph.train.numel():
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     graph = graph.to("cpu")
     started = time.perf_counter()
     baseline = BASELINES[settings.method]
-    kept = {"once": kept_in(shared, graph, seed, settings)} if shared is not None and baseline.shares else {}
-    fit: Fit = baseline.fit(graph, seed, settings.of_method, **kept)
+    more: dict[str, Any] = {}
+    if shared is not None and baseline.shares:
+        more["once"] = kept_in(shared, graph, seed, settings)
+    if settings.method == AUTO:
+
+        def tell(text: str) -> None:
+            for callback in callbacks:
+                callback.on_note(text)
+
+        more["tell"] = tell
+    fit: Fit = baseline.fit(graph, seed, settings.of_method, **more)
     ms = 1000 * (time.perf_counter() - started)
     logits = predict(fit.model, graph)
     weights = dict(fit.model.state_dict())

@@ -13,9 +13,9 @@ Example:
 
 from __future__ import annotations
 
-import csv
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,9 @@ class Callback:
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         """After an epoch; ``row`` holds its metrics."""
+
+    def on_note(self, text: str) -> None:
+        """When something is worth telling before the end: the first answer of an ensemble."""
 
     def on_end(self, state: TrainState) -> None:
         """After the last epoch; not called if training is interrupted or fails."""
@@ -174,43 +177,11 @@ class EpochReporter(Callback):
             self.report(state.epoch)
 
 
-class CSVLogger(Callback):
-    """Write the metrics of every epoch to a CSV file while training runs.
+class NotePrinter(Callback):
+    """Print notes to standard error; a progress bar there stays below them."""
 
-    A resumed run writes the epochs of its checkpoint first, so that the file has every epoch once.
-
-    Args:
-        path: the file, which is replaced.
-
-    Example:
-        >>> trained = bvat.train(graph, bvat.preset("", "none", epochs=5), callbacks=[CSVLogger("log.csv")])
-        >>> Path("log.csv").read_text().count("\\n")  # the names of the metrics, and five epochs
-        6
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-
-    def on_start(self, state: TrainState) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text("", "utf-8")
-        for row in state.metrics:
-            self.on_epoch(state, row)
-
-    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if not file.tell():
-                writer.writerow(row)
-            writer.writerow([metric_cell(value) for value in row.values()])
-
-
-def metric_cell(value: float) -> float | str:
-    """Return a metric for a table: nothing for NaN, and whole numbers without decimals."""
-    if math.isnan(value):
-        return ""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e9
-    return int(value) if whole else value
+    def on_note(self, text: str) -> None:
+        sys.stderr.write(f"note: {text}\n")
 
 
 class TensorBoardLogger(Callback):
@@ -249,10 +220,3 @@ def tensorboard_writer() -> Any:
             "logging for TensorBoard needs the package tensorboard: pip install 'bvat[tensorboard]'"
         ) from None
     return SummaryWriter
-
-
-LOGGERS: dict[str, Callable[[Path], Callback]] = {
-    "csv": lambda folder: CSVLogger(folder / "metrics.csv"),
-    "tensorboard": lambda folder: TensorBoardLogger(folder / "tensorboard"),
-}
-"""What ``bvat train --log`` offers: from the folder of a seed to a callback."""

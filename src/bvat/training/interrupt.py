@@ -9,10 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bvat.training.state import TrainState
+from typing import Any
 
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 """What a job scheduler, a shutdown or a closed terminal sends."""
@@ -47,15 +44,6 @@ def stop_like_ctrl_c() -> Iterator[list[int]]:
     finally:
         for number in changed:
             signal.signal(number, signal.SIG_DFL)
-
-
-def finish_epoch_first(state: TrainState) -> contextlib.AbstractContextManager[None]:
-    """Turn the first Ctrl-C in the block into ``state.interrupted``; at its end, raise KeyboardInterrupt."""
-
-    def note() -> None:
-        state.interrupted = True
-
-    return postpone_interrupts(note)
 
 
 @contextlib.contextmanager

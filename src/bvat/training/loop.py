@@ -15,12 +15,11 @@ from bvat.baselines.table import BASELINES
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.parts.batches import PartsGraph
-from bvat.perturb.divergence import cross_entropy
 from bvat.perturb.terms import supervised_term
 from bvat.training.baseline import fit_baseline
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
-from bvat.training.interrupt import finish_epoch_first
+from bvat.training.interrupt import postpone_interrupts
 from bvat.training.optimizer import backward, clip_gradients, learning_rate
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases, why_stopped
 from bvat.training.settings import LOSS_RULES, Settings
@@ -46,7 +45,7 @@ def train(
 
     The same graph, settings and seed give the same result, bit for bit, on the same kind of CPU.
 
-    A baseline is fitted instead, without checkpoints and callbacks.
+    A baseline is fitted instead, without checkpoints; of callbacks only ``on_note`` is called.
 
     Ctrl-C takes effect at the end of the current epoch; pressed twice, at once.
 
@@ -61,7 +60,7 @@ def train(
             several baselines need.
     """
     if settings.method in BASELINES:
-        return fit_baseline(graph, settings, seed, pretrained)
+        return fit_baseline(graph, settings, seed, pretrained, callbacks)
     blind = not graph.engine.total(graph.val.numel())
     if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
         raise SettingsError(
@@ -89,7 +88,7 @@ def train(
         hooks.append(saving)  # last, so that it saves what the others made of the epoch
     for hook in hooks:
         hook.on_start(state)
-    with finish_epoch_first(state):
+    with postpone_interrupts(lambda: setattr(state, "interrupted", True)):
         while state.epoch < settings.epochs and not state.stop and not state.interrupted:
             row = run_epoch(state, hooks)
             state.interrupted = state.graph.engine.any(state.interrupted)
@@ -125,9 +124,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
     }
     if state.needs_all_predictions:
         if not math.isnan(row["val_accuracy"]):
-            row["val_loss"] = float(
-                cross_entropy(logits[part.val], part.labels[part.val], engine=part.engine)
-            )
+            row["val_loss"] = float(part.engine.cross_entropy(logits[part.val], part.labels[part.val]))
         sizes = state.graph.engine.counts(torch.bincount(predicted, minlength=state.graph.num_classes))
         row["largest_class"] = int(sizes.max()) / state.graph.num_nodes
     state.metrics.append(row)

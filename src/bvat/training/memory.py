@@ -1,32 +1,13 @@
-"""The peak memory of this process, and a baseline to measure from.
-
-Linux reports the peak of the program itself. The one of ``getrusage`` includes the memory of the parent,
-because a child starts as a copy of it.
-"""
+"""The memory of this process."""
 
 from __future__ import annotations
 
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
-
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
-def reset_peak() -> bool:
-    """Reset the peak to the current memory; return False if the system cannot (only Linux can).
-
-    Otherwise a peak from reading the graph would hide a lower one from training.
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return False
-    return True
 
 
 def keep_freed_arrays() -> None:
@@ -38,19 +19,27 @@ def keep_freed_arrays() -> None:
     torch.empty(31 << 20, dtype=torch.uint8)
 
 
-def peak_mb() -> float:
-    """Return the peak since :func:`reset_peak`, or since the process started, in MiB."""
-    return _status("VmHWM:")
+def reset_peak() -> None:
+    """Reset the peak to the current memory, where the system can (Linux).
+
+    Otherwise a peak from reading the graph would hide a lower one from training.
+    """
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def current_mb() -> float:
     """Return the memory in use (the peak so far where the system does not report it), in MiB."""
-    return _status("VmRSS:")
+    return peak_mb("VmRSS:")
 
 
-def _status(name: str) -> float:
+def peak_mb(name: str = "VmHWM:") -> float:
+    """Return the peak since :func:`reset_peak` or the start, in MiB, or another line of Linux's status.
+
+    The peak of ``getrusage`` includes the memory of the parent, because a child starts as a copy of it.
+    """
     try:
-        lines = _STATUS.read_text("ascii", errors="replace").splitlines()
+        lines = Path("/proc/self/status").read_text("ascii", errors="replace").splitlines()
         return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith(name))
     except (OSError, StopIteration):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

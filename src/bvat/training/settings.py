@@ -119,7 +119,8 @@ class Settings:
             object.__setattr__(self, name, found)
         for name in left:
             raise SettingsError(no_effect(name, self))
-        _check_baseline(self)
+        if method in BASELINES and model != "gcn":
+            raise SettingsError(f"{method} is a classifier of its own: use it without --model {model}")
 
     def __getattr__(self, name: str) -> Any:
         for part in ("training", "of_model", "of_method"):
@@ -168,13 +169,6 @@ def method_options(method: str) -> type[Options]:
     if method in MODELS:
         raise SettingsError(f"{method} is a model, not a method: use --model {method} --method {PLAIN}")
     raise SettingsError(f"there is no method {method!r}: use one of {', '.join(ALL_METHODS)}")
-
-
-def _check_baseline(settings: Settings) -> None:
-    if settings.method in BASELINES and settings.model != "gcn":
-        raise SettingsError(
-            f"{settings.method} is a classifier of its own: use it without --model {settings.model}"
-        )
 
 
 @cache

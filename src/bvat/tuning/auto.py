@@ -26,10 +26,11 @@ from bvat.baselines.table import AutoOptions
 from bvat.graph import Graph
 from bvat.graph.neighbours import METRICS
 from bvat.models.ensemble import LINEAR, VIEWS, Ensemble
-from bvat.tuning.cross_validation import out_of_fold_scores
+from bvat.tuning.cross_validation import held_out_logits, out_of_fold_scores
 from bvat.tuning.members import Member, Work, confident, linear_member, linear_tensors, regression_on
 from bvat.tuning.mixture import Mixture
 from bvat.tuning.networks import train_networks
+from bvat.tuning.temperature import LEAST
 from bvat.tuning.variants import Variant
 
 NEGLIGIBLE = 1e-3
@@ -51,7 +52,14 @@ def fit(
         once: keeps what takes long, so that an interrupted fit continues.
         tell: called with a sentence when a better answer exists.
     """
-    started, options = time.perf_counter(), options or AutoOptions()
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(1, "blas"):  # many small products: threads of BLAS would wait for each other
+        return _fit(graph, seed, options or AutoOptions(), once, tell)
+
+
+def _fit(graph: Graph, seed: int, options: AutoOptions, once: Once, tell: Tell | None) -> Fit:
+    started = time.perf_counter()
     work = Work.on(graph, options)
     members = {name: linear_member(work, name) for name in work.linear_names()}
     mixture = Mixture.of(work, members)
@@ -147,9 +155,15 @@ def _report(work: Work, members: Mapping[str, Member], mixture: Mixture, seconds
         )
         folds = max(len(member.folds) for member in members.values())
         found = out_of_fold_scores(predicted, labels, sizes, folds, work.graph.class_names)
+    kept = None
+    if mixture.held_out is not None:
+        nodes = torch.from_numpy(work.held_out[: len(mixture.held_out)])
+        logits = mixture.temperature * torch.from_numpy(mixture.held_out).clamp_min(LEAST).log()
+        kept = held_out_logits(nodes, work.graph.labels[nodes], logits)
     return {
         "members": sorted(rows, key=lambda row: -float(str(row["weight"]))),
         "estimate": found,
+        "out_of_fold": kept,
         "smoothing": mixture.smooth,
         "edges_agree": work.edges_agree,
         "labels": int(work.train.size),

@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +32,7 @@ from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.statistics import f1_scores, macro_f1, wilson
 from bvat.training.trained import TrainedModel, predict
+from bvat.tuning.temperature import temperature_of
 
 FEW = 100
 """With fewer validation nodes than this, cross-validation takes the place of the hold-out."""
@@ -43,13 +46,20 @@ class Choice:
 
     ``graph`` is what to train on: after a cross-validation all labelled nodes are training nodes, and
     ``settings`` then have the number of epochs that the folds needed. ``method`` is the method that was asked
-    for, ``estimate`` the accuracy by cross-validation, see :func:`estimate`; it may be None.
+    for, ``estimate`` the accuracy by cross-validation, see :func:`estimate`, ``out_of_fold`` the logits that
+    it comes from, see :func:`held_out_logits`; both may be None.
     """
 
     method: str
     settings: Settings
     graph: Graph
     estimate: dict[str, Any] | None
+    out_of_fold: dict[str, Any] | None = None
+
+    @cached_property
+    def temperature(self) -> float:
+        """The factor of the logits that makes probabilities fit the held-out labels; 1 without them."""
+        return calibration_of(self.out_of_fold)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, from which :meth:`read` makes the same choice again."""
@@ -57,14 +67,16 @@ class Choice:
             "method": self.method,
             "settings": self.settings.as_dict(),
             "estimate": self.estimate,
+            "out_of_fold": self.out_of_fold,
         }
 
     @classmethod
     def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
         try:
             found = checked_estimate(content["estimate"])
-            return cls(content["method"], Settings(**content["settings"]), pooled(graph), found)
-        except (KeyError, TypeError, AttributeError) as error:
+            logits = checked_logits(content.get("out_of_fold"))
+            return cls(content["method"], Settings(**content["settings"]), pooled(graph), found, logits)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SettingsError(
                 f"the stored choice of a method is damaged ({error}): use another --out to choose again"
             ) from None
@@ -73,7 +85,9 @@ class Choice:
     def notes(self) -> list[str]:
         """What the user should know, a sentence each."""
         if self.estimate is None:
-            return ["no class has two labelled nodes: the accuracy is unknown, and all epochs are trained"]
+            note = "no class has two labelled nodes: the accuracy is unknown, and all epochs are trained"
+            plain = f"; without held-out labels {self.method} can collapse, so the plain model is trained"
+            return [note + (plain if self.settings.method != self.method else "")]
         if self.settings.method == self.method:
             return []
         return [
@@ -151,7 +165,7 @@ def cross_validate(
 ) -> Choice:
     """Find out how to train a method on all labelled nodes, and how accurate it then is."""
     if not can_cross_validate(graph):
-        return Choice(settings.method, fixed_epochs(settings), pooled(graph), None)
+        return Choice(settings.method, _plain(settings), pooled(graph), None)
     parts, method = labelled_folds(graph), settings.method
     with TemporaryDirectory() as temporary:
         work = work or Path(temporary)
@@ -160,8 +174,8 @@ def cross_validate(
             specs = [RunSpec(name, settings, 0) for name in store.graphs]
             store.run_all(specs, jobs, console)
             settings = refitted(settings, [result["phases"] for result in store.results(specs)])
-        found = estimate(graph, settings, parts, work, jobs, console)
-    return Choice(method, settings, pooled(graph), found)
+        found, logits = estimate(graph, settings, parts, work, jobs, console)
+    return Choice(method, settings, pooled(graph), found, logits)
 
 
 def chooses_epoch(settings: Settings) -> bool:
@@ -183,6 +197,11 @@ def without_validation(settings: Settings) -> Settings:
     return fixed_epochs(settings, **(plain if settings.method == PLAIN else {}))
 
 
+def _plain(settings: Settings) -> Settings:
+    """Return the settings of the plain model: without held-out labels no other is known not to collapse."""
+    return without_validation(settings if settings.method in BASELINES else settings.replace(method=PLAIN))
+
+
 def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Settings:
     """Return the settings for training without validation nodes, with the median of the folds' epochs.
 
@@ -200,11 +219,12 @@ def refitted(settings: Settings, phases: Sequence[Mapping[str, int]]) -> Setting
 
 def estimate(
     graph: Graph, settings: Settings, parts: Sequence[Graph], work: Path, jobs: int = 1, console: Any = None
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return how accurate a model with fixed settings is on the nodes of folds that it was not trained on.
 
     Returns:
-        The number of ``folds``, and what :func:`scores_of` returns for the nodes of all folds together.
+        The number of ``folds``, with what :func:`scores_of` returns for the nodes of all folds together; and
+        :func:`held_out_logits` of these nodes.
     """
     hidden = {
         f"held-out-{k}": dataclasses.replace(part, val=part.val[:0], test=part.val)
@@ -214,20 +234,51 @@ def estimate(
     specs = [RunSpec(name, settings, 0, HELD_OUT) for name in hidden]
     store.run_all(specs, jobs, console)
     found = store.results(specs)
-    predicted = torch.tensor([k for result in found for k in result["held_out"]])
+    logits = torch.tensor([row for result in found for row in result["held_out"]])
     sizes = torch.tensor([result["sizes"] for result in found]).sum(0)
-    labels = graph.labels[torch.cat([part.test for part in hidden.values()])].cpu()
-    return out_of_fold_scores(predicted, labels, sizes, len(parts), graph.class_names)
+    nodes = torch.cat([part.test for part in hidden.values()]).cpu()
+    labels = graph.labels.cpu()[nodes]
+    scores = out_of_fold_scores(logits.argmax(1), labels, sizes, len(parts), graph.class_names)
+    return scores, held_out_logits(nodes, labels, logits)
 
 
 def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
     model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
-    predicted = predict(model, graph).argmax(1)
-    sizes = torch.bincount(predicted, minlength=graph.num_classes)
-    return {"held_out": predicted[graph.test].tolist(), "sizes": sizes.tolist()}
+    logits = predict(model, graph)
+    sizes = torch.bincount(logits.argmax(1), minlength=graph.num_classes)
+    return {"held_out": logits[graph.test].tolist(), "sizes": sizes.tolist()}
 
 
 HELD_OUT = Measurement("held-out", _held_out, parameters=dict)
+
+
+def held_out_logits(nodes: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
+    """Return what is known of nodes from models that had not seen their labels, as plain values.
+
+    Shapes: nodes and labels (m), logits (m, C).
+    """
+    rows = [[round(value, 4) for value in row] for row in logits.tolist()]
+    return {"nodes": nodes.tolist(), "labels": labels.tolist(), "logits": rows}
+
+
+def checked_logits(found: Any) -> dict[str, Any] | None:
+    """Return stored :func:`held_out_logits`, or None; KeyError, TypeError or ValueError if damaged."""
+    if found is None:
+        return None
+    nodes, labels = (torch.tensor(found[name], dtype=torch.int64) for name in ("nodes", "labels"))
+    logits = torch.tensor(found["logits"], dtype=torch.float64)
+    if nodes.ndim != 1 or labels.shape != nodes.shape or logits.ndim != 2 or len(logits) != len(nodes):
+        raise ValueError("out_of_fold")
+    if len(nodes) and (min(nodes.min(), labels.min()) < 0 or int(labels.max()) >= logits.shape[1]):
+        raise ValueError("out_of_fold")
+    return dict(found)
+
+
+def calibration_of(found: Mapping[str, Any] | None) -> float:
+    """Return the factor of the logits that fits held-out labels best; 1 without them."""
+    if not found or not found["nodes"]:
+        return 1.0
+    return temperature_of(np.array(found["logits"]), np.array(found["labels"]))
 
 
 def out_of_fold_scores(

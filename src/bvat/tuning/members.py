@@ -33,8 +33,8 @@ NETWORK_PRIOR = 2.0
 """Weight of a network before any label is seen: the linear members together have 6.75."""
 STRENGTH = 10.0
 """Inverse L2 penalty of the linear members."""
-PSEUDO, PSEUDO_WEIGHT = 700, 0.1
-"""Nodes of the self-training, and the weight of each."""
+PSEUDO, PSEUDO_PER_LABEL, PSEUDO_WEIGHT = 700, 14, 0.1
+"""Nodes of the self-training, at least and for each label, and the weight of each."""
 SAME = 1e-5
 """Latent features that differ by less are equal."""
 
@@ -219,9 +219,10 @@ def confident(work: Work, p: Scores, train: Nodes) -> Pseudo:
     free = np.ones(p.shape[0], bool)
     free[train] = False
     rng, chosen = np.random.default_rng(0), []
+    most = max(PSEUDO, PSEUDO_PER_LABEL * train.size) // classes
     for k in range(classes):
         nodes = np.flatnonzero(free & (predicted == k))
         upper = nodes[np.argsort(-confidence[nodes], kind="stable")][: (nodes.size + 1) // 2]
-        chosen.append(rng.permutation(upper)[: max(1, PSEUDO // classes)])
+        chosen.append(rng.permutation(upper)[: max(1, most)])
     nodes = np.concatenate(chosen)
     return nodes, predicted[nodes]

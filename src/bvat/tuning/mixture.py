@@ -10,36 +10,15 @@ import numpy as np
 import torch
 
 from bvat.models.ensemble import LEAST, LINEAR, smoothed
-from bvat.tuning.members import Member, Nodes, Scores, Work
+from bvat.tuning.members import Member, Scores, Work
+from bvat.tuning.temperature import log_losses, softmax, temperature_of
 
 PRIOR_LABELS = 4.0
 """So many labels are what the prior weights of the members count as."""
 SHARPNESS = 0.5
 """How much of the log-likelihood counts for the smoothing: that of few labels is not sure."""
-MANY = 10.0
+MANY = 50.0
 """With so many labels per class there is no self-training."""
-
-
-def softmax(logits: Scores) -> Scores:
-    shifted = np.exp(logits - logits.max(1, keepdims=True))
-    found: Scores = shifted / shifted.sum(1, keepdims=True)
-    return found
-
-
-def log_losses(probabilities: Scores, labels: Nodes) -> Scores:
-    found: Scores = -np.log(np.maximum(probabilities[np.arange(labels.size), labels], LEAST))
-    return found
-
-
-def _temperature(logits: Scores, labels: Nodes, centre: float, width: float = 0.7) -> float:
-    """Return the factor of the logits with the least log-loss; its logarithm has a normal prior."""
-    from scipy.optimize import minimize_scalar
-
-    def loss(power: float) -> float:
-        prior = 0.5 * ((power - np.log(centre)) / width) ** 2
-        return float(log_losses(softmax(logits * np.exp(power)), labels).sum() + prior)
-
-    return float(np.exp(minimize_scalar(loss, bounds=(-3, 4), method="bounded").x))
 
 
 def pool_weights(chances: Scores, prior: Scores) -> Scores:
@@ -87,7 +66,7 @@ class Mixture:
         for column, (name, member) in enumerate(members.items()):
             logits = member.held_out(work)
             own = labels[: logits.shape[0]]  # networks have predictions for some of the folds only
-            temperatures[name] = _temperature(logits, own, start[name])
+            temperatures[name] = temperature_of(logits, own, start[name])
             each = log_losses(softmax(logits * temperatures[name]), own)
             chances[: own.size, column] = np.exp(-each)
             losses[name] = float(each.mean())
@@ -117,7 +96,7 @@ class Mixture:
             }
         )
         mean = weighted(shares, joined)
-        temperature = _temperature(np.log(np.maximum(mean, LEAST)), labels, 1.0)
+        temperature = temperature_of(np.log(np.maximum(mean, LEAST)), labels, 1.0)
         return dataclasses.replace(self, smooth=shares, temperature=temperature, held_out=mean)
 
     def mean(self, logits: Mapping[str, Scores]) -> Scores:
@@ -136,16 +115,18 @@ class Mixture:
         """Return how much of the self-training is worth it, 0 to 1.
 
         Nothing with many labels, and nothing where held-out predictions are hardly better than chance: there
-        it would only repeat mistakes. All of it where there is nothing to judge by.
+        it would only repeat mistakes. With few labels, those of a fold are fewer still, and less is asked of
+        its predictions. All of it where there is nothing to judge by.
         """
         classes = work.graph.num_classes
-        if work.train.size / classes >= MANY:
+        per_class = work.train.size / classes
+        if per_class >= MANY:
             return 0.0
         if self.held_out is None:
             return 1.0
         right = float((self.held_out.argmax(1) == work.labels[work.held_out]).mean())
         above_chance = (right - 1 / classes) / (1 - 1 / classes)
-        return float(np.clip((above_chance - 0.15) / 0.2, 0, 1))
+        return float(np.clip((above_chance - 0.4 + 0.5 / per_class) / 0.2, 0, 1))
 
     def described(self, work: Work) -> str:
         if self.held_out is None:

@@ -193,12 +193,13 @@ class CsvTable:
         raise fault(self, start + k, None, problem)
 
     def _refuse_numbers(self, rows: list[list[str]], start: int, wanted: list[int]) -> NoReturn:
-        for k, row in enumerate(rows, start):
-            for column in wanted:
-                problem = _number_problem(row[column], self.names[column])
-                if problem is not None:
-                    raise fault(self, k, self.names[column], problem)
-        raise fault(self, start, None, "this row or one below cannot be read: write plain numbers")
+        k, column = next((k, c) for k, row in enumerate(rows) for c in wanted if _floats([row[c]]) is None)
+        value, name = rows[k][column], self.names[column]
+        problem = (
+            f"{shown(value)} is not a number up to {LARGEST:g}: write one, remove the column, or use it with "
+            f"--text {name}"
+        )
+        raise fault(self, start + k, name, problem if value.strip() else EMPTY)
 
 
 _WIDEST = 50_000
@@ -226,18 +227,3 @@ def _floats(cells: Sequence[str]) -> NDArray[np.float64] | None:
     except ValueError:
         return None
     return numbers if bool((np.abs(numbers) <= LARGEST).all()) else None
-
-
-def _number_problem(value: str, column: str) -> str | None:
-    """Return what is wrong with a number in a cell, or None if it is valid."""
-    if _floats([value]) is not None:
-        return None
-    if not value.strip():
-        return EMPTY
-    try:
-        finite = bool(np.isfinite(float(value.replace("_", "?"))))
-    except ValueError:
-        return f"{shown(value)} is not a number: write one, remove the column, or use it with --text {column}"
-    if finite:
-        return f"{shown(value)} exceeds {LARGEST:g}: use a different unit for the column"
-    return f"{shown(value)} is not a finite number: fill it in or remove the row"

@@ -46,12 +46,6 @@ class Features:
     recipe: dict[str, Any] = field(default_factory=dict)
 
 
-def packed(matrix: NDArray[np.float64]) -> Any:
-    """Return a block (n, D) as float32, in CSR form if most entries are zero."""
-    small = matrix.astype(np.float32)
-    return sp.csr_array(small) if np.count_nonzero(small) < DENSE_FROM * small.size else small
-
-
 def fastest_layout(matrix: Any) -> Any:
     """Return features (N, D) as CSR or as an array, whichever is faster, whatever they came as."""
     if is_sparse(matrix):
@@ -165,15 +159,13 @@ def matrix_features(matrix: Any) -> Features:
 
 def find_matrix(folder: Path) -> Path | None:
     """Return the path of features.npz or features.npy, if one exists."""
-    for ending in ("mtx", "csv", "parquet"):
-        if (path := folder / f"features.{ending}").is_file():
-            raise GraphError(
-                f"{path} is not read: write the matrix as features.npy, with numpy.save, or as features.npz, "
-                "with scipy.sparse.save_npz, or its columns into the nodes file"
-            )
-    found = [path for ending in ("npz", "npy") if (path := folder / f"features.{ending}").is_file()]
-    if len(found) > 1:
-        raise GraphError(f"{folder} has both features.npz and features.npy: keep one of them")
+    endings = ("npz", "npy", "mtx", "csv", "parquet")
+    found = [path for ending in endings if (path := folder / f"features.{ending}").is_file()]
+    if len(found) > 1 or (found and found[0].suffix not in (".npz", ".npy")):
+        raise GraphError(
+            f"{found[-1]} is not read: keep one features.npy, written by numpy.save, or features.npz, by "
+            "scipy.sparse.save_npz, or put the columns into the nodes file"
+        )
     return found[0] if found else None
 
 

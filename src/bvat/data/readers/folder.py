@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
 from bvat.data.readers.csv_table import CsvTable
-from bvat.data.readers.edges import read_edges
 from bvat.data.readers.parquet_table import ParquetTable
 from bvat.data.readers.table import Table, count_note, fault, find_column, require_columns
 from bvat.data.splits import ReadOptions, Split
@@ -95,7 +96,7 @@ def _read(
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
     split = _given_split(node_table, nodes.splits, classes, notes)
-    edges = None if edge_table is None else read_edges(edge_table, index, node_table, notes)
+    edges = None if edge_table is None else _read_edges(edge_table, index, node_table, notes)
     if split is not None and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     where = str(node_table.path)
@@ -194,7 +195,7 @@ def _read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequen
         for name, values in cells.items():
             short = (value.strip() for value in values)
             lists[name] += (once.setdefault(v, v) for v in short) if name in ("label", "split") else values
-        nodes.blocks.append(make.packed(block.numbers))
+        nodes.blocks.append(make.fastest_layout(block.numbers.astype(np.float32)))
         for place, name in enumerate(numeric):
             if _ID_NAME.search(name):
                 nodes.numbers.setdefault(name, []).append(block.numbers[:, place])
@@ -279,3 +280,43 @@ def _column_part(
     if ids:
         matrix = make.fastest_layout(matrix[:, [numeric.index(name) for name in kept]])
     return [make.column_features(kept, matrix, where, like)]
+
+
+def _read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:
+    """Return the edges as a COO matrix (N, N); ``index`` maps ids to the rows of the table ``nodes``."""
+    ends = require_columns(table, "source", "target")
+    weight = find_column(table, "weight")
+    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
+    weights: list[NDArray[np.float64]] = []
+    for block in table.blocks(ends, [weight] if weight is not None else []):
+        for name in ends:
+            rows = np.fromiter(map(index.get, block.texts[name], repeat(-1)), dtype=np.int64)
+            if rows.size and rows.min() < 0:
+                row = int(np.argmin(rows >= 0))
+                given = block.texts[name][row]
+                problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
+                if given.strip() in index:
+                    problem = "matches an id only without its leading or trailing spaces: remove them"
+                raise fault(table, block.start + row, name, f"{shown(given)} {problem}")
+            found[name].append(rows)
+        if weight is not None:
+            weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
+    source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
+    values = np.concatenate([np.zeros(0), *weights]) if weight is not None else np.ones(source.size)
+    count_note(notes, values == 0, "edges of weight 0 removed")
+    unused = [name for name in table.names if name not in (*ends, weight)]
+    if unused:
+        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
+    return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
+
+
+def _checked_weights(
+    table: Table, start: int, column: str, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Reject weights (n) that are negative, or so small that they vanish in float32."""
+    bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
+    if bad.size:
+        value = weights[bad[0]]
+        problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
+        raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
+    return weights

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from bvat.data.npz import ObjectArray, read_npy, read_npz
 from bvat.data.readers.table import LARGEST
@@ -48,7 +47,9 @@ def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
 
     Shapes: result of the stored ``shape``, float64.
     """
-    parts = {part: arrays.get(prefix + part) for part in ("data", "indices", "indptr", "shape")}
+    parts: dict[str, Any] = {
+        part: arrays.get(prefix + part) for part in ("data", "indices", "indptr", "shape")
+    }
     for part, value in parts.items():
         if value is None:
             raise GraphError(
@@ -56,13 +57,12 @@ def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
             )
     try:
         shape = _shape(parts["shape"])
-        pointers, indices = _whole(parts["indptr"]), _whole(parts["indices"])
-        data = _reals(parts["data"])
+        data, indices, pointers = parts["data"], parts["indices"], parts["indptr"]
         check_csr(pointers, indices, data, shape)
-        matrix = sp.csr_array((data, indices, pointers), shape=shape)
+        whole = indices.astype(np.int64), pointers.astype(np.int64)
+        return sp.csr_array((data.astype(np.float64), *whole), shape=shape)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
         raise GraphError(f"{path}: {prefix or 'the matrix'} is invalid ({error}): save it again") from None
-    return matrix
 
 
 def read_features(path: Path, rows: int | None) -> Any:
@@ -117,19 +117,7 @@ def finite(matrix: Any, path: Path | str, what: str) -> Any:
 
 
 def _shape(given: Any) -> tuple[int, int]:
-    sizes = _whole(np.atleast_1d(given)).tolist()
-    if len(sizes) != 2 or not all(0 <= size < 2**31 for size in sizes):
-        raise ValueError(f"the shape is {sizes}")
-    return sizes[0], sizes[1]
-
-
-def _whole(given: Any) -> NDArray[np.int64]:
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ValueError("indices must be one-dimensional integers")
-    return np.asarray(given, dtype=np.int64)
-
-
-def _reals(given: Any) -> NDArray[np.float64]:
-    if given.ndim != 1 or given.dtype.kind not in "biuf":
-        raise ValueError("entries must be one-dimensional numbers")
-    return np.asarray(given, dtype=np.float64)
+    sizes = np.atleast_1d(given)
+    if sizes.shape != (2,) or sizes.dtype.kind not in "iu" or not all(0 <= size < 2**31 for size in sizes):
+        raise ValueError(f"the shape is {sizes.tolist()}")
+    return int(sizes[0]), int(sizes[1])

@@ -11,40 +11,30 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bvat.engine.attention import SLOPE
 from bvat.engine.compile import Compiled
 from bvat.engine.compiled import arrays_of
 from bvat.engine.matrix import Matrix
 
+_SLOPE = np.float32(SLOPE)
 _compiled = partial(Compiled, error_model="numpy", nogil=True, fastmath={"contract", "reassoc", "nsz"})
 
 
-def attention(
-    pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None, slope: float
-) -> Tensor:
-    """Return ``out_i = sum_j m_ij alpha_ij h_j``, ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
+class Attention(torch.autograd.Function):
+    """``out_i = sum_j m_ij alpha_ij h_j``, ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
 
     Shapes: source, target (n, heads), mask m (nnz, heads), h and result (n, heads, F), h not empty.
     """
-    out: Tensor = _Attention.apply(pattern, source, target, h, mask, slope)
-    return out
 
-
-class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        pattern: Matrix,
-        source: Tensor,
-        target: Tensor,
-        h: Tensor,
-        mask: Tensor | None,
-        slope: float,
+        ctx: Any, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None
     ) -> Tensor:
         mask = source[:0] if mask is None else mask
         alpha, out = h.new_empty(pattern.col.shape[0], h.shape[1]), h.new_zeros(h.shape)
         given = tuple(arrays_of(source, target, mask, h))
-        _attention(pattern.arrays[:2], np.float32(slope), given, *arrays_of(alpha, out))
-        ctx.pattern, ctx.slope = pattern, slope
+        _attention(pattern.arrays[:2], _SLOPE, given, *arrays_of(alpha, out))
+        ctx.pattern = pattern
         ctx.save_for_backward(source, target, mask, h, alpha)
         return out
 
@@ -56,8 +46,8 @@ class _Attention(torch.autograd.Function):
         room = alpha.new_empty(int(ctx.pattern.crow.diff().max()), alpha.shape[1])
         given = tuple(arrays_of(source, target, mask, h))
         rest = arrays_of(alpha, grads[0], *found, room)
-        _gradients(ctx.pattern.arrays[:2], np.float32(ctx.slope), given, *rest[:2], tuple(rest[2:]))
-        return None, *found, None, None
+        _gradients(ctx.pattern.arrays[:2], _SLOPE, given, *rest[:2], tuple(rest[2:]))
+        return None, *found, None
 
 
 @_compiled

@@ -15,22 +15,12 @@ import numpy as np
 from bvat.engine.compile import compiled, part
 
 _at = np.uint64
-_0, _1, _2, _3, _4, _5, _6, _7, _8, _16, _24, _32 = (np.uint64(i) for i in (*range(9), 16, 24, 32))
+_0, _1, _2, _3, _4, _5, _6, _7, _8, _16 = (np.uint64(i) for i in (*range(9), 16))
 
 
 @part(fastmath={"contract"})
 def _add(total: Any, factor: Any, entry: Any) -> Any:
     return total + factor * entry
-
-
-@part(fastmath={"contract"})
-def _add_to(row: Any, factor: Any, total: Any) -> Any:
-    return total + factor * row
-
-
-@part()
-def _times(total: Any, factor: Any, _: Any) -> Any:
-    return total * factor
 
 
 @part()
@@ -97,27 +87,6 @@ def _sum_16(matrix: Any, v: Any, dense: Any, first: Any) -> Any:
 
 
 @part()
-def _plus_sum_32(matrix: Any, v: Any, dense: Any, first: Any, base: Any, out: Any) -> None:
-    """Write four times 8 columns of row v of ``base + S @ dense``, in one walk along the row of S."""
-    crow, col, values = matrix
-    zeros, one = _zeros(dense), dense.dtype.type(1)
-    a = _with_eight(_add, zeros, one, base, v, first)
-    b = _with_eight(_add, zeros, one, base, v, first + _8)
-    c = _with_eight(_add, zeros, one, base, v, first + _16)
-    d = _with_eight(_add, zeros, one, base, v, first + _24)
-    for k in range(_at(crow[v]), _at(crow[v + _1])):
-        factor, row = values[k], _at(col[k])
-        a = _with_eight(_add, a, factor, dense, row, first)
-        b = _with_eight(_add, b, factor, dense, row, first + _8)
-        c = _with_eight(_add, c, factor, dense, row, first + _16)
-        d = _with_eight(_add, d, factor, dense, row, first + _24)
-    _put_eight(a, out, v, first)
-    _put_eight(b, out, v, first + _8)
-    _put_eight(c, out, v, first + _16)
-    _put_eight(d, out, v, first + _24)
-
-
-@part()
 def row_times(rows: Any, v: Any, terms: Any, matrix: Any, first: Any) -> Any:
     """Return columns ``first`` to ``first + 8`` of ``rows[v, :terms] @ matrix``.
 
@@ -167,63 +136,21 @@ def product(matrix: Any, dense: Any, out: Any) -> None:
 
 
 @compiled
-def product_by_columns(matrix: Any, dense: Any, out: Any) -> None:
-    """Write ``out = (S @ dense)ᵀ`` without the last columns of dense; dense (m, C), out (c, n), c <= C."""
-    row = np.empty((1, dense.shape[1]), dense.dtype)
-    for v in range(_at(out.shape[1])):
-        for first in range(_0, _at(dense.shape[1]), _8):
-            _put_eight(_sum_8(matrix, v, dense, first), row, _0, first)
-        for c in range(out.shape[0]):
-            out[c, v] = row[0, c]
-
-
-@compiled
 def power_sum(matrix: Any, dense: Any, steps: int, out: Any, other: Any) -> None:
     """Write ``out = sum_{k <= steps} S^k dense`` by Horner's rule; S (n, n), dense, out and other (n, H).
 
     ``other`` is memory to work in; 16 | H, and steps at least 1.
     """
-    one, width = dense.dtype.type(1), _at(dense.shape[1])
-    fours = width - width % _32
+    one = dense.dtype.type(1)
     for step in range(steps):
         last_is_here = (steps - step) % 2 == 1
         to = out if last_is_here else other
         source = dense if step == 0 else (other if last_is_here else out)
         for v in range(_at(dense.shape[0])):
-            for first in range(_0, fours, _32):
-                _plus_sum_32(matrix, v, source, first, dense, to)
-            if fours < width:
-                left, right = _sum_16(matrix, v, source, fours)
-                _put_eight(_with_eight(_add, left, one, dense, v, fours), to, v, fours)
-                _put_eight(_with_eight(_add, right, one, dense, v, fours + _8), to, v, fours + _8)
-
-
-@compiled
-def kept_product(matrix: Any, dense: Any, share: Any, out: Any) -> None:
-    """Write ``out = share ∘ (S @ dense)``; rows whose share (n) is 0 are not computed; 16 | H."""
-    zero = _zeros(dense)
-    for v in range(_at(out.shape[0])):
-        for first in range(_0, _at(dense.shape[1]), _16):
-            left, right = (zero, zero) if share[v] == 0 else _sum_16(matrix, v, dense, first)
-            _put_eight(_with_eight(_times, left, share[v], out, v, first), out, v, first)
-            _put_eight(_with_eight(_times, right, share[v], out, v, first + _8), out, v, first + _8)
-
-
-@compiled
-def kept_scattered_product(matrix: Any, dense: Any, share: Any, out: Any) -> None:
-    """Write ``out = Sᵀ (share ∘ dense)`` without the transpose and without rows whose share is 0; 8 | H."""
-    crow, col, values = matrix
-    zero = _zeros(dense)
-    for row in range(_at(out.shape[0])):
-        for first in range(_0, _at(out.shape[1]), _8):
-            _put_eight(zero, out, row, first)
-    for v in range(_at(dense.shape[0])):
-        if share[v] != 0:
-            for first in range(_0, _at(dense.shape[1]), _8):
-                scaled = _with_eight(_add, zero, share[v], dense, v, first)
-                for k in range(_at(crow[v]), _at(crow[v + _1])):
-                    to = _at(col[k])
-                    _put_eight(_with_eight(_add_to, scaled, values[k], out, to, first), out, to, first)
+            for first in range(_0, _at(dense.shape[1]), _16):
+                left, right = _sum_16(matrix, v, source, first)
+                _put_eight(_with_eight(_add, left, one, dense, v, first), to, v, first)
+                _put_eight(_with_eight(_add, right, one, dense, v, first + _8), to, v, first + _8)
 
 
 @compiled

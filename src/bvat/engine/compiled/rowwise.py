@@ -54,6 +54,11 @@ def padded(dense: Tensor) -> Tensor:
     return wide
 
 
+def cut(wide: Tensor, width: int) -> Tensor:
+    """Return the first columns of a padded matrix, contiguous."""
+    return wide if wide.shape[1] == width else wide[:, :width].contiguous()
+
+
 def times(rows: Tensor, matrix: Tensor) -> Tensor:
     """Return ``rows @ matrix`` without autograd; rows (n, K), matrix (K, M)."""
     from bvat.engine.compiled import loops
@@ -61,7 +66,7 @@ def times(rows: Tensor, matrix: Tensor) -> Tensor:
     wide = padded(matrix)
     out = rows.new_empty(rows.shape[0], wide.shape[1])
     loops.times(_array(rows), wide.numpy(), out.numpy())
-    return out if wide.shape[1] == matrix.shape[1] else out[:, : matrix.shape[1]].contiguous()
+    return cut(out, matrix.shape[1])
 
 
 def row_dots(a: Tensor, b: Tensor) -> Tensor:
@@ -88,12 +93,18 @@ def log(values: Tensor) -> Tensor:
 
 
 def adam_step_(values: Tensor, gradient: Tensor, moments: dict[str, Tensor], rates: Any) -> None:
-    """Make one step of Adam up ``gradient`` and down the weight decay, in place; tensors all alike."""
+    """Make one step of Adam up ``gradient`` and down the weight decay, in place; tensors all alike.
+
+    One operation at a time: no two are contracted, in no place of an array.
+    """
     moments["count"] += 1
     number, (b1, b2) = int(moments["count"]), rates.betas
-    numbers = rates.lr / (1 - b1**number), (1 - b2**number) ** -0.5, b1, b2, rates.weight_decay, rates.epsilon
-    flat = (each.numpy().reshape(-1) for each in (values, moments["first"], moments["second"]))
-    _adam(_array(gradient).reshape(-1), *flat, numbers)
+    z, first, second = (each.numpy() for each in (values, moments["first"], moments["second"]))
+    g = rates.weight_decay * z - _array(gradient)  # moments are those of a descent, as torch's
+    first[...] = b1 * first + (1 - b1) * g
+    second[...] = b2 * second + (1 - b2) * g * g
+    length, root = rates.lr / (1 - b1**number), (1 - b2**number) ** -0.5
+    z -= length * first / (np.sqrt(second) * root + rates.epsilon)
 
 
 def node_product(a: Tensor, b: Tensor, rounder: float) -> Tensor:
@@ -117,25 +128,6 @@ def group_sums(values: Tensor, group: Tensor, groups: int, rounder: float) -> Te
 
 
 _compiled = partial(Compiled, error_model="numpy", nogil=True, fastmath=set())
-
-
-@_compiled
-def _adam(gradient: Any, z: Any, first: Any, second: Any, rates: Any) -> None:
-    """Make a step of Adam down ``G = penalty Z - gradient`` in place; all flat and of one length.
-
-    ``first`` and ``second`` are the moments of G; Z changes by ``length first / (root sqrt(second) + tiny)``.
-    """
-    length, root, beta1, beta2, penalty, epsilon = rates
-    b1, b2 = np.float32(beta1), np.float32(beta2)
-    rest1, rest2 = np.float32(1 - beta1), np.float32(1 - beta2)
-    weight, lr, unbias, tiny = np.float32(penalty), np.float32(length), np.float32(root), np.float32(epsilon)
-    for i in range(z.shape[0]):
-        g = weight * z[i] - gradient[i]  # moments are those of a descent, as torch's
-        m = b1 * first[i] + rest1 * g
-        s = b2 * second[i] + rest2 * g * g
-        first[i] = m
-        second[i] = s
-        z[i] -= lr * m / (np.sqrt(s) * unbias + tiny)
 
 
 @_compiled

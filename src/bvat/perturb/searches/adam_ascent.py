@@ -39,7 +39,6 @@ class AdamAscent:
     start: float = 0.01
     reduction: Reduction = "sum"
     keep_moments: bool = False
-    betas: tuple[float, float] = (0.9, 0.999)
     _moments: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +52,7 @@ class AdamAscent:
         r = problem.space.draw(generator).mul_(self.start)
         moments = self._start_moments(r, problem)
         divisor = problem.num_chosen if self.reduction == "mean" else 1
-        rates = AdamRates(self.step_size, weight_decay=2 * self.gamma, betas=self.betas)
+        rates = AdamRates(self.step_size, weight_decay=2 * self.gamma)
         for _ in range(self.steps):
             gradient = problem.gradient(r)
             if divisor > 1:

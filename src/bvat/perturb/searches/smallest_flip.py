@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
-from bvat.errors import SettingsError
 from bvat.perturb.problem import FixedPass, Found, Problem
 from bvat.perturb.searches.base import Stateless, check
 
@@ -149,13 +148,7 @@ class _Fields(FixedPass):
 
     def __init__(self, problem: Problem, reach: float) -> None:
         super().__init__(problem)
-        if problem.owner is None:
-            raise SettingsError(
-                "SmallestFlip needs disjoint receptive fields: choose nodes with DisjointFields"
-            )
-        clean = problem.clean_logits
-        # rows outside all fields (owner -1) have no effect on a chosen node; they form their own group
-        self._group = torch.where(problem.owner < 0, problem.num_chosen, problem.owner)
+        self._group, clean = problem.group, problem.clean_logits
         self.predicted = clean.argmax(1, keepdim=True)
         self.lead = LEAD * clean.abs().amax(1).clamp_min(torch.finfo(clean.dtype).tiny)
         self.bound = reach * self.sums(torch.ones_like(self._group, dtype=clean.dtype)).sqrt()

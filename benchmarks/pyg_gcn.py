@@ -4,41 +4,45 @@ Both take the same step: two layers without bias, dropout before each, cross-ent
 backward, Adam with L2 on the first layer; and the same evaluation after it. torch_geometric keeps the
 normalised adjacency (``cached=True``) and gets dense features, as is usual, unless they would not fit: then a
 torch CSR tensor.
+
+python benchmarks/pyg_gcn.py cora citeseer pubmed nell --out results/bench/pyg.json
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bvat.bench.epochs import Action, epoch_action, interleave
-from bvat.bench.plan import Budget, settings_of
+from bvat.bench.measure import Action, Budget, epoch_action, interleave, machine, settings_of
+from bvat.data import load
+from bvat.data.files import write_json
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
-from bvat.training.settings import Settings
+from bvat.store.pool import thread_count
+from bvat.training.provenance import package_versions
+from bvat.training.settings import Settings, short_name
 from bvat.training.trained import accuracy
 
-MISSING = "torch_geometric is not installed: pip install 'bvat[pyg]'"
+BUDGET = Budget(warmup=2, rounds=100, seconds=12.0)
 DENSE_AT_MOST_GB = 2.0
 """Features that would take more than this as a dense matrix are passed as a torch CSR tensor."""
 SETTLE_BELOW_MS = 100.0
 
 
-def import_pyg() -> Any | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # raised by its own imports
-            module = importlib.import_module("torch_geometric")
-            importlib.import_module("torch_geometric.nn")
-            importlib.import_module("torch_geometric.utils")
-    except ImportError:
-        return None
+def import_pyg() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # raised by its own imports
+        module = importlib.import_module("torch_geometric")
+        importlib.import_module("torch_geometric.nn")
+        importlib.import_module("torch_geometric.utils")
     return module
 
 
@@ -70,16 +74,14 @@ class PygGCN(nn.Module):
         )
 
 
-def measure_pyg(graph: Graph, dataset: str, budget: Budget) -> dict[str, Any]:
-    """Return the times of our GCN and of torch_geometric's in its two forms, or why they are missing.
+def measure_pyg(graph: Graph, dataset: str, budget: Budget = BUDGET) -> dict[str, Any]:
+    """Return the times of our GCN and of torch_geometric's in its two forms.
 
     Returns:
         ``{"ours": times, "edge_index": times, "sparse": times, "features": "dense" or "sparse"}`` with times
-        as returned by :meth:`Times.summary`, or ``{"reason": text}``.
+        as returned by :meth:`Times.summary`.
     """
     pyg = import_pyg()
-    if pyg is None:
-        return {"reason": MISSING}
     settings = settings_of(dataset, "gcn")
     x, layout = pyg_features(graph)
     coo = graph.adjacency.to_scipy().tocoo()
@@ -142,3 +144,22 @@ def _action(pyg: Any, graph: Graph, settings: Settings, x: Tensor, edges: Any) -
         return step
 
     return epoch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("datasets", nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    with thread_count(1):
+        found = {short_name(name): measure_pyg(load(name), short_name(name)) for name in options.datasets}
+        about = {"versions": package_versions(("torch", "torch_geometric")), "machine": machine()}
+    over = {
+        name: {form: row[form]["epoch_ms"] / row["ours"]["epoch_ms"] for form in ("edge_index", "sparse")}
+        for name, row in found.items()
+    }
+    write_json(options.out, {"pyg": found, "over_ours": over, **about})
+
+
+if __name__ == "__main__":
+    main()

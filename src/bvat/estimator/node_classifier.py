@@ -20,8 +20,15 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
+from bvat.trust.conformal import prediction_sets
+from bvat.trust.explain import Explanation, explain
+from bvat.trust.frames import frame
+from bvat.trust.held_out import HeldOut, no_held_out
+from bvat.trust.review import review
+from bvat.trust.suggest import suggest
 from bvat.tuning.cross_validation import (
     Choice,
+    checked_logits,
     cross_validate,
     estimate_of,
     for_ensemble,
@@ -29,10 +36,10 @@ from bvat.tuning.cross_validation import (
     scores_of,
 )
 
-CLASSIFIER_FORMAT = 2
+CLASSIFIER_FORMAT = 3
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
-_OWN, _SETTINGS = ("method", "seed", "device"), ("model", *all_fields())
+_OWN, _SETTINGS = ("method", "seed", "device", "calibrate"), ("model", *all_fields())
 
 
 class NodeClassifier:
@@ -44,6 +51,8 @@ class NodeClassifier:
             labels.
         seed: of the weights, the dropout and the search.
         device: "cpu" or "cuda".
+        calibrate: fit the confidence to held-out labels where there is a cross-validation; the predicted
+            classes stay the same.
         settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. Settings
             that are omitted or None come from the preset of the method and, if there is one, the data set.
 
@@ -65,11 +74,14 @@ class NodeClassifier:
         *,
         seed: int = 0,
         device: str = "cpu",
+        calibrate: bool = True,
         **settings: Any,
     ) -> None:
-        self.method, self.seed, self.device = method, seed, device
+        self.method, self.seed, self.device, self.calibrate = method, seed, device, calibrate
         self._settings: dict[str, Any] = {}
         self._fitted: Classifier | None = None
+        self._graph: Graph | None = None
+        self._out_of_fold: dict[str, Any] | None = None
         self.training_: TrainedModel | None = None
         self.choice_: Choice | None = None
         self.set_params(**settings)
@@ -100,7 +112,7 @@ class NodeClassifier:
         _require_graph(graph)
         given = {name: value for name, value in self._settings.items() if value is not None}
         known = "" if graph.recipe else graph.name  # a user's folder may be called cora too
-        self.choice_ = None
+        self.choice_, self._graph = None, graph
         settings = preset(known, self.method, **given)
         if self.method == AUTO:
             graph = for_ensemble(graph)
@@ -108,9 +120,11 @@ class NodeClassifier:
             self.choice_ = cross_validate(graph, settings)
             settings, graph = self.choice_.settings, self.choice_.graph
         self.training_ = train(graph.to(self.device), settings, self.seed)
-        self._fitted = build_classifier(
-            [self.training_.weights], settings, graph.class_names, graph.num_features, graph.recipe, "memory"
-        )
+        found = self.choice_.out_of_fold if self.choice_ else self.training_.fit.get("out_of_fold")
+        factor = self.choice_.temperature if self.choice_ and self.calibrate else 1.0
+        about = graph.class_names, graph.num_features, graph.recipe
+        self._fitted = build_classifier([self.training_.weights], settings, *about, "memory", factor)
+        self._out_of_fold = found
         return self
 
     @property
@@ -183,6 +197,49 @@ class NodeClassifier:
             )
         return scores_of(predicted[chosen], labels, self.classifier_.class_names)
 
+    def predict_set(self, graph: Graph, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Return which classes of each node cannot be excluded, bool (N, C): see :mod:`bvat.trust.conformal`.
+
+        The share ``coverage`` of the sets has the true class.
+        """
+        probabilities = self.predict_proba(graph)
+        return prediction_sets(self._held_out(), probabilities, coverage, "this classifier").member
+
+    def suggest(self, count: int, graph: Graph | None = None) -> Any:
+        """Return which nodes to label next and why, as a table: see :mod:`bvat.trust.suggest`."""
+        graph = self._own_graph(graph)
+        labelled = torch.nonzero(graph.labels != UNKNOWN)[:, 0]
+        probabilities = self.classifier_.probabilities(graph)
+        return frame(suggest(graph, probabilities, labelled, count).columns(graph))
+
+    def review(self, graph: Graph | None = None) -> Any:
+        """Return the labels, the most doubtful first, as a table: see :mod:`bvat.trust.review`."""
+        graph = self._own_graph(graph)
+        return frame(review(self._held_out()).columns(graph, self.classifier_.probabilities(graph)))
+
+    def explain(self, node: int | str, graph: Graph | None = None) -> Explanation:
+        """Return the neighbours and features that carried a decision: see :mod:`bvat.trust.explain`.
+
+        Args:
+            node: its position in the graph, or as text its id.
+            graph: the graph it is in; by default the one that :meth:`fit` was called with.
+        """
+        return explain(self.classifier_, self._own_graph(graph), node)
+
+    def _own_graph(self, graph: Graph | None) -> Graph:
+        graph = self._graph if graph is None else graph
+        if graph is None:
+            raise TrainingError("a NodeClassifier that was loaded has no graph: give it as graph=...")
+        _require_graph(graph)
+        return graph.to(self.device)
+
+    def _held_out(self) -> HeldOut:
+        if self._out_of_fold is not None:
+            return HeldOut.read(self._out_of_fold, self.classifier_.temperature)
+        if self._graph is None or not self._graph.val.numel():
+            raise no_held_out("this classifier")
+        return HeldOut.of_validation(self.classifier_, self._graph.to(self.device))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata.
 
@@ -198,6 +255,8 @@ class NodeClassifier:
             "classes": json.dumps(fitted.class_names),
             "features": str(fitted.num_features),
             "recipe": json.dumps(dict(fitted.recipe)),
+            "temperature": repr(fitted.temperature),
+            "out_of_fold": json.dumps(self._out_of_fold),
         }
         try:
             write_safetensors(Path(path), fitted.models[0].state_dict(), about)
@@ -233,11 +292,14 @@ class NodeClassifier:
             classes = read_class_names(json.loads(about["classes"]), where)
             recipe, features = dict(json.loads(about["recipe"])), int(about["features"])
             stored = json.loads(about["settings"])
+            factor = float(about["temperature"])
+            found = checked_logits(json.loads(about["out_of_fold"]))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is damaged ({error}): fit and save again") from None
         settings = read_settings(stored, where, version)
         loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})
-        loaded._fitted = build_classifier([tensors], settings, classes, features, recipe, where)
+        loaded._fitted = build_classifier([tensors], settings, classes, features, recipe, where, factor)
+        loaded._out_of_fold = found
         return loaded
 
     def __repr__(self) -> str:

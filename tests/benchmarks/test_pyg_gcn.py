@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
-
 import pytest
 import torch
 
-from bvat.bench.plan import BenchPlan, Budget, settings_of
-from bvat.bench.pyg import MISSING, PygGCN, import_pyg, measure_pyg, pyg_features, sparse_form
-from bvat.bench.run import run_bench
+from bvat.bench.measure import Budget, settings_of
 from bvat.data import synthetic_graph
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
 from bvat.training.state import build_model
+from pyg_gcn import PygGCN, import_pyg, measure_pyg, pyg_features, sparse_form
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +19,8 @@ def tiny() -> Graph:
 @pytest.mark.parametrize("sparse_x", [False, True])
 @pytest.mark.parametrize("form", ["edge_index", "sparse"])
 def test_both_sides_are_the_same_model(tiny: Graph, form: str, sparse_x: bool) -> None:
+    pytest.importorskip("torch_geometric")
     pyg = import_pyg()
-    if pyg is None:
-        pytest.skip("torch_geometric is not installed")
     settings = settings_of("tiny", "gcn")
     ours = build_model(settings, tiny.num_features, tiny.num_classes).eval()
     theirs = PygGCN(pyg, tiny.num_features, tiny.num_classes, settings).eval()
@@ -44,22 +39,9 @@ def test_both_sides_are_the_same_model(tiny: Graph, form: str, sparse_x: bool) -
 
 
 def test_both_forms_and_ours_are_measured(tiny: Graph) -> None:
-    if import_pyg() is None:
-        pytest.skip("torch_geometric is not installed")
+    pytest.importorskip("torch_geometric")
     measured = measure_pyg(tiny, "tiny", Budget(warmup=1, rounds=2, seconds=0.0, min_rounds=2))
     for name in ("ours", "edge_index", "sparse"):
         assert 0 < measured[name]["step_ms_p10"] <= measured[name]["epoch_ms"]
     assert measured["features"] == "dense"
     assert isinstance(tiny.features, SparseMatrix)  # what torch_geometric gets does not change the graph
-
-
-def test_without_torch_geometric_the_rest_is_measured(
-    plan: BenchPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch_geometric", None)
-    results = run_bench(replace(plan, methods=("gcn", "obvat")), lambda _: None)
-    assert results["pyg_gcn_epoch_ms"] == {"tiny": None}
-    assert results["pyg"] == {"tiny": {"reason": MISSING}}
-    assert results["skipped"] == [f"tiny, torch_geometric: {MISSING}"]
-    assert results["ratios"]["pyg_over_ours"] == {"tiny": {}}
-    assert results["epoch_ms"]["tiny"]["obvat"] > 0

@@ -1,0 +1,1 @@
+"""``NodeClassifier``, with the methods of scikit-learn."""

@@ -1,0 +1,123 @@
+"""Prediction sets: the classes of a node that cannot be excluded (conformal prediction).
+
+The score of node v and class y is ``s(v, y) = sum of p(v, k) over the classes k that are more likely than y,
+plus p(v, y) / 2`` (Romano, Sesia and Candes, 2020): near 0 for a class that is certain. Held-out labels say
+how large the score of the true class is. Class y is in the set of v unless too few of them are as large:
+
+    (1 + number of held-out labels i of class y with s(i, y_i) >= s(v, y)) / (1 + n_y)  >  1 - coverage
+
+Labels are often drawn per class, and then say nothing of how many nodes a class has. So each class is
+compared with its own labels (Mondrian). If a class has too few for that, the labels of all classes are
+compared at once, each with the weight ``q_c / n_c``, where q_c is the share of class c in the predictions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bvat.errors import SettingsError
+from bvat.trust.held_out import HeldOut
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PredictionSets:
+    """Sets of classes: ``member`` bool (N, C). ``labels`` held-out labels say how large they are."""
+
+    member: NDArray[np.bool_]
+    coverage: float
+    per_class: bool
+    labels: int
+
+    @property
+    def about(self) -> dict[str, Any]:
+        sizes = self.member.sum(1)
+        return {
+            "coverage": self.coverage,
+            "mean_size": float(sizes.mean()),
+            "single": float((sizes == 1).mean()),
+            "quantiles": "per class" if self.per_class else "weighted",
+            "labels": self.labels,
+        }
+
+    @property
+    def text(self) -> str:
+        how = "each class by its own" if self.per_class else "all classes at once, weighted by their size, by"
+        return (
+            f"sets of classes for a coverage of {self.coverage:g}: {self.about['mean_size']:.2f} classes on "
+            f"average, one class for {self.about['single']:.0%} of the nodes; judged {how} {self.labels} "
+            "held-out labels"
+        )
+
+
+def check_coverage(coverage: float) -> None:
+    if not 0 < coverage < 1:
+        raise SettingsError(f"coverage is {coverage:g}: use a number between 0 and 1, such as 0.9")
+
+
+def adaptive_scores(probabilities: Scores) -> Scores:
+    """Return s(v, y), shape (N, C), for probabilities (N, C)."""
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ranked = np.take_along_axis(probabilities, order, 1)
+    below = np.cumsum(ranked, 1) - ranked / 2
+    found = np.empty_like(below)
+    np.put_along_axis(found, order, below, 1)
+    return found
+
+
+def prediction_sets(
+    held: HeldOut, probabilities: NDArray[Any], coverage: float, name: str = "this run"
+) -> PredictionSets:
+    """Return a set of classes for every node; on average the share ``coverage`` of them has the true class.
+
+    Shapes: probabilities (N, C), calibrated.
+
+    Raises:
+        SettingsError: there are too few labels for this coverage; it says how many are needed.
+    """
+    check_coverage(coverage)
+    p = np.asarray(probabilities, dtype=np.float64)
+    classes, most = p.shape[1], 1 - coverage
+    needed = math.ceil(1 / most - 1e-9) - 1  # with n labels, p-values are at least 1 / (n + 1)
+    counts = np.bincount(held.labels, minlength=classes)
+    scores, own = (
+        adaptive_scores(p),
+        adaptive_scores(held.probabilities)[np.arange(held.labels.size), held.labels],
+    )
+    if counts.min() >= needed:
+        chance = np.empty_like(scores)
+        for k in range(classes):
+            chance[:, k] = _chance(own[held.labels == k], np.ones(counts[k]), 1.0, scores[:, k])
+        return PredictionSets(_sets(chance, most, p), coverage, True, held.labels.size)
+    if held.labels.size < max(needed, 2 * classes):
+        raise SettingsError(
+            f"{name} has {held.labels.size} held-out labels, too few for a coverage of {coverage:g}: label "
+            f"at least {needed} nodes of each class, {needed * classes} in all, or ask for less"
+        )
+    shares = np.bincount(p.argmax(1), minlength=classes) / len(p)
+    weights = (shares / np.maximum(counts, 1))[held.labels]
+    weights = weights / weights.sum() * weights.size
+    chance = np.stack([_chance(own, weights, 1.0, scores[:, k]) for k in range(classes)], 1)
+    return PredictionSets(_sets(chance, most, p), coverage, False, held.labels.size)
+
+
+def _sets(chance: Scores, most: float, p: Scores) -> NDArray[np.bool_]:
+    """Return which classes are in the sets; the likeliest always is, so that no set is empty."""
+    member = chance > most + 1e-12
+    member[np.arange(len(p)), p.argmax(1)] = True
+    return member
+
+
+def _chance(known: Scores, weights: Scores, own: float, scores: Scores) -> Scores:
+    """Return the weighted share of ``known`` scores (n) that are at least as large as each of ``scores``."""
+    order = np.argsort(known)
+    total = np.concatenate([np.cumsum(weights[order][::-1])[::-1], [0.0]])
+    place = np.searchsorted(known[order], scores - 1e-9, side="left")
+    found: Scores = (own + total[place]) / (own + total[0])
+    return found
