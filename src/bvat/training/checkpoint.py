@@ -36,8 +36,8 @@ class Checkpoint(Callback):
         self.path, self.callbacks, self.every = path, tuple(callbacks), every
 
     def on_start(self, state: TrainState) -> None:
-        """Create the folder, now and not later: if it is removed during training, that is an error."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Create the folder in one that exists, now and not later: if either is removed, that is an error."""
+        self.path.parent.mkdir(exist_ok=True)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         if state.epoch % self.every == 0 or state.interrupted:
