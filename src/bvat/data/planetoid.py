@@ -125,7 +125,7 @@ def read_planetoid(
     prefix: str,
     *,
     name: str,
-    class_names: tuple[str, ...] | None = None,
+    class_names: tuple[str, ...] = (),
     node_names: tuple[str, ...] | None = None,
 ) -> Graph:
     """Build a data set such as Cora from the content of its eight Planetoid files.
