@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bvat.paper import published as paper
-from bvat.paper.published import Published
-from bvat.paper.request import ROWS
+from bvat.paper import request as paper
+from bvat.paper.request import ROWS, Published
 from bvat.paper.table2 import verdict
 from bvat.paper.targets import as_tables
 from bvat.training.statistics import sample
@@ -21,7 +20,7 @@ def test_table2_is_the_papers() -> None:
         "obvat": (83.6, 74.0, 79.9, 67.1),
     }
     for method, row in means.items():
-        assert tuple(paper.table2(method, d).mean for d in paper.datasets("table2")) == row  # type: ignore[union-attr]
+        assert tuple(paper.table2(method, d).mean for d in paper.paper_datasets("table2")) == row  # type: ignore[union-attr]
     assert paper.table2("sbvat", "citeseer") == Published(73.1, 1.3)
     assert paper.table2("gcn", "cora") == Published(81.5, None)
     assert paper.table2("consistency", "cora") is None

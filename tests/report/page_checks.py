@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from bvat.paper import published as paper
+from bvat.paper import request as paper
 from bvat.paper.table2 import verdict
 from bvat.paper.targets import RESULT_FORMAT
 from bvat.training.settings import preset
