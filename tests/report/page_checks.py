@@ -10,6 +10,7 @@ from bvat.paper.table2 import verdict
 from bvat.paper.targets import RESULT_FORMAT
 from bvat.training.settings import preset
 from bvat.training.statistics import sample
+from bvat.tuning.variants import Variant
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 EVIL = "<script>alert(1)</script>&\"'"
@@ -88,7 +89,7 @@ def made_up_results(name: str = "cora") -> dict[str, dict[str, Any]]:
         "datasets": {name: about},
         "cells": cells,
     }
-    table2 |= {"methods": {m: paper.title(m) for m in methods}, **how}
+    table2 |= {"methods": {m: Variant.parse(m).title for m in methods}, **how}
     lines = [
         {
             "name": method,

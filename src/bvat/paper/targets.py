@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,35 +84,3 @@ def _provenance(request: Request, store: RunStore, plan: list[RunSpec]) -> dict[
         "seeds": {run.dataset: len(request.seeds_of(run.dataset)) for run in plan},
         "settings": settings,
     }
-
-
-def as_tables(result: dict[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yield title, header and rows of a table or figure as text; published numbers are in brackets."""
-    if "cells" in result:
-        rows = [
-            [title, *(_cell(result["cells"][method].get(name)) for name in result["datasets"])]
-            for method, title in result["methods"].items()
-        ]
-        yield f"{result['title']}, last epoch (published mean)", ["", *result["datasets"]], rows
-    for panel in result.get("panels", ()):
-        header = [result["x"]["label"], *(f"{x:g}" for x in result["x"]["values"])]
-        rows = [
-            [
-                line["label"],
-                *map(_beside, line["mean"], [*(line["paper"] or ()), *[None] * len(line["mean"])]),
-            ]
-            for line in panel["series"]
-        ]
-        yield f"{result['title']} ({panel['title']})", header, rows
-
-
-def _cell(cell: dict[str, Any] | None) -> str:
-    if cell is None:
-        return "–"
-    ours = f"{cell['last']['mean']:.1f} ± {cell['last']['std']:.1f}"
-    return ours if cell["paper"] is None else f"{ours} ({cell['paper']['mean']:.1f})"
-
-
-def _beside(ours: float | None, published: float | None) -> str:
-    shown = "–" if ours is None else f"{ours:.3g}"
-    return shown if published is None else f"{shown} ({published:.3g})"
