@@ -93,7 +93,7 @@ def made_up_results(name: str = "cora") -> dict[str, dict[str, Any]]:
     lines = [
         {
             "name": method,
-            "label": paper.short(method),
+            "label": Variant.parse(method).short,
             "n": 3,
             "mean": curve,
             "std": [0.1] * 11,

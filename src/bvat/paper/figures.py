@@ -38,7 +38,9 @@ def measure_curves(graph: Graph, settings: Settings, trained: TrainedModel) -> d
     disagreement of two dropout passes even at r = 0; with dropout off it is the effect of r alone.
     T = 0 is the starting point of the search: a random direction of length epsilon, or for O-BVAT a Gaussian.
     """
-    model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights).to(graph.device)
+    model: Any = restore_model(settings, graph.num_features, graph.num_classes, trained.weights).to(
+        graph.device
+    )
     # a stream of its own, so that training's random numbers are not repeated
     generator = torch.Generator(graph.device).manual_seed(trained.seed + 2**33)
 
@@ -111,7 +113,7 @@ def _fig1(request: Request, target: str) -> Iterator[Panel]:
 
 
 def _curve(dropout: str, probe: str) -> Callable[[list[dict[str, Any]]], list[float]]:
-    return lambda results: results[0]["curves"][dropout][probe]  # type: ignore[no-any-return]
+    return lambda results: results[0]["curves"][dropout][probe]
 
 
 SWEEPS = {"fig3": "epsilon", "fig4": "alpha"}

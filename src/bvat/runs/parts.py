@@ -75,12 +75,9 @@ def _join(folder: Path, settings: Settings, timeout: float, same: Mapping[str, A
 
 
 def resumes(asked: bool, out: Path | None) -> bool:
-    """Return whether to resume: if asked to, or if torchrun has started this process again."""
-    if asked:
-        return True
-    from bvat.parts.join import restarted
-
-    return restarted() and (out is None or (out / "settings.json").is_file())
+    """Return whether to resume: if asked to, or if torchrun has started the process again after a failure."""
+    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return asked or (again and (out is None or (out / "settings.json").is_file()))
 
 
 def whole(graph: Any) -> Graph:

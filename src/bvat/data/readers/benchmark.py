@@ -52,7 +52,6 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
         classes=classes,
         edges=edges,
         features=_features(arrays, size, path),
-        split=None,
         options=options,
         node_names=node_names,
         notes=notes,
