@@ -71,7 +71,7 @@ def test_scipy_makes_what_is_missing() -> None:
         ({"labels": [0, 0, 0, -1]}, "nothing to learn"),
         ({"labels": [0, 1, 0.5, 1]}, "labels must be whole numbers"),
         ({"labels": list("abca"), "class_names": ["a", "b"]}, "label 'c' is not one of class_names"),
-        ({"features": np.eye(3)}, r"features have shape \(3, 3\), but there are 4 nodes"),
+        ({"features": np.eye(3)}, r"features: the matrix has shape \(3, 3\), but there are 4 nodes"),
         ({"features": [["x"]] * 4}, "features are not a matrix"),
         ({"features": np.diag([1, np.nan, 1, 1])}, "NaN, infinite or beyond .* in row 2, column 2"),
         ({"train": [True]}, r"a mask has shape \(1,\), but there are 4 nodes"),

@@ -287,12 +287,7 @@ def _matrix(features: Any, size: int, normalize: bool) -> Features:
         matrix = sp.csr_array(features) if is_sparse(features) else np.array(features, dtype=np.float32)
     except (ValueError, TypeError):
         raise GraphError("features are not a matrix (N, D): give one row of numbers per node") from None
-    if matrix.ndim != 2 or matrix.shape[0] != size or matrix.dtype.kind not in "biuf":
-        raise GraphError(
-            f"features have shape {matrix.shape}, but there are {size} nodes: give one row of "
-            "numbers per node"
-        )
-    matrix = finite(matrix, "features", "the matrix")
+    matrix = finite(matrix, "features", "the matrix", size)
     return Features(row_normalised(matrix) if normalize else matrix)
 
 
