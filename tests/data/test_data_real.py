@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_data_store import assert_same
 
-from bvat.data import load, registry
+from bvat.data import load, sources
 from bvat.data.planetoid import read_cora
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph import Graph
@@ -55,7 +55,7 @@ def _compare_with_table_1(graph: Graph) -> None:
     entries = (
         2 * graph.num_edges - repairs["one_way_edges"] + repairs["self_loops"] + repairs["duplicate_edges"]
     )
-    assert registry.read_registry().datasets[graph.name].table1 == {
+    assert sources.read_registry().datasets[graph.name].table1 == {
         "nodes": graph.num_nodes,
         "edges": entries / 2,
         "features": graph.num_features,
@@ -76,7 +76,7 @@ def test_labels_agree_with_the_neighbours_on_cora() -> None:
 
 def test_cora_from_the_text_files_is_the_same_graph(cora_text: tuple[bytes, bytes]) -> None:
     content, cites = cora_text
-    dataset = registry.read_registry().datasets["cora"]
+    dataset = sources.read_registry().datasets["cora"]
     assert all(file.matches(data) for file, data in zip(dataset.equivalent, cora_text, strict=True))
     assert dataset.class_names is not None
     assert_same(read_cora(content, cites, class_names=dataset.class_names), load("cora"))

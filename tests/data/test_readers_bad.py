@@ -120,7 +120,7 @@ _ADJ |= {"adj_shape": np.array([2, 2])}
         ({"labels": np.array([-1, -1])}, ": no node has a label: label a few nodes of each class"),
         ({"labels": np.array([0.5, 1])}, ": labels must be whole numbers from 0 up, -1 for unknown: number the classes"),
         ({"labels": np.array([0, None])}, ", array 'labels': it contains Python objects, which can run code when loaded: save it as plain numbers or text"),
-        ({"labels": np.arange(2), "attr_matrix": np.eye(3)}, ": the features have shape (3, 3), but there are 2 nodes: give one row per node"),
+        ({"labels": np.arange(2), "attr_matrix": np.eye(3)}, ": the feature matrix has shape (3, 3), but there are 2 nodes: give one row per node"),
         ({"labels": np.arange(2), "attr_data": np.ones(1)}, ": there is no array 'attr_indices': save the matrix in scipy's CSR format"),
         ({"labels": np.arange(2), "attr_matrix": np.full((2, 1), np.inf)}, ": the feature matrix is NaN, infinite or beyond 1e+30 in row 1, column 1: fill it in or rescale it"),
         ({"adj_indices": np.array([1, 2])}, ": adj_ is invalid (an entry points at column 2, outside 0 to 1): save it again"),

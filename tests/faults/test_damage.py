@@ -21,7 +21,7 @@ from tally import Tally, times
 
 import bvat
 from bvat.cli.main import main
-from bvat.data import download, registry, save_graph, synthetic_graph
+from bvat.data import download, save_graph, sources, synthetic_graph
 from bvat.data.checksums import check_files, read_sealed_json
 from bvat.data.download import Unreachable
 from bvat.errors import BvatError, DataError, TrainingError
@@ -265,7 +265,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("BVAT_DATA", raising=False)
     monkeypatch.setattr(download, "download_wheel", nowhere)
     monkeypatch.setattr(download, "download", nowhere)
-    monkeypatch.setattr(registry, "read_registry", lambda: small_registry("http://127.0.0.1:9/"))
+    monkeypatch.setattr(sources, "read_registry", lambda: small_registry("http://127.0.0.1:9/"))
     folder = tmp_path / "xdg" / "bvat"
     (folder / "planetoid").mkdir(parents=True)
     for name, content in planetoid_files().items():

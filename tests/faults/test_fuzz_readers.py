@@ -23,12 +23,11 @@ from hypothesis import strategies as st
 from tally import Tally, times
 
 from bvat.data import readers
-from bvat.data.download import Unreachable, archive_members
+from bvat.data.download import RawFile, Unreachable, archive_members
 from bvat.data.planetoid import read_cora, read_index, read_nell, read_planetoid
 from bvat.data.readers.csv_table import CsvTable
 from bvat.data.readers.folder import open_table
 from bvat.data.readers.matrices import read_features
-from bvat.data.registry import RawFile
 from bvat.data.store import graph_from_bytes
 from bvat.data.unpickle import unpickle
 from bvat.errors import BvatError

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bvat.paper import published as paper
-from bvat.paper.published import Published
-from bvat.paper.request import ROWS
+from bvat.paper import request as paper
+from bvat.paper.request import ROWS, Published
 from bvat.paper.table2 import verdict
-from bvat.paper.targets import as_tables
+from bvat.report.paper_page import figure_tables
 from bvat.training.statistics import sample
 
 
@@ -21,7 +20,7 @@ def test_table2_is_the_papers() -> None:
         "obvat": (83.6, 74.0, 79.9, 67.1),
     }
     for method, row in means.items():
-        assert tuple(paper.table2(method, d).mean for d in paper.datasets("table2")) == row  # type: ignore[union-attr]
+        assert tuple(paper.table2(method, d).mean for d in paper.paper_datasets("table2")) == row  # type: ignore[union-attr]
     assert paper.table2("sbvat", "citeseer") == Published(73.1, 1.3)
     assert paper.table2("gcn", "cora") == Published(81.5, None)
     assert paper.table2("consistency", "cora") is None
@@ -67,24 +66,14 @@ def test_verdict(mean: float, published: Published, expected: str) -> None:
     assert verdict(sample([mean - 1, mean, mean + 1]), published) == expected
 
 
-def test_results_as_tables() -> None:
-    cell = {"paper": {"mean": 83.6, "std": 0.5}, "last": {"mean": 84.0, "std": 0.4}}
-    table2 = {"title": "Table 2", "datasets": {"cora": {}, "nell": {}}, "methods": {"obvat": "O-BVAT"},
-              "cells": {"obvat": {"cora": cell}}}  # fmt: skip
+def test_figures_as_tables() -> None:
     line = {"label": "VAT", "mean": [0.25, 1.0], "paper": [0.3]}
     figure = {
         "title": "Figure",
         "x": {"label": "T", "values": [0, 1]},
         "panels": [{"title": "Cora", "series": [line]}],
     }
-    assert [table for result in (table2, figure) for table in as_tables(result)] == [
-        (
-            "Table 2, last epoch (published mean)",
-            ["", "cora", "nell"],
-            [["O-BVAT", "84.0 ± 0.4 (83.6)", "–"]],
-        ),
-        ("Figure (Cora)", ["T", "0", "1"], [["VAT", "0.25 (0.3)", "1"]]),
-    ]
+    assert figure_tables(figure) == [("Figure (Cora)", ["T", "0", "1"], [["VAT", "0.25 (0.3)", "1"]])]
 
 
 def test_data_sets_have_titles() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from bvat.paper import published as paper
+from bvat.paper import request as paper
 from bvat.paper.table2 import verdict
 from bvat.paper.targets import RESULT_FORMAT
 from bvat.training.settings import preset
 from bvat.training.statistics import sample
+from bvat.tuning.variants import Variant
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 EVIL = "<script>alert(1)</script>&\"'"
@@ -88,11 +89,11 @@ def made_up_results(name: str = "cora") -> dict[str, dict[str, Any]]:
         "datasets": {name: about},
         "cells": cells,
     }
-    table2 |= {"methods": {m: paper.title(m) for m in methods}, **how}
+    table2 |= {"methods": {m: Variant.parse(m).title for m in methods}, **how}
     lines = [
         {
             "name": method,
-            "label": paper.short(method),
+            "label": Variant.parse(method).short,
             "n": 3,
             "mean": curve,
             "std": [0.1] * 11,

@@ -174,6 +174,14 @@ def print_table(
     Console(markup=False).print(table)
 
 
+def print_markdown(text: str) -> None:
+    """Print tables and sentences in Markdown as tables in boxes and paragraphs."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown("\n".join(map(printable, text.splitlines()))))
+
+
 def print_lines(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table whose last column, such as a path, may be long: lines are never broken."""
     from rich.cells import cell_len

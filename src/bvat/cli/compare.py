@@ -75,7 +75,7 @@ def compare(
 
       bvat compare my-graph/ --splits given --seeds 10
     """
-    from bvat.report.compare_page import write_compare_files
+    from bvat.report.compare_page import compare_markdown, write_compare_files
     from bvat.runs.run import keep_results
     from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan, collect
     from bvat.tuning.compare import compare as run_comparison
@@ -114,10 +114,11 @@ def compare(
         page = write_compare_files(out)
     if as_json:
         common.print_json(result)
-    else:
-        show(result, page)
-    if result["split_note"]:
-        common.print_notes([result["split_note"]])
+        common.print_notes([result["split_note"]] if result["split_note"] else ())
+        return
+    common.print_markdown(compare_markdown(result))
+    if page is not None:
+        typer.echo(f"page: {page}")
 
 
 def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -148,37 +149,3 @@ def split_count(text: str) -> int:
             f"--splits takes a whole number from 1 to {common.MAX_COUNT:,}, or given, not {text!r}"
         )
     return int(text)
-
-
-def show(result: dict[str, Any], page: Path | None) -> None:
-    from bvat.report.compare_page import heading
-
-    base = result["base"]
-    for labels in result["labels"]:
-        rows = [row for row in result["rows"] if row["labels"] == labels]
-        if rows:
-            overall = result["overall"][str(labels)]
-            title = f"test accuracy (%), and points against {result['variants'][base]['title']}"
-            common.print_table(
-                f"{heading(labels)}: {title}",
-                ("", *(row["graph"] for row in rows), "all graphs"),
-                [
-                    (
-                        about["title"],
-                        *(cell_text(row["variants"][name], plain=name == base) for row in rows),
-                        "" if name == base else f"{overall[name]['mean']:+.1f}",
-                    )
-                    for name, about in result["variants"].items()
-                ],
-            )
-    if page is not None:
-        typer.echo(f"page: {page}")
-
-
-def cell_text(entry: dict[str, Any], *, plain: bool) -> str:
-    """Return the accuracy, and for all but the base the difference with half the width of its interval."""
-    if plain:
-        return f"{entry['mean']:.1f}"
-    gain = entry["gain"]
-    half = f" ± {(gain['high'] - gain['low']) / 2:.1f}" if gain["n"] > 1 else ""
-    return f"{entry['mean']:.1f} ({gain['mean']:+.1f}{half})"

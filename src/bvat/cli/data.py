@@ -11,7 +11,7 @@ import typer
 from bvat.cli.common import Json, print_json, print_table
 
 if TYPE_CHECKING:
-    from bvat.data.registry import Dataset
+    from bvat.data.sources import Dataset
 
 app = typer.Typer(help="List, fetch and check the data sets.", no_args_is_help=True)
 
@@ -23,7 +23,7 @@ Name = Annotated[
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
     """List the data sets, their sizes in Table 1 of the paper, and where their files are."""
-    from bvat.data.registry import read_registry
+    from bvat.data.sources import read_registry
 
     rows: list[dict[str, Any]] = [
         {"name": name, "about": dataset.about, **dataset.table1, "raw_files": _whereabouts(dataset)}
@@ -48,7 +48,7 @@ def fetch(name: Name, as_json: Json = False) -> None:
     from bvat.data.sources import cache_folder, obtain
 
     dataset = find_dataset(name)
-    found = obtain(dataset, optional=True)
+    found = obtain(dataset)
     graph = build_graph(dataset, found)
     sources = sorted({hit.source for hit in found.values()})
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -53,7 +53,7 @@ def reproduce(
     from bvat.paper.request import Request, parse_seeds
     from bvat.paper.targets import TARGETS
     from bvat.paper.targets import reproduce as run_reproduction
-    from bvat.report.paper_page import PAGE, write_paper_files
+    from bvat.report.paper_page import PAGE, figure_tables, table2_markdown, write_paper_files
     from bvat.runs.run import keep_results
 
     chosen_datasets, chosen_methods = common.comma_separated(datasets), common.comma_separated(methods)
@@ -82,15 +82,11 @@ def reproduce(
         page = out / PAGE
     if as_json:
         common.print_json(found)
-    else:
-        show(found, page)
-
-
-def show(found: dict[str, dict[str, Any]], page: Path | None) -> None:
-    from bvat.paper.targets import as_tables
-
+        return
     for result in found.values():
-        for table in as_tables(result):
+        if "cells" in result:
+            common.print_markdown(table2_markdown(result))
+        for table in figure_tables(result):
             common.print_table(*table)
     if page is not None:
         typer.echo(f"page: {page}")

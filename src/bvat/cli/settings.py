@@ -39,10 +39,12 @@ def settings(
     if model or method:
         chosen = preset("", method or "none", **({} if method in BASELINES else {"model": model or "gcn"}))
     has = None if chosen is None else chosen.read() if method in BASELINES else chosen.as_dict()
+    asked = {f.name for f in fields(Training)} | (_of_models() if model else set())
+    asked |= all_fields().keys() - _of_models() if method else set()
     rows = [
         _row(name, f, chosen)
         for name, f in all_fields().items()
-        if has is None or (name in has and _asked(name, model, method))
+        if has is None or (name in has and name in asked)
     ]
     if as_json:
         common.print_json({"model": model, "method": method, "settings": rows})
@@ -62,13 +64,6 @@ def _named(names: list[str]) -> tuple[str | None, str | None]:
                 f"({', '.join(MODELS)}) and one method ({', '.join(ALL_METHODS)})"
             )
     return model, method
-
-
-def _asked(name: str, model: str | None, method: str | None) -> bool:
-    """Return whether a setting is of the named model or method, or of all training."""
-    if name in {f.name for f in fields(Training)}:
-        return True
-    return model is not None if name in _of_models() else method is not None
 
 
 def _of_models() -> set[str]:

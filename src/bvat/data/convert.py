@@ -76,24 +76,18 @@ def from_scipy(
         >>> bvat.from_scipy(ring, labels=["a", "b"] * 3, train=[0, 1], test=[4, 5])
         Graph('graph', 6 nodes, 6 edges, 6 features, 2 classes, 2/0/2 train/val/test)
     """
-    options = ReadOptions(None, train_per_class, val_size, split_seed, test_size)
     edges = _square(adjacency)
-    classes = _classes(labels, edges.shape[0], class_names)
+    size = edges.shape[0]
+    classes = _classes(labels, size, class_names)
     if train is None:
         require_classes(classes, "labels")
-    split = None
-    if train is not None:
-        size = edges.shape[0]
-        split = Split(_nodes(train, size), _nodes(val, size), _nodes(test, size))
-    if features is not None:
-        features = _matrix(features, edges.shape[0], normalize)
     return assemble(
         name=name,
         classes=classes,
         edges=edges,
-        features=features,
-        split=split,
-        options=options,
+        features=None if features is None else _matrix(features, size, normalize),
+        split=None if train is None else Split(_nodes(train, size), _nodes(val, size), _nodes(test, size)),
+        options=ReadOptions(None, train_per_class, val_size, split_seed, test_size),
         node_names=None if node_names is None else [str(node) for node in node_names],
     )
 
@@ -147,15 +141,15 @@ def _pyg_adjacency(data: Any, weight: Tensor | None) -> Any:
     edge_index = getattr(data, "edge_index", None)
     if edge_index is None or edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise GraphError("the data has no edge_index of shape (2, E): give edges as pairs of node numbers")
-    size = int(data.num_nodes or 0)
-    ends = edge_index.cpu().numpy()
-    if ends.size and (ends.min() < 0 or ends.max() >= size):
-        bad = ends.max() if ends.max() >= size else ends.min()
-        raise GraphError(f"edge_index names node {bad}, but nodes are 0 to {size - 1}: remove the edge")
+    size, ends = int(data.num_nodes or 0), edge_index.cpu().numpy()
     values = np.ones(ends.shape[1]) if weight is None else weight.detach().cpu().numpy().ravel()
-    if values.size != ends.shape[1]:
-        raise GraphError(f"there are {values.size} edge weights but {ends.shape[1]} edges: give one per edge")
-    return sp.coo_array((values, (ends[0], ends[1])), shape=(size, size))
+    try:
+        return sp.coo_array((values, (ends[0], ends[1])), shape=(size, size))
+    except ValueError as error:
+        raise GraphError(
+            f"edge_index or edge_weight is wrong ({error}): give pairs of nodes from 0 to {size - 1}, and "
+            "one weight per edge"
+        ) from None
 
 
 def to_pyg(graph: Graph) -> Any:
@@ -293,12 +287,7 @@ def _matrix(features: Any, size: int, normalize: bool) -> Features:
         matrix = sp.csr_array(features) if is_sparse(features) else np.array(features, dtype=np.float32)
     except (ValueError, TypeError):
         raise GraphError("features are not a matrix (N, D): give one row of numbers per node") from None
-    if matrix.ndim != 2 or matrix.shape[0] != size or matrix.dtype.kind not in "biuf":
-        raise GraphError(
-            f"features have shape {matrix.shape}, but there are {size} nodes: give one row of "
-            "numbers per node"
-        )
-    matrix = finite(matrix, "features", "the matrix")
+    matrix = finite(matrix, "features", "the matrix", size)
     return Features(row_normalised(matrix) if normalize else matrix)
 
 

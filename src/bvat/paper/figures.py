@@ -6,39 +6,20 @@ the ``x`` values, and the published values if there are any. Drawing it needs no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from bvat.graph import Graph
-from bvat.paper.published import named, paper, short
-from bvat.paper.request import Request
+from bvat.paper.request import Request, named, paper
 from bvat.perturb.methods import METHODS
 from bvat.store.store import Measurement, RunSpec, RunStore
 from bvat.training.loop import TrainedModel
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.statistics import sample
-
-PROBES = ("vat", "sbvat", "obvat")
-DROPOUT = {"on": "dropout on, as in the paper", "off": "dropout off"}
-
-
-def series(
-    name: str, label: str, rows: Sequence[Sequence[float]], published: Sequence[float] | None
-) -> dict[str, Any]:
-    """Return one line of a figure; ``rows`` holds one list per seed, with one entry per x value."""
-    columns = [sample(column) for column in zip(*rows, strict=True)]
-    return {
-        "name": name,
-        "label": label,
-        "n": len(rows),
-        "mean": [column.mean for column in columns],
-        "std": [column.std for column in columns],
-        "paper": None if published is None else list(published),
-    }
-
+from bvat.tuning.variants import Variant
 
 REPEATS = 5
 """Number of perturbations drawn for each T; R_vadv is averaged over them."""
@@ -57,17 +38,27 @@ def measure_curves(graph: Graph, settings: Settings, trained: TrainedModel) -> d
     disagreement of two dropout passes even at r = 0; with dropout off it is the effect of r alone.
     T = 0 is the starting point of the search: a random direction of length epsilon, or for O-BVAT a Gaussian.
     """
-    model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights).to(graph.device)
+    model: Any = restore_model(settings, graph.num_features, graph.num_classes, trained.weights).to(
+        graph.device
+    )
     # a stream of its own, so that training's random numbers are not repeated
     generator = torch.Generator(graph.device).manual_seed(trained.seed + 2**33)
+
+    def r_vadv(probe: Settings) -> float:
+        regulariser: Any = METHODS[probe.method].build(probe.of_method, generator)
+        total = 0.0
+        with torch.no_grad():
+            for _ in range(REPEATS):
+                logits = model(graph, model.draw_masks(graph, generator))
+                total += regulariser(model, graph, logits).r_vadv
+        return total / REPEATS
+
     curves: dict[str, dict[str, list[float]]] = {}
     for dropout in ("on", "off"):
         model.train(dropout == "on")
         curves[dropout] = {
             method: [
-                _mean_r_vadv(
-                    graph, model, Settings(method=method, steps=steps, masks="fresh", **probe), generator
-                )
+                r_vadv(Settings(method=method, steps=steps, masks="fresh", **probe))
                 for steps in probes()["steps"]
             ]
             for method, probe in probes()["probe"].items()
@@ -79,169 +70,135 @@ CURVES = Measurement("curves", measure_curves, probes, effort=100)
 """Measures the curves of Figure 1 on every trained model."""
 
 
-def _mean_r_vadv(graph: Graph, model: Any, probe: Settings, generator: torch.Generator) -> float:
-    regulariser = METHODS[probe.method].build(probe.of_method, generator)
-    if regulariser is None:
-        raise ValueError(f"{probe.method} searches for no perturbation")
-    total = 0.0
-    with torch.no_grad():
-        for _ in range(REPEATS):
-            logits = model(graph, model.draw_masks(graph, generator))
-            total += regulariser(model, graph, logits).r_vadv
-    return total / REPEATS
+class Series(NamedTuple):
+    """A line of a figure: which runs it needs, and what it reads of their results."""
 
-
-class Curve(NamedTuple):
-    """A line of Figure 1: R_vadv of the search of ``probe`` on models trained by ``trained``."""
-
-    published: str
+    name: str
     label: str
-    trained: str
-    probe: str
+    runs: list[list[RunSpec]]
+    """For each seed the runs that its values come from."""
+    read: Callable[[list[dict[str, Any]]], list[float]]
+    """Returns the values of a seed from the results of its runs."""
+    published: Sequence[float] | None
 
+
+Panel = tuple[str, dict[str, Any], list[Series]]
+"""A data set, what else there is to say of the panel, and its series."""
 
 FIG1 = {"fig1a": None, "fig1b": "sbvat", "fig1c": "obvat"}
 """The parts of Figure 1, and the method with which b and c train."""
 
 
-def _fig1_runs(request: Request, dataset: str, method: str) -> list[RunSpec]:
-    settings = request.settings(dataset, method, **paper()["fig1"]["training"][method])
-    return [RunSpec(dataset, settings, seed, CURVES) for seed in request.seeds_of(dataset)]
+def _fig1(request: Request, target: str) -> Iterator[Panel]:
+    """1a is R_vadv of the three methods on a GCN trained without them.
 
-
-def plan_fig1(request: Request, target: str) -> list[RunSpec]:
-    """Return the runs of a part of Figure 1: models trained without and, in b and c, with its method."""
-    methods = ["gcn", *([FIG1[target]] if FIG1[target] else [])]
-    return [
-        run
-        for dataset in request.datasets_of(target)
-        for method in methods
-        for run in _fig1_runs(request, dataset, str(method))
-    ]
-
-
-def collect_fig1(request: Request, store: RunStore, target: str) -> dict[str, Any]:
-    """Return a part of Figure 1.
-
-    1a is R_vadv of the three methods on a GCN trained without them; 1b and 1c are R_vadv of S-BVAT and O-BVAT
-    on models trained without and with the method.
+    1b and 1c are R_vadv of S-BVAT and O-BVAT on models trained without and with the method.
     """
-    title, lines = _fig1_lines(request, target)
-    panels = []
+    figure, method = paper()["fig1"], FIG1[target]
+    if method is None:  # name of the line, of the published one, label, method of training, method of search
+        shown = [(p, p, _short(p), "gcn", p) for p in request.methods_of(("vat", "sbvat", "obvat"))]
+    else:
+        words = {"without": "gcn", "with": method}
+        shown = [(m, w, f"trained {w} {_short(method)}", m, method) for w, m in words.items()]
     for dataset in request.datasets_of(target):
-        published = paper()["fig1"][target[-1]] if dataset in paper()["fig1"]["datasets"] else {}
-        curves = {
-            trained: [result["curves"] for result in store.results(_fig1_runs(request, dataset, trained))]
-            for trained in dict.fromkeys(line.trained for line in lines)
-        }
-        for dropout, about in DROPOUT.items():
+        published = figure[target[-1]] if dataset in figure["datasets"] else {}
+        for dropout, about in (("on", "dropout on, as in the paper"), ("off", "dropout off")):
+            series = []
+            for name, key, label, trained, probe in shown:
+                settings = request.settings(dataset, trained, **figure["training"][trained])
+                runs = [[RunSpec(dataset, settings, seed, CURVES)] for seed in request.seeds_of(dataset)]
+                line = published.get(key) if dropout == "on" else None
+                series.append(Series(name, label, runs, _curve(dropout, probe), line))
+            yield dataset, {"title": about, "dropout": dropout}, series
+
+
+def _curve(dropout: str, probe: str) -> Callable[[list[dict[str, Any]]], list[float]]:
+    return lambda results: results[0]["curves"][dropout][probe]
+
+
+SWEEPS = {"fig3": "epsilon", "fig4": "alpha"}
+"""The setting on the x axis of figures of validation accuracy."""
+
+
+def _sweep(request: Request, target: str) -> Iterator[Panel]:
+    figure, varied = paper()[target], SWEEPS[target]
+    for dataset in request.datasets_of(target):
+        if target == "fig3":
+            row, field = ({**figure["settings"].get(dataset, {}), "norm": norm} for norm in ("row", "field"))
+            label = "epsilon per row, as in the authors' code"
             shown = [
-                series(
-                    line.trained if FIG1[target] else line.probe,
-                    line.label,
-                    [curve[dropout][line.probe] for curve in curves[line.trained]],
-                    published.get(line.published) if dropout == "on" else None,
-                )
-                for line in lines
+                ("sbvat", label, "sbvat", row, figure["accuracy"].get(dataset)),
+                ("field", "epsilon per receptive field, as in the text", "sbvat", field, None),
             ]
-            panels.append(_panel(dataset, about, shown, dropout=dropout))
-    return _figure(target, title, "steps T of the search", "R_vadv", paper()["fig1"]["steps"], panels)
+        else:
+            accuracy = figure["accuracy"] if dataset in figure["datasets"] else {}
+            shown = [
+                (method, _short(method), method, figure["settings"][method], accuracy.get(method))
+                for method in request.methods_of(("sbvat", "obvat"))
+            ]
+        series = []
+        for name, label, method, fixed, published in shown:
+            each = [request.settings(dataset, method, **{**fixed, varied: x}) for x in figure[varied]]
+            runs = [[RunSpec(dataset, s, seed) for s in each] for seed in request.seeds_of(dataset)]
+            percent = None if published is None else [100 * value for value in published]
+            series.append(Series(name, label, runs, _validation, percent))
+        yield dataset, {"title": ""}, series
 
 
-def _fig1_lines(request: Request, target: str) -> tuple[str, list[Curve]]:
-    method = FIG1[target]
-    if method is None:
-        title = "Figure 1a: how adversarial the perturbations are, on a GCN trained without them"
-        return title, [Curve(probe, short(probe), "gcn", probe) for probe in request.methods_of(PROBES)]
-    name = short(method)
-    title = f"Figure {target[3:]}: {name}'s R_vadv on models trained without and with {name}"
-    words = {"without": "gcn", "with": method}
-    return title, [Curve(w, f"trained {w} {name}", trained, method) for w, trained in words.items()]
+def _validation(results: list[dict[str, Any]]) -> list[float]:
+    return [result["last"]["val"] for result in results]
 
 
-class SweptLine(NamedTuple):
-    """A line of Figure 3 or 4: validation accuracy of ``method`` against one of its settings."""
-
-    name: str
-    label: str
-    method: str
-    fixed: dict[str, Any]
-    """Settings that differ from the preset, besides the one on the x axis."""
-    published: Sequence[float] | None
+def _panels(request: Request, target: str) -> Iterator[Panel]:
+    return _fig1(request, target) if target in FIG1 else _sweep(request, target)
 
 
-SWEEPS = {
-    "fig3": ("epsilon", "Figure 3: validation accuracy of S-BVAT against epsilon"),
-    "fig4": ("alpha", "Figure 4: validation accuracy against alpha, the weight of the entropy"),
-}
-"""The setting on the x axis, and the title."""
+def plan(request: Request, target: str) -> list[RunSpec]:
+    panels = _panels(request, target)
+    return [run for _, _, series in panels for line in series for row in line.runs for run in row]
 
 
-def _swept_lines(request: Request, target: str, dataset: str) -> list[SweptLine]:
-    figure = paper()[target]
-    if target == "fig3":
-        row, field = ({**figure["settings"].get(dataset, {}), "norm": norm} for norm in ("row", "field"))
-        label = "epsilon per row, as in the authors' code"
-        return [
-            SweptLine("sbvat", label, "sbvat", row, figure["accuracy"].get(dataset)),
-            SweptLine("field", "epsilon per receptive field, as in the text", "sbvat", field, None),
-        ]
-    shown = figure["accuracy"] if dataset in figure["datasets"] else {}
-    return [
-        SweptLine(method, short(method), method, figure["settings"][method], shown.get(method))
-        for method in request.methods_of(("sbvat", "obvat"))
-    ]
-
-
-def _swept_runs(request: Request, target: str, dataset: str, line: SweptLine) -> list[list[RunSpec]]:
-    varied, _ = SWEEPS[target]
-    settings = [
-        request.settings(dataset, line.method, **{**line.fixed, varied: value})
-        for value in paper()[target][varied]
-    ]
-    return [[RunSpec(dataset, each, seed) for each in settings] for seed in request.seeds_of(dataset)]
-
-
-def plan_sweep(request: Request, target: str) -> list[RunSpec]:
-    return [
-        run
-        for dataset in request.datasets_of(target)
-        for line in _swept_lines(request, target, dataset)
-        for row in _swept_runs(request, target, dataset, line)
-        for run in row
-    ]
-
-
-def collect_sweep(request: Request, store: RunStore, target: str) -> dict[str, Any]:
-    varied, title = SWEEPS[target]
+def collect(request: Request, store: RunStore, target: str) -> dict[str, Any]:
     panels = []
-    for dataset in request.datasets_of(target):
-        shown = []
-        for line in _swept_lines(request, target, dataset):
-            rows = _swept_runs(request, target, dataset, line)
-            values = [[result["last"]["val"] for result in store.results(row)] for row in rows]
-            percent = None if line.published is None else [100 * value for value in line.published]
-            shown.append(series(line.name, line.label, values, percent))
-        panels.append(_panel(dataset, "", shown))
-    return _figure(target, title, varied, "validation accuracy (%)", paper()[target][varied], panels)
-
-
-def _panel(dataset: str, title: str, lines: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
-    return {
-        "dataset": dataset,
-        "title": f"{named(dataset)}, {title}" if title else named(dataset),
-        "series": lines,
-        **rest,
-    }
-
-
-def _figure(
-    target: str, title: str, x: str, y: str, values: Sequence[float], panels: list[Any]
-) -> dict[str, Any]:
+    for dataset, about, series in _panels(request, target):
+        title = ", ".join(filter(None, (named(dataset), about["title"])))
+        lines = [_measured(line, store) for line in series]
+        panels.append({"dataset": dataset, **about, "title": title, "series": lines})
+    x, y = SWEEPS.get(target, "steps T of the search"), "validation accuracy (%)"
+    values = paper()[target][x] if target in SWEEPS else paper()["fig1"]["steps"]
     return {
         "target": target,
-        "title": title,
+        "title": _title(target),
         "x": {"label": x, "values": list(values)},
-        "y": {"label": y},
+        "y": {"label": y if target in SWEEPS else "R_vadv"},
         "panels": panels,
     }
+
+
+def _measured(line: Series, store: RunStore) -> dict[str, Any]:
+    rows = [line.read(results) for row in line.runs if (results := store.results(row))]
+    columns = [sample(column) for column in zip(*rows, strict=True)]
+    return {
+        "name": line.name,
+        "label": line.label,
+        "n": len(rows),
+        "mean": [column.mean for column in columns],
+        "std": [column.std for column in columns],
+        "paper": None if line.published is None else list(line.published),
+    }
+
+
+def _title(target: str) -> str:
+    titles = {
+        "fig1a": "Figure 1a: how adversarial the perturbations are, on a GCN trained without them",
+        "fig3": "Figure 3: validation accuracy of S-BVAT against epsilon",
+        "fig4": "Figure 4: validation accuracy against alpha, the weight of the entropy",
+    }
+    name = _short(FIG1.get(target) or "gcn")
+    return titles.get(
+        target, f"Figure {target[3:]}: {name}'s R_vadv on models trained without and with {name}"
+    )
+
+
+def _short(row: str) -> str:
+    return Variant.parse(row).short

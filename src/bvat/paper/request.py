@@ -1,16 +1,18 @@
-"""What to reproduce: data sets, methods, seeds, and settings that apply to everything."""
+"""What to reproduce: data sets, methods, seeds and settings; the numbers that the paper published."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
 
 from bvat.baselines.table import BASELINES, PUBLISHED
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
-from bvat.paper.published import datasets as paper_datasets
 from bvat.perturb.methods import ON_GCN
 from bvat.training.settings import Settings, has_model_preset, preset_among, preset_key, short_name
 from bvat.tuning.variants import Variant
@@ -29,6 +31,37 @@ DEFAULT = "*"
 CHEAP = "cheap"
 """What ``--seeds`` calls the cells of Table 2 in which a run takes seconds."""
 CHEAP_DATASETS, CHEAP_ROWS = ("cora", "citeseer"), ("monet", *METHODS_OF_GCN)
+
+
+NAMES = {"cora": "Cora", "citeseer": "Citeseer", "pubmed": "Pubmed", "nell": "NELL"}
+
+
+class Published(NamedTuple):
+    """A cell of Table 2: test accuracy in percent, and its standard deviation if the paper gives one."""
+
+    mean: float
+    std: float | None
+
+
+@cache
+def paper() -> dict[str, Any]:
+    return tomllib.loads(resources.files("bvat.paper").joinpath("published.toml").read_text("utf-8"))
+
+
+def table2(method: str, dataset: str) -> Published | None:
+    cell = paper()["table2"].get(method, {}).get(dataset)
+    return None if cell is None else Published(cell[0], cell[1] if len(cell) > 1 else None)
+
+
+def named(dataset: str) -> str:
+    name = short_name(dataset)
+    return NAMES.get(name, name)
+
+
+def paper_datasets(target: str) -> list[str]:
+    if target == "table2":
+        return list(paper()["table2"]["gcn"])
+    return list(paper()[target[:4]]["datasets"])  # fig1a, fig1b and fig1c are all of fig1
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from bvat.errors import SettingsError
-from bvat.paper import published as paper
-from bvat.paper.request import Request, in_order
+from bvat.paper.request import Published, Request, in_order, named, paper, table2
 from bvat.perturb.methods import ON_GCN
 from bvat.store.store import RunSpec, RunStore
 from bvat.training.provenance import about_graph
 from bvat.training.statistics import Sample, sample
+from bvat.tuning.variants import Variant
 
 SELECTIONS = ("last", "best")
 """The last epoch, and the one with the best validation accuracy."""
@@ -40,12 +40,11 @@ def collect(request: Request, store: RunStore, target: str = "table2") -> dict[s
         "target": target,
         "title": "Table 2: test accuracy (%)",
         "datasets": {
-            dataset: {"title": paper.named(dataset), **about_graph(store.graphs[dataset])}
-            for dataset in datasets
+            dataset: {"title": named(dataset), **about_graph(store.graphs[dataset])} for dataset in datasets
         },
-        "methods": {method: paper.title(method) for method in methods},
-        "about": {method: paper.source(method) for method in methods},
-        "comparable": paper.paper()["comparable"],
+        "methods": {method: Variant.parse(method).title for method in methods},
+        "about": {method: paper()["source"].get(method, {}) for method in methods},
+        "comparable": paper()["comparable"],
         "cells": cells,
     }
 
@@ -70,8 +69,8 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     return {
         **new,
         "datasets": {**before["datasets"], **new["datasets"]},
-        "methods": {name: paper.title(name) for name in names},
-        "about": {name: paper.source(name) for name in names},
+        "methods": {name: Variant.parse(name).title for name in names},
+        "about": {name: paper()["source"].get(name, {}) for name in names},
         "cells": cells,
         "settings": settings,
         "seeds": {**before["seeds"], **new["seeds"], **before["seeds"]},  # of most rows
@@ -83,7 +82,7 @@ def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[
     settings = request.settings(dataset, method)
     runs = [RunSpec(dataset, settings, seed) for seed in request.seeds_for(dataset, method)]
     results = store.results(runs)
-    published = paper.table2(method, dataset)
+    published = table2(method, dataset)
     cell: dict[str, Any] = {
         "paper": None if published is None else published._asdict(),
         "seeds": [run.seed for run in runs],
@@ -107,7 +106,7 @@ def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[
     return cell
 
 
-def verdict(found: Sample, published: paper.Published) -> str:
+def verdict(found: Sample, published: Published) -> str:
     """Return whether a mean is above, within or below one standard deviation of the published mean.
 
     If the paper gives no standard deviation (GCN), that of the seeds is used.

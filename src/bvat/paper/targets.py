@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bvat.data import load
 from bvat.data.checksums import read_sealed_json, write_sealed_json
@@ -21,18 +21,11 @@ RESULT_FORMAT = 1
 """Version of the JSON files of tables and figures, from which pages are made."""
 
 
-class PaperTarget(NamedTuple):
-    """A table or figure: the runs that it needs, and what is made of them."""
-
-    plan: Callable[[Request, str], list[RunSpec]]
-    collect: Callable[[Request, RunStore, str], dict[str, Any]]
-
-
 TARGETS = {
-    "table2": PaperTarget(table2.plan, table2.collect),
-    **dict.fromkeys(figures.FIG1, PaperTarget(figures.plan_fig1, figures.collect_fig1)),
-    **dict.fromkeys(figures.SWEEPS, PaperTarget(figures.plan_sweep, figures.collect_sweep)),
+    "table2": (table2.plan, table2.collect),
+    **dict.fromkeys((*figures.FIG1, *figures.SWEEPS), (figures.plan, figures.collect)),
 }
+"""The tables and figures: which runs each one needs, and what is made of them."""
 
 
 def reproduce(
@@ -48,13 +41,13 @@ def reproduce(
         raise SettingsError(f"there is no {min(unknown)!r} to reproduce: use {', '.join(TARGETS)} or all")
     wanted = {dataset for name in names for dataset in request.datasets_of(name)}
     store = RunStore.open(out, {dataset: load(dataset) for dataset in sorted(wanted)})
-    plans = {name: TARGETS[name].plan(request, name) for name in names}
+    plans = {name: TARGETS[name][0](request, name) for name in names}
     with share(out):
         store.run_all([run for plan in plans.values() for run in plan], jobs, console)
         found = {}
         for name in names:
             found[name] = {
-                **TARGETS[name].collect(request, store, name),
+                **TARGETS[name][1](request, store, name),
                 **_provenance(request, store, plans[name]),
             }
             path = out / f"{name}.json"
@@ -91,35 +84,3 @@ def _provenance(request: Request, store: RunStore, plan: list[RunSpec]) -> dict[
         "seeds": {run.dataset: len(request.seeds_of(run.dataset)) for run in plan},
         "settings": settings,
     }
-
-
-def as_tables(result: dict[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yield title, header and rows of a table or figure as text; published numbers are in brackets."""
-    if "cells" in result:
-        rows = [
-            [title, *(_cell(result["cells"][method].get(name)) for name in result["datasets"])]
-            for method, title in result["methods"].items()
-        ]
-        yield f"{result['title']}, last epoch (published mean)", ["", *result["datasets"]], rows
-    for panel in result.get("panels", ()):
-        header = [result["x"]["label"], *(f"{x:g}" for x in result["x"]["values"])]
-        rows = [
-            [
-                line["label"],
-                *map(_beside, line["mean"], [*(line["paper"] or ()), *[None] * len(line["mean"])]),
-            ]
-            for line in panel["series"]
-        ]
-        yield f"{result['title']} ({panel['title']})", header, rows
-
-
-def _cell(cell: dict[str, Any] | None) -> str:
-    if cell is None:
-        return "–"
-    ours = f"{cell['last']['mean']:.1f} ± {cell['last']['std']:.1f}"
-    return ours if cell["paper"] is None else f"{ours} ({cell['paper']['mean']:.1f})"
-
-
-def _beside(ours: float | None, published: float | None) -> str:
-    shown = "–" if ours is None else f"{ours:.3g}"
-    return shown if published is None else f"{shown} ({published:.3g})"

@@ -28,16 +28,6 @@ TIMEOUT = 600.0
 """Seconds after which a rank that does not answer ends training."""
 
 
-def started_by_torchrun() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes; 0 and 1 without ``torchrun``."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def restarted() -> bool:
-    """Return whether ``torchrun --max-restarts`` has started this process again after a failure."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
 def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None = None) -> PartGraph:
     """Connect to the other ranks and return the part of this rank, whose engine they are.
 
@@ -55,7 +45,7 @@ def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None
         TrainingError: the other ranks do not answer.
     """
     _give_memory_back()
-    rank, size = started_by_torchrun()
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.set_num_threads(1)
     connect(rank, size, timeout)
     atexit.register(_leave)
@@ -89,16 +79,15 @@ def _digest(content: Any) -> str:
 
 @dataclass
 class _Report:
-    """What a rank tells the others before the first epoch."""
+    """What a rank tells the others before the first epoch.
+
+    What must be the same on all ranks, why it cannot take part, and its number of rows for and from each.
+    """
 
     seen: dict[str, Any]
-    """What must be the same on all ranks."""
     fault: BvatError | None = None
-    """Why it cannot take part."""
     sends: list[int] = field(default_factory=list)
-    """Number of rows for each rank."""
     receives: list[int] = field(default_factory=list)
-    """Number of rows from each rank."""
 
 
 def _gathered(mine: _Report, size: int) -> list[_Report]:
@@ -121,7 +110,7 @@ def _compare(rank: int, reports: Sequence[_Report]) -> None:
             if what in report.seen:
                 ranks.setdefault(str(report.seen[what]), []).append(number)
         if len(ranks) > 1:
-            each = " and ".join(f"{value:.20} on {_named(numbers)}" for value, numbers in ranks.items())
+            each = " and ".join(f"{value:.20} on rank {_some(numbers)}" for value, numbers in ranks.items())
             raise SettingsError(
                 f"the ranks do not train the same: {what} is {each}; give all of them the same folder of "
                 "parts, the same options and the same version of bvat"
@@ -137,10 +126,8 @@ def _compare(rank: int, reports: Sequence[_Report]) -> None:
                 raise DataError(f"part {a} does not send what part {b} expects: run bvat partition again")
 
 
-def _named(ranks: Sequence[int], most: int = 4) -> str:
-    """Return "rank 0", or "ranks 0, 1, 2, 3 and 5 more"."""
-    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"
+def _some(ranks: Sequence[int], most: int = 4) -> str:
+    return ", ".join(map(str, ranks[:most])) + (" ..." if len(ranks) > most else "")
 
 
 def _give_memory_back() -> None:

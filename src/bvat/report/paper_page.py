@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from bvat.data.files import write_atomic
-from bvat.paper.targets import as_tables, read_result
+from bvat.paper.targets import read_result
 from bvat.perturb.methods import ON_GCN
 from bvat.report.charts import Chart, Line, line_chart, standalone
 from bvat.report.pages import Cell, render, signed
@@ -242,6 +243,26 @@ def figure_charts(result: Result) -> list[Chart]:
     return charts
 
 
+def figure_tables(result: Result) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return title, header and rows of each panel of a figure; published numbers are in brackets."""
+    header = [result["x"]["label"], *(f"{x:g}" for x in result["x"]["values"])] if "x" in result else []
+
+    def beside(ours: float, published: float | None = None) -> str:
+        return f"{ours:.3g}" if published is None else f"{ours:.3g} ({published:.3g})"
+
+    return [
+        (
+            f"{result['title']} ({panel['title']})",
+            header,
+            [
+                [line["label"], *(beside(*each) for each in zip_longest(line["mean"], line["paper"] or ()))]
+                for line in panel["series"]
+            ],
+        )
+        for panel in result.get("panels", ())
+    ]
+
+
 def _figure(name: str, result: Result) -> dict[str, Any]:
     seeds = sorted({series["n"] for panel in result["panels"] for series in panel["series"]})
     return {
@@ -249,7 +270,7 @@ def _figure(name: str, result: Result) -> dict[str, Any]:
         "title": result["title"],
         "seeds": " or ".join(map(str, seeds)),
         "charts": figure_charts(result),
-        "tables": list(as_tables(result)),
+        "tables": figure_tables(result),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,16 +52,12 @@ def join_parts(
                 f"with bvat partition --parts {processes}, or start bvat train without torchrun"
             )
         return None
-    if batch is None:
-        return _join(Path(dataset), settings, timeout, same)
-    if processes > 1:
-        raise SettingsError("--batch-parts runs in one process: start it without torchrun")
-    from bvat.parts.batches import open_batches
+    if batch is not None:
+        if processes > 1:
+            raise SettingsError("--batch-parts runs in one process: start it without torchrun")
+        from bvat.parts.batches import open_batches
 
-    return open_batches(Path(dataset), batch)
-
-
-def _join(folder: Path, settings: Settings, timeout: float, same: Mapping[str, Any]) -> Graph:
+        return open_batches(Path(dataset), batch)
     from bvat.parts.join import join
     from bvat.training.provenance import code
 
@@ -71,16 +66,13 @@ def _join(folder: Path, settings: Settings, timeout: float, same: Mapping[str, A
         raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
     if settings.model == "random-propagation" and settings.batch_norm:
         raise SettingsError("batch_norm does not run over several ranks: leave it out")
-    return join(folder, timeout, {**settings.as_dict(), **same, "source of bvat": code()["source"]})
+    return join(Path(dataset), timeout, {**settings.as_dict(), **same, "source of bvat": code()["source"]})
 
 
 def resumes(asked: bool, out: Path | None) -> bool:
-    """Return whether to resume: if asked to, or if torchrun has started this process again."""
-    if asked:
-        return True
-    from bvat.parts.join import restarted
-
-    return restarted() and (out is None or (out / "settings.json").is_file())
+    """Return whether to resume: if asked to, or if torchrun has started the process again after a failure."""
+    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return asked or (again and (out is None or (out / "settings.json").is_file()))
 
 
 def whole(graph: Any) -> Graph:

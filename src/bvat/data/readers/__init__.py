@@ -30,16 +30,14 @@ def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any]
     ``like`` is ``graph.recipe`` of the graph that a model was trained on, to get the same features and
     classes. DataError if the format is unknown, GraphError if the content is invalid.
     """
-    chosen = options or ReadOptions()
+    chosen, name = options or ReadOptions(), path.name.lower()
     if path.is_dir() and is_graph_folder(path):
         return read_folder(path, chosen, like)
-    name = path.name.lower()
-    part = (
-        path.is_file() and name.startswith(("nodes.", "edges.", "features.")) and is_graph_folder(path.parent)
-    )
-    if path.is_file() and name.endswith(ENDINGS) and not part:
+    part = name.startswith(("nodes.", "edges.", "features.")) and is_graph_folder(path.parent)
+    single = path.is_file() and not part
+    if single and name.endswith(ENDINGS):
         return read_table(path, chosen, like)
-    if path.is_file() and name.endswith((".npz", ".npy")) and not part:
+    if single and name.endswith((".npz", ".npy")):
         stored = array_names(path)
         if name.endswith(".npy") or {"indptr", "format"} <= stored:  # of scipy.sparse.save_npz
             return read_matrix(path, chosen, like)

@@ -52,7 +52,6 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
         classes=classes,
         edges=edges,
         features=_features(arrays, size, path),
-        split=None,
         options=options,
         node_names=node_names,
         notes=notes,
@@ -63,18 +62,11 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
 def _features(arrays: dict[str, Any], size: int, path: Path) -> Features | None:
     if "attr_matrix" in arrays:
         matrix = arrays["attr_matrix"]
-        if matrix.dtype.kind not in "biuf":
-            raise GraphError(f"{path}: attr_matrix is not numeric: save it as numbers")
     elif "attr_data" in arrays:
         matrix = csr_of(arrays, path, "attr_")
     else:
         return None
-    if matrix.ndim != 2 or matrix.shape[0] != size or matrix.shape[1] == 0:
-        raise GraphError(
-            f"{path}: the features have shape {matrix.shape}, but there are {size} nodes: "
-            "give one row per node"
-        )
-    return matrix_features(finite(matrix, path, "the feature matrix"))
+    return matrix_features(finite(matrix, path, "the feature matrix", size))
 
 
 def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:

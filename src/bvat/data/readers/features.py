@@ -57,10 +57,9 @@ def fastest_layout(matrix: Any) -> Any:
 
 def stacked(blocks: Sequence[Any]) -> Any:
     """Stack blocks (n, D): CSR (N, D) if most entries are zero, else an array."""
-    nonzero = sum(int(block.nnz if is_sparse(block) else np.count_nonzero(block)) for block in blocks)
-    if nonzero < DENSE_FROM * sum(block.shape[0] * block.shape[1] for block in blocks):
-        return sp.csr_array(sp.vstack([sp.csr_array(block) for block in blocks]))
-    return np.concatenate([block.toarray() if is_sparse(block) else block for block in blocks])
+    if any(map(is_sparse, blocks)):
+        return fastest_layout(sp.csr_array(sp.vstack([sp.csr_array(block) for block in blocks])))
+    return np.concatenate(blocks)
 
 
 def row_normalised(matrix: Any) -> Any:

@@ -87,8 +87,6 @@ def read_features(path: Path, rows: int | None) -> Any:
             f"{path} has shape {claimed}{nodes}: give one row per node, in the order of the labels{blank}"
         )
     if plain is not None:
-        if plain.dtype.kind not in "biuf":
-            raise GraphError(f"{path} is not numeric: save the matrix as floats, with numpy.save")
         return finite(plain, path, "the matrix")
     if arrays.get("format", np.array("")).tolist() not in (b"csr", "csr"):
         raise GraphError(
@@ -97,8 +95,14 @@ def read_features(path: Path, rows: int | None) -> Any:
     return finite(csr_of(arrays, path), path, "the matrix")
 
 
-def finite(matrix: Any, path: Path | str, what: str) -> Any:
-    """Return a matrix as float32; raise GraphError if an entry is NaN, infinite or huge."""
+def finite(matrix: Any, path: Path | str, what: str, rows: int | None = None) -> Any:
+    """Return a matrix (rows, D) as float32; raise GraphError if an entry is NaN, infinite or huge."""
+    if rows is not None and (matrix.ndim != 2 or matrix.shape[0] != rows or 0 in matrix.shape):
+        raise GraphError(
+            f"{path}: {what} has shape {matrix.shape}, but there are {rows} nodes: give one row per node"
+        )
+    if matrix.dtype.kind not in "biuf":
+        raise GraphError(f"{path}: {what} is not numeric: save it as numbers")
     values = matrix.data if is_sparse(matrix) else matrix
     validate_columns(matrix.shape[1], values.size, f"{path}: ")
     limit = np.float64(LARGEST)
