@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -82,7 +83,12 @@ class Block(SparseMatrix):
         return Block(self.crow, self.col, values, self.shape, self.engine)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
-        return self.engine.scattered_product(self, dense)
+        if self.device.type == "cpu" and dense.dtype == self.dtype:  # scipy's loop, faster than an index_add_
+            parts = self.values.detach().numpy(), self.col.numpy(), self.crow.numpy()
+            transpose = sp.csc_array(parts, shape=(self.shape[1], self.shape[0]))
+            return torch.from_numpy(transpose @ dense.detach().numpy())
+        rows = dense.detach().index_select(0, self.rows) * self.values[:, None]
+        return dense.new_zeros(self.shape[1], dense.shape[1]).index_add_(0, self.col.long(), rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,12 +12,21 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bvat.engine.attention import SLOPE
-from bvat.engine.compile import Compiled
-from bvat.engine.compiled import arrays_of
+from bvat.engine.compile import Compiled, has_numba
 from bvat.engine.matrix import Matrix
 
 _SLOPE = np.float32(SLOPE)
 _compiled = partial(Compiled, error_model="numpy", nogil=True, fastmath={"contract", "reassoc", "nsz"})
+
+
+def usable(*tensors: Tensor) -> bool:
+    """Return whether loops take these tensors: single precision, on a CPU, and numba installed."""
+    return has_numba() and all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
+
+
+def arrays_of(*tensors: Tensor) -> list[Any]:
+    """Return the tensors as numpy arrays whose rows lie one after the other."""
+    return [(each.detach() if each.requires_grad else each).contiguous().numpy() for each in tensors]
 
 
 class Attention(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Sparse products and the layers of a GCN as compiled loops. All matrices lie by rows unless said.
+"""Products whose rows depend on nothing but themselves, for ranks. All matrices lie by rows.
 
 Dense matrices are read 8 columns at a time; their width is a multiple of 8. The running sums of 8 columns are
 a tuple: numba has no small arrays that stay in registers, but LLVM turns a tuple whose elements are
@@ -24,28 +24,17 @@ def _add(total: Any, factor: Any, entry: Any) -> Any:
 
 
 @part()
-def _relu_times(total: Any, zero: Any, mask: Any) -> Any:
-    # what is not a number passes, as in torch: a loss that is not finite has to be seen
-    return zero if total <= 0 else total * mask
-
-
-@part()
-def _where_positive(total: Any, zero: Any, hidden: Any) -> Any:
-    return zero if hidden <= 0 else total
-
-
-@part()
-def _with_eight(function: Any, totals: Any, number: Any, x: Any, row: Any, first: Any) -> Any:
-    """Return ``function(totals[i], number, x[row, first + i])`` for each i < 8."""
+def _add_eight(totals: Any, factor: Any, x: Any, row: Any, first: Any) -> Any:
+    """Return ``totals[i] + factor * x[row, first + i]`` for each i < 8."""
     return (
-        function(totals[0], number, x[row, first]),
-        function(totals[1], number, x[row, first + _1]),
-        function(totals[2], number, x[row, first + _2]),
-        function(totals[3], number, x[row, first + _3]),
-        function(totals[4], number, x[row, first + _4]),
-        function(totals[5], number, x[row, first + _5]),
-        function(totals[6], number, x[row, first + _6]),
-        function(totals[7], number, x[row, first + _7]),
+        _add(totals[0], factor, x[row, first]),
+        _add(totals[1], factor, x[row, first + _1]),
+        _add(totals[2], factor, x[row, first + _2]),
+        _add(totals[3], factor, x[row, first + _3]),
+        _add(totals[4], factor, x[row, first + _4]),
+        _add(totals[5], factor, x[row, first + _5]),
+        _add(totals[6], factor, x[row, first + _6]),
+        _add(totals[7], factor, x[row, first + _7]),
     )
 
 
@@ -70,7 +59,7 @@ def _sum_8(matrix: Any, v: Any, dense: Any, first: Any) -> Any:
     crow, col, values = matrix
     totals = _zeros(dense)
     for k in range(_at(crow[v]), _at(crow[v + _1])):
-        totals = _with_eight(_add, totals, values[k], dense, _at(col[k]), first)
+        totals = _add_eight(totals, values[k], dense, _at(col[k]), first)
     return totals
 
 
@@ -81,13 +70,13 @@ def _sum_16(matrix: Any, v: Any, dense: Any, first: Any) -> Any:
     left, right = _zeros(dense), _zeros(dense)
     for k in range(_at(crow[v]), _at(crow[v + _1])):
         factor, row = values[k], _at(col[k])
-        left = _with_eight(_add, left, factor, dense, row, first)
-        right = _with_eight(_add, right, factor, dense, row, first + _8)
+        left = _add_eight(left, factor, dense, row, first)
+        right = _add_eight(right, factor, dense, row, first + _8)
     return left, right
 
 
 @part()
-def row_times(rows: Any, v: Any, terms: Any, matrix: Any, first: Any) -> Any:
+def _row_times(rows: Any, v: Any, terms: Any, matrix: Any, first: Any) -> Any:
     """Return columns ``first`` to ``first + 8`` of ``rows[v, :terms] @ matrix``.
 
     An addition waits for the one before, so four sums are made side by side.
@@ -95,12 +84,12 @@ def row_times(rows: Any, v: Any, terms: Any, matrix: Any, first: Any) -> Any:
     a, b, c, d = _zeros(matrix), _zeros(matrix), _zeros(matrix), _zeros(matrix)
     bulk = terms - terms % _4
     for k in range(_0, bulk, _4):
-        a = _with_eight(_add, a, rows[v, k], matrix, k, first)
-        b = _with_eight(_add, b, rows[v, k + _1], matrix, k + _1, first)
-        c = _with_eight(_add, c, rows[v, k + _2], matrix, k + _2, first)
-        d = _with_eight(_add, d, rows[v, k + _3], matrix, k + _3, first)
+        a = _add_eight(a, rows[v, k], matrix, k, first)
+        b = _add_eight(b, rows[v, k + _1], matrix, k + _1, first)
+        c = _add_eight(c, rows[v, k + _2], matrix, k + _2, first)
+        d = _add_eight(d, rows[v, k + _3], matrix, k + _3, first)
     for k in range(bulk, terms):
-        a = _with_eight(_add, a, rows[v, k], matrix, k, first)
+        a = _add_eight(a, rows[v, k], matrix, k, first)
     return (
         (a[0] + b[0]) + (c[0] + d[0]),
         (a[1] + b[1]) + (c[1] + d[1]),
@@ -118,7 +107,7 @@ def times(rows: Any, matrix: Any, out: Any) -> None:
     """Write ``out = rows @ matrix``; rows (n, K), matrix (K, M), out (n, M)."""
     for v in range(_at(out.shape[0])):
         for first in range(_0, _at(out.shape[1]), _8):
-            _put_eight(row_times(rows, v, _at(matrix.shape[0]), matrix, first), out, v, first)
+            _put_eight(_row_times(rows, v, _at(matrix.shape[0]), matrix, first), out, v, first)
 
 
 @compiled
@@ -133,74 +122,3 @@ def product(matrix: Any, dense: Any, out: Any) -> None:
             _put_eight(right, out, v, first + _8)
         if pairs < width:
             _put_eight(_sum_8(matrix, v, dense, pairs), out, v, pairs)
-
-
-@compiled
-def power_sum(matrix: Any, dense: Any, steps: int, out: Any, other: Any) -> None:
-    """Write ``out = sum_{k <= steps} S^k dense`` by Horner's rule; S (n, n), dense, out and other (n, H).
-
-    ``other`` is memory to work in; 16 | H, and steps at least 1.
-    """
-    one = dense.dtype.type(1)
-    for step in range(steps):
-        last_is_here = (steps - step) % 2 == 1
-        to = out if last_is_here else other
-        source = dense if step == 0 else (other if last_is_here else out)
-        for v in range(_at(dense.shape[0])):
-            for first in range(_0, _at(dense.shape[1]), _16):
-                left, right = _sum_16(matrix, v, source, first)
-                _put_eight(_with_eight(_add, left, one, dense, v, first), to, v, first)
-                _put_eight(_with_eight(_add, right, one, dense, v, first + _8), to, v, first + _8)
-
-
-@compiled
-def scattered_product(matrix: Any, dense: Any, out: Any) -> None:
-    """Write ``out = Sᵀ @ dense`` without the transpose; S (n, m), dense (n, H), out (m, H), any H."""
-    crow, col, values = matrix
-    width = dense.shape[1]
-    out[:] = 0
-    for v in range(crow.shape[0] - 1):
-        for k in range(crow[v], crow[v + 1]):
-            to, factor = col[k], values[k]
-            for j in range(width):
-                out[to, j] += factor * dense[v, j]
-
-
-@compiled
-def layer_forward(matrix: Any, dense: Any, mask: Any, weight: Any, hidden: Any, out: Any) -> None:
-    """Write ``hidden = mask * relu(S dense)`` and ``out = hidden @ weight``, padded with zeros.
-
-    Shapes: S (n, m), dense (m, H), mask (n, H), or (1, H) for all rows alike, weight (H, c), hidden (n, H),
-    out (n, C) with C >= c; 16 | H.
-    """
-    width = _at(weight.shape[0])
-    padded = np.empty((weight.shape[0], out.shape[1]), weight.dtype)
-    zero, every_row = weight.dtype.type(0), mask.shape[0] > 1
-    for h in range(weight.shape[0]):  # an assignment of slices takes seconds to compile
-        for c in range(out.shape[1]):
-            padded[h, c] = weight[h, c] if c < weight.shape[1] else zero
-    for v in range(_at(hidden.shape[0])):
-        beside = v if every_row else _0
-        for first in range(_0, width, _16):
-            left, right = _sum_16(matrix, v, dense, first)
-            _put_eight(_with_eight(_relu_times, left, zero, mask, beside, first), hidden, v, first)
-            _put_eight(_with_eight(_relu_times, right, zero, mask, beside, first + _8), hidden, v, first + _8)
-        for first in range(_0, _at(out.shape[1]), _8):
-            _put_eight(row_times(hidden, v, width, padded, first), out, v, first)
-
-
-@compiled
-def layer_backward(summed: Any, weight: Any, factor: Any, hidden: Any, out: Any) -> None:
-    """Write ``out = factor (summed @ weightᵀ) where hidden > 0``.
-
-    Shapes: summed (n, C), padded or not, weight (H, c), hidden and out (n, H).
-    """
-    back = np.empty((weight.shape[1], weight.shape[0]), weight.dtype)
-    for h in range(weight.shape[0]):
-        for c in range(weight.shape[1]):
-            back[c, h] = weight[h, c] * factor
-    zero = weight.dtype.type(0)
-    for v in range(_at(hidden.shape[0])):
-        for first in range(_0, _at(hidden.shape[1]), _8):
-            sums = row_times(summed, v, _at(back.shape[0]), back, first)
-            _put_eight(_with_eight(_where_positive, sums, zero, hidden, v, first), out, v, first)
