@@ -13,7 +13,7 @@ import torch
 import torch.multiprocessing  # its import teaches ForkingPickler to share tensors
 from torch import Tensor
 
-from bvat.engine.compiled import attention
+from bvat.engine import attention
 from bvat.engine.sparse import SparseMatrix
 from core_helpers import seeded
 

@@ -96,7 +96,7 @@ def test_without_jit_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_parts_do_not_take_over_the_flags_of_their_first_caller() -> None:
     """Otherwise machine code would depend on the order in which kernels are compiled in a process."""
-    from bvat.engine.compiled import loops
+    from bvat.engine import loops
 
     found = {
         name: each.targetoptions.get("fastmath")

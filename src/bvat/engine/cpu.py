@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bvat.engine.compiled.attention import Attention, usable
+from bvat.engine.attention import Attention, usable
 from bvat.engine.matrix import Matrix
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError

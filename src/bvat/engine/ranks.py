@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.distributed.rendezvous import rendezvous
 
-from bvat.engine.compiled import rowwise
+from bvat.engine import rowwise
 from bvat.engine.draws import Draws, RowDraws
 from bvat.engine.fields import disjoint_fields
 from bvat.engine.rows import with_gradient

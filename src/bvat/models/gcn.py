@@ -86,7 +86,8 @@ class _Propagate(torch.autograd.Function):
     ) -> Tensor:
         ctx.step = _Pass(inputs, masks, projected, weights)
         ctx.save_for_backward(*weights)  # torch then notices weights that change before the backward pass
-        logits, ctx.step.logits = ctx.step.logits, None
+        logits: Tensor = ctx.step.logits
+        del ctx.step.logits  # it would keep the graph of autograd alive
         return logits
 
     @staticmethod
