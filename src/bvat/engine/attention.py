@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -34,7 +33,7 @@ def edge_softmax(pattern: Matrix, scores: Tensor) -> Tensor:
     return (shifted - log_total.index_select(0, rows)).exp()
 
 
-class _Attend(torch.autograd.Function):
+class Attend(torch.autograd.Function):
     """``out_i = sum_j alpha_ij h_j``, one sparse product per head; alpha (nnz, heads), h (N, heads, F)."""
 
     @staticmethod
@@ -57,29 +56,6 @@ class _Attend(torch.autograd.Function):
 def _side_by_side(heads: list[Tensor]) -> Tensor:
     """Return (N, heads, F) of heads (N, F), without a copy if there is only one."""
     return heads[0][:, None] if len(heads) == 1 else torch.stack(heads, 1)
-
-
-class AttentionMath:
-    """Layers of GAT and MoNet on tensors; nothing flows back to the features."""
-
-    def attend(self, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:
-        """Return ``sum_j alpha_ij h_j`` over the entries (i, j) of ``pattern``, each head by itself.
-
-        Shapes: alpha (nnz, heads), h (N, heads, F); result (N, heads, F), differentiable in both.
-        """
-        out: Tensor = _Attend.apply(pattern, alpha, h)
-        return out
-
-    def attention(
-        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
-
-        Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
-        """
-        scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
-        alpha = edge_softmax(pattern, F.leaky_relu(scores, SLOPE))
-        return self.attend(pattern, alpha if mask is None else alpha * mask, h)
 
 
 def usable(*tensors: Tensor) -> bool:

@@ -12,15 +12,93 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from bvat.engine.attention import AttentionMath
+from bvat.engine.attention import SLOPE, Attend, edge_softmax
 from bvat.engine.draws import Draws
 from bvat.engine.fields import grown_fields
 from bvat.engine.matrix import Matrix
-from bvat.engine.rows import RowMath
 
 T = TypeVar("T")
+
+
+CLASS_MAJOR_UP_TO = 32
+"""Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
+
+
+class _KnownGradient(torch.autograd.Function):
+    """A scalar whose gradient with respect to the logits has been worked out beside it."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, value: Tensor, gradient: Tensor, scale: float) -> Tensor:
+        ctx.gradient, ctx.scale = gradient, scale
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.gradient * (grads[0] * ctx.scale), None, None, None
+
+
+def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor, scale: float = 1.0) -> Tensor:
+    """Return ``value`` as a function of ``logits`` (n, C) with the gradient ``scale * gradient`` (n, C)."""
+    attached: Tensor = _KnownGradient.apply(logits, value, gradient, scale)  # type: ignore[no-untyped-call]
+    return attached
+
+
+def class_major(logits: Tensor) -> tuple[Tensor, int]:
+    """Return the logits (n, C) in the faster layout, (C, n) or (n, C), and the dimension of the classes.
+
+    A softmax over a few classes vectorises over the nodes when the classes are the outer dimension in memory:
+    on (C, n) it is twenty times faster than over the rows of (n, C).
+    """
+    logits = logits.detach()
+    if logits.shape[1] > CLASS_MAJOR_UP_TO:
+        return logits, 1
+    return logits.t().contiguous(), 0
+
+
+def by_nodes(values: Tensor, classes: int) -> Tensor:
+    """Return (n, C) as a view of what :func:`class_major` returned."""
+    return values if classes == 1 else values.t()
+
+
+def node_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``aᵀ b``; a (n, K), b (n, M).
+
+    The narrower factor stands first: the other order takes up to twenty times as long for a few columns.
+    """
+    return a.t() @ b if a.shape[1] <= b.shape[1] else (b.t() @ a).t()
+
+
+def narrow_product(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return ``rows @ weight`` stored by columns, several times faster where weight has few columns.
+
+    Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
+    """
+    return (weight.t().contiguous() @ rows.t()).t()
+
+
+class _Times(torch.autograd.Function):
+    """``rows @ weight``, each product in its fast order; the gradient of weight is a sum over the nodes."""
+
+    @staticmethod
+    def forward(ctx: Any, engine: TensorEngine, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.engine = engine
+        ctx.save_for_backward(rows, weight)
+        narrow = weight.shape[1] < weight.shape[0]
+        return engine.narrow_times(rows, weight) if narrow else engine.plain_times(rows, weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        (rows, weight), (_, for_rows, for_weight) = ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            None,
+            ctx.engine.plain_times(grads[0], weight.t()) if for_rows else None,
+            ctx.engine.node_product(rows, grads[0]) if for_weight else None,
+        )
 
 
 class AdamRates(NamedTuple):
@@ -71,13 +149,131 @@ def adam_step_(
     )
 
 
-class TensorEngine(RowMath, AttentionMath):
+class TensorEngine:
     """One process: every operation is the plain one on tensors."""
 
     leads = True
     """Whether this process prints and writes files."""
     processes: int | None = None
     """How many processes already share the work; None for one that may start others."""
+
+    # sums over the nodes
+
+    def total(self, number: int) -> int:
+        """Return the sum of a number over the ranks."""
+        return number
+
+    def any(self, flag: bool) -> bool:
+        """Return whether a flag is set on any rank."""
+        return flag
+
+    def counts(self, counts: Tensor) -> Tensor:
+        """Return the sum of whole numbers over the ranks; any shape."""
+        return counts
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean of the values of all nodes; values (n)."""
+        return values.mean()
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Return the largest of the values of all nodes, which are not negative; any shape."""
+        return values.amax()
+
+    def group_sums(self, values: Tensor, group: Tensor, groups: int) -> Tensor:
+        """Return the sum of the values of each group of nodes; values and group (n), result (groups)."""
+        return values.new_zeros(groups).index_add_(0, group, values)
+
+    def node_product(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M)."""
+        return node_product(a, b)
+
+    def column_sums(self, a: Tensor) -> Tensor:
+        """Return ``sum_v a_v`` over all nodes; a (n, K), result (K)."""
+        return a.sum(0)
+
+    # rows of nodes
+
+    def times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``rows @ weight``, differentiable; rows (n, K), weight (K, M)."""
+        if not torch.is_grad_enabled():
+            return self.plain_times(rows, weight)
+        product: Tensor = _Times.apply(self, rows, weight)  # type: ignore[no-untyped-call]
+        return product
+
+    def plain_times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``rows @ weight`` without gradient."""
+        return rows @ weight
+
+    def plus(self, rows: Tensor, bias: Tensor) -> Tensor:
+        """Return ``rows + bias``, differentiable; rows (n, K), bias (K)."""
+        return rows + bias
+
+    def plus_times(self, base: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``base + rows @ weight`` without gradient; base (n, M)."""
+        return torch.addmm(base, rows, weight)
+
+    def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``rows @ weight`` stored by columns, without gradient; see :func:`narrow_product`."""
+        return narrow_product(rows, weight)
+
+    def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""
+        return torch.einsum("nh,nh->n", a, b)
+
+    def row_sums(self, a: Tensor) -> Tensor:
+        """Return the sum of every row, without gradient; a (n, H), result (n)."""
+        return a.sum(1)
+
+    def log(self, values: Tensor) -> Tensor:
+        return values.log()
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        """Return ``softmax(logits)`` over the classes, without gradient; both (n, C)."""
+        values, classes = class_major(logits)
+        return by_nodes(torch.softmax(values, classes), classes)
+
+    def softmax_and_log(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``softmax(logits)`` over the classes and its logarithm, without gradient; all (n, C)."""
+        values, classes = class_major(logits)
+        log_p = by_nodes(torch.log_softmax(values, classes), classes)
+        return log_p.exp(), log_p
+
+    def entropy(self, logits: Tensor) -> Tensor:
+        """Return ``1/n sum_u E(p_u)``, ``E(p) = -sum_k p_k log p_k``; gradient ``-p_k (log p_k + E) / n``."""
+        values, classes = class_major(logits)
+        log_p = torch.log_softmax(values, classes)
+        p = log_p.exp()
+        negative = torch.linalg.vecdot(p, log_p, dim=classes)  # -E of each node
+        gradient = p.mul_(log_p.sub_(negative.unsqueeze(classes)))
+        return with_gradient(logits, -negative.mean(), by_nodes(gradient, classes), -1 / negative.numel())
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return ``sum_u w_u (-log p_u) / sum_u w_u`` with a weight per class.
+
+        Shapes: logits (n, C), labels int64 (n), weight (C).
+        """
+        return F.cross_entropy(logits, labels, weight=weight)
+
+    # layers of GAT and MoNet; nothing flows back to the features
+
+    def attend(self, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:
+        """Return ``sum_j alpha_ij h_j`` over the entries (i, j) of ``pattern``, each head by itself.
+
+        Shapes: alpha (nnz, heads), h (N, heads, F); result (N, heads, F), differentiable in both.
+        """
+        out: Tensor = Attend.apply(pattern, alpha, h)  # type: ignore[no-untyped-call]
+        return out
+
+    def attention(
+        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
+
+        Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
+        """
+        scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
+        alpha = edge_softmax(pattern, F.leaky_relu(scores, SLOPE))
+        return self.attend(pattern, alpha if mask is None else alpha * mask, h)
 
     # searches
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
-from bvat.engine.rows import with_gradient
-from bvat.engine.tensor import TensorEngine
+from bvat.engine.tensor import TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel, Pullback, linearize
