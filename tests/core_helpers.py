@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bvat.engine.rows import with_gradient
+from bvat.engine.tensor import with_gradient
 from bvat.graph import Graph
 from bvat.models import GCN
 from bvat.perturb.problem import Found, Problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -13,9 +13,8 @@ import torch
 import torch.multiprocessing  # its import teaches ForkingPickler to share tensors
 from torch import Tensor
 
-from bvat.engine import compiled
+from bvat.engine import attention
 from bvat.engine.sparse import SparseMatrix
-from bvat.engine.tensor import TensorEngine
 from core_helpers import seeded
 
 DTYPES = [torch.float32, torch.float64]
@@ -25,18 +24,7 @@ WIDTHS = [8, 16, 24, 64]
 @contextmanager
 def without_numba() -> Iterator[None]:
     """Within the block nothing runs compiled that has a form in tensor operations."""
-    with mock.patch.object(compiled, "has_numba", return_value=False):
-        yield
-
-
-@contextmanager
-def only_compiled(*names: str) -> Iterator[None]:
-    """Within the block the tensor operations of these names fail."""
-    with ExitStack() as stack:
-        for name in names:
-            stack.enter_context(
-                mock.patch.object(TensorEngine, name, side_effect=AssertionError("not compiled"))
-            )
+    with mock.patch.object(attention, "has_numba", return_value=False):
         yield
 
 

@@ -96,14 +96,13 @@ def test_without_jit_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_parts_do_not_take_over_the_flags_of_their_first_caller() -> None:
     """Otherwise machine code would depend on the order in which kernels are compiled in a process."""
-    from bvat.engine.compiled import loops, searches
+    from bvat.engine import loops
 
     found = {
         name: each.targetoptions.get("fastmath")
-        for module in (loops, searches)
-        for name, each in vars(module).items()
+        for name, each in vars(loops).items()
         if hasattr(each, "targetoptions")
     }
-    assert len(found) > 15
+    assert len(found) > 7
     assert None not in found.values()
     assert found["_add"] == {"contract"}

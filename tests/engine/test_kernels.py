@@ -9,7 +9,7 @@ import torch
 import torch.multiprocessing  # its import teaches ForkingPickler to share tensors
 from torch import Tensor
 
-from bvat.engine.compiled import loops
+from bvat.engine import loops
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import Block
 from kernel_helpers import DTYPES, WIDTHS, assert_same, random, sparse, times, without_numba

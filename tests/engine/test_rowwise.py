@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bvat.engine.compiled import rowwise
+from bvat.engine import rowwise
 from bvat.engine.tensor import AdamRates
 
 

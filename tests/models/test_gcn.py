@@ -136,6 +136,27 @@ def test_second_derivatives_are_refused_rather_than_wrong(graph: Graph) -> None:
         first.sum().backward()
 
 
+def test_a_pass_whose_shapes_do_not_match_is_refused(graph: Graph) -> None:
+    model = make_gcn(graph)
+    for rows, width in ((30, 5), (50, 5), (40, 21), (40, 3)):
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            model.propagate(graph, torch.ones(rows, width))
+    with pytest.raises(RuntimeError, match="dtype"):
+        model.propagate(graph.to(dtype=torch.float64), torch.ones(40, 5))
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        model.propagate(graph, torch.ones(40, 5), Masks(None, (torch.ones(20, 5),), 2.0))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_numbers_that_are_not_finite_are_not_hidden(graph: Graph, layer: int, value: float) -> None:
+    """A relu that turned NaN into 0 would hide from the training loop that it diverged."""
+    model = make_gcn(graph)
+    with torch.no_grad():
+        model.weights[layer][0, 0] = value
+    assert not model(graph).isfinite().all()
+
+
 def test_masks_of_a_subgraph(graph64: Graph) -> None:
     """Restricted masks applied to the rows of a part are the masks of the whole, row by row."""
     model = make_gcn(graph64, dropout=0.5)

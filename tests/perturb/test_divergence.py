@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bvat.engine.rows import with_gradient
+from bvat.engine.tensor import with_gradient
 from bvat.errors import SettingsError
 from bvat.perturb import KL, Bernoulli, SquaredError, entropy
 from bvat.perturb.divergence import DIVERGENCES, Divergence, make_divergence

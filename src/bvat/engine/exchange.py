@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bvat.engine.compiled import rowwise
+from bvat.engine import rowwise
 from bvat.engine.dense import DenseMatrix
 from bvat.engine.ranks import RankEngine, connected
 from bvat.engine.sparse import SparseMatrix

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -110,7 +111,9 @@ def disjoint_fields(matrix: Any, depth: int, count: int, draws: Draws) -> tuple[
 class _Search:
     def __init__(self, matrix: Any, depth: int, count: int) -> None:
         self.ranks, self.halo = matrix.halo.ranks, matrix.halo
-        self.crow, self.col = matrix.crow.numpy(), matrix.col.numpy()
+        col, crow, size = matrix.col.numpy(), matrix.crow.numpy(), matrix.halo.nodes.numel()
+        shape = size, size + self.halo.halo.numel()
+        self.pattern = sp.csr_array((np.ones(col.size, dtype=np.int64), col, crow), shape=shape)
         self.depth, self.count, self.found = depth, count, 0
         self.nodes = self.halo.nodes.numpy()
         self.sorted = np.argsort(self.nodes)
@@ -146,78 +149,48 @@ class _Search:
         return [u for u, here in zip(left, taken.tolist(), strict=True) if not here]
 
     def _decide(self, chunk: list[int]) -> None:
-        """Grow the balls of a chunk of candidates, and accept those that meet no accepted one."""
+        """Grow the balls of a chunk of candidates, and accept those that meet no accepted one.
+
+        ``balls`` (k, n) has an entry where an own node lies in the ball of a candidate.
+        """
         if not chunk:
             return
         rows = self._rows(np.array(chunk, dtype=np.int64))
-        mine = np.nonzero(rows >= 0)[0]
-        balls = _as_pairs(rows[mine], mine)
-        frontier = balls
-        for _ in range(self.depth):
-            own, away, who = _spread(self.crow, self.col, frontier, self.nodes.shape[0])
-            arrived = self._pass_on(np.unique(_as_pairs(away, who)))
-            grown = np.unique(np.concatenate([own, arrived]))
-            frontier = np.setdiff1d(grown, balls, assume_unique=True)
-            balls = np.union1d(balls, frontier)
-        row, candidate = balls // CHUNK, balls % CHUNK
-        blocked = np.zeros(CHUNK, dtype=np.int64)
-        blocked[candidate[self.owner[row] >= 0]] = 1
-        meets = np.zeros((CHUNK, CHUNK), dtype=np.int64)
-        _meetings(row, candidate, meets)
-        told = self.ranks.counts(torch.from_numpy(np.vstack([blocked[None], meets]))).numpy()
-        self._accept(chunk, rows, told[0] > 0, told[1:] > 0, row, candidate)
-
-    def _accept(
-        self, chunk: list[int], rows: Any, blocked: Any, meets: Any, row: Any, candidate: Any
-    ) -> None:
-        numbers = np.full(CHUNK, -1, dtype=np.int64)
+        mine, size = np.nonzero(rows >= 0)[0], self.nodes.shape[0]
+        balls = _entries(mine, rows[mine], (len(chunk), size))
+        for _ in range(self.depth):  # Â has the diagonal too, so that balls only grow
+            grown = balls @ self.pattern
+            balls = grown[:, :size] + self._pass_on(grown[:, size:])
+            balls.data[:] = 1
+        told = np.column_stack([balls @ (self.owner >= 0).astype(np.int64), (balls @ balls.T).toarray()])
+        met = self.ranks.counts(torch.from_numpy(told)).numpy() > 0
+        numbers = np.full(len(chunk), -1, dtype=np.int64)
         for i, node in enumerate(chunk):
             if self.found == self.count:
                 break
-            if blocked[i] or (meets[i] & (numbers >= 0)).any():
+            if met[i, 0] or (met[i, 1:] & (numbers >= 0)).any():
                 self.rejected.add(node)
                 continue
             numbers[i] = self.found
             self.found += 1
             self.chosen.append(int(rows[i]))
+        candidate, row = balls.nonzero()
         kept = numbers[candidate] >= 0
         self.owner[row[kept]] = numbers[candidate[kept]]
 
-    def _pass_on(self, pairs: Any) -> Any:
-        """Send pairs of a halo node and a candidate to the ranks that own the nodes; return those for us."""
+    def _pass_on(self, away: Any) -> Any:
+        """Send entries of halo nodes (k, h) to the ranks that own the nodes; return those for us, (k, n)."""
+        shape = away.shape[0], self.nodes.shape[0]
         if self.ranks.size == 1:
-            return np.empty(0, dtype=np.int64)
-        place, candidate = pairs // CHUNK, pairs % CHUNK  # ascending, so in the order of the owners
+            return sp.csr_array(shape, dtype=np.int64)
+        candidate, place = away.nonzero()
+        order = np.argsort(place, kind="stable")  # halo nodes are in the order of their owners
+        candidate, place = candidate[order], place[order]
         counts = np.bincount(self.holder[place], minlength=self.ranks.size)
-        content = np.stack([self.halo.halo.numpy()[place], candidate], 1)
+        content = np.stack([self.halo.halo.numpy()[place], candidate], 1).astype(np.int64)
         arrived = self.ranks.deliver(torch.from_numpy(content), counts.tolist()).numpy()
-        return np.unique(_as_pairs(self._rows(arrived[:, 0]), arrived[:, 1]))
+        return _entries(arrived[:, 1], self._rows(arrived[:, 0]), shape)
 
 
-def _as_pairs(rows: Any, candidates: Any) -> Any:
-    """Return a row and a candidate as one number; both int64 (m)."""
-    return rows * CHUNK + candidates
-
-
-def _spread(crow: Any, col: Any, frontier: Any, size: int) -> tuple[Any, Any, Any]:
-    """Return the pairs of own neighbours of a frontier, and halo neighbours with their candidates."""
-    rows, candidates = frontier // CHUNK, frontier % CHUNK
-    counts = (crow[rows + 1] - crow[rows]).astype(np.int64)
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if ends.size else 0
-    entry = np.arange(total) + np.repeat(crow[rows] - (ends - counts), counts)
-    neighbours, who = col[entry].astype(np.int64), np.repeat(candidates, counts)
-    here = neighbours < size
-    return _as_pairs(neighbours[here], who[here]), neighbours[~here] - size, who[~here]
-
-
-@Compiled
-def _meetings(row: Any, candidate: Any, meets: Any) -> None:
-    """Note which candidates share a row; row ascending (m)."""
-    start = 0
-    for i in range(row.shape[0]):
-        if row[i] != row[start]:
-            start = i
-        for j in range(start, i):
-            meets[candidate[i], candidate[j]] = 1
-            meets[candidate[j], candidate[i]] = 1
+def _entries(rows: Any, columns: Any, shape: tuple[int, int]) -> Any:
+    return sp.csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)), shape=shape)

@@ -19,11 +19,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.distributed.rendezvous import rendezvous
 
-from bvat.engine.compiled import rowwise
+from bvat.engine import rowwise
 from bvat.engine.draws import Draws, RowDraws
 from bvat.engine.fields import disjoint_fields
-from bvat.engine.rows import with_gradient
-from bvat.engine.tensor import AdamRates, TensorEngine
+from bvat.engine.tensor import AdamRates, TensorEngine, with_gradient
 from bvat.errors import TrainingError
 
 _PASSES = 64

@@ -220,12 +220,6 @@ class SparseMatrix(StoredMatrix):
         """Row pointers, columns and values as numpy arrays, for compiled loops."""
         return self.crow.numpy(), self.col.numpy(), self.values.detach().numpy()
 
-    @property
-    def transposed_arrays(self) -> tuple[Any, Any, Any]:
-        """The same of the transpose."""
-        crow, col, values = self.transposed_tensors
-        return crow.numpy(), col.numpy(), values.detach().numpy()
-
     def product(self, dense: Tensor) -> Tensor:
         """Return ``S @ dense`` without autograd; dense (columns, H), result (rows, H)."""
         return _multiply(self.csr, dense)

@@ -12,35 +12,93 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from bvat.engine.attention import AttentionMath
+from bvat.engine.attention import SLOPE, Attend, edge_softmax
 from bvat.engine.draws import Draws
 from bvat.engine.fields import grown_fields
 from bvat.engine.matrix import Matrix
-from bvat.engine.rows import RowMath
 
 T = TypeVar("T")
 
 
-class LayeredPass(NamedTuple):
-    """One pass of a GCN after its projection: ``A_1 = S_0 P``, ``A_{l+1} = S_l (m_l * relu(A_l)) W_l``.
+CLASS_MAJOR_UP_TO = 32
+"""Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
 
-    Shapes: matrices S_l (n_l, n_{l-1}), one per layer; weights W_l (H_l, H_{l+1}); masks (>= n_l, H_l), none
-    without dropout. ``factor`` is 1 / (1 - dropout rate), the value of the masks where they keep.
+
+class _KnownGradient(torch.autograd.Function):
+    """A scalar whose gradient with respect to the logits has been worked out beside it."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, value: Tensor, gradient: Tensor, scale: float) -> Tensor:
+        ctx.gradient, ctx.scale = gradient, scale
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.gradient * (grads[0] * ctx.scale), None, None, None
+
+
+def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor, scale: float = 1.0) -> Tensor:
+    """Return ``value`` as a function of ``logits`` (n, C) with the gradient ``scale * gradient`` (n, C)."""
+    attached: Tensor = _KnownGradient.apply(logits, value, gradient, scale)  # type: ignore[no-untyped-call]
+    return attached
+
+
+def class_major(logits: Tensor) -> tuple[Tensor, int]:
+    """Return the logits (n, C) in the faster layout, (C, n) or (n, C), and the dimension of the classes.
+
+    A softmax over a few classes vectorises over the nodes when the classes are the outer dimension in memory:
+    on (C, n) it is twenty times faster than over the rows of (n, C).
     """
+    logits = logits.detach()
+    if logits.shape[1] > CLASS_MAJOR_UP_TO:
+        return logits, 1
+    return logits.t().contiguous(), 0
 
-    matrices: Sequence[Matrix]
-    weights: tuple[Tensor, ...]
-    masks: tuple[Tensor, ...] = ()
-    factor: float = 1.0
+
+def by_nodes(values: Tensor, classes: int) -> Tensor:
+    """Return (n, C) as a view of what :func:`class_major` returned."""
+    return values if classes == 1 else values.t()
 
 
-class Trace(NamedTuple):
-    """What the backward pass of a GCN needs of its forward pass."""
+def node_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``aᵀ b``; a (n, K), b (n, M).
 
-    hidden: list[Tensor]  # H_l = dropout(relu(A_l)), (N, H_l)
-    inputs: list[Tensor]  # what W_l was multiplied with: H_l, or Â H_l, (N, H_l)
+    The narrower factor stands first: the other order takes up to twenty times as long for a few columns.
+    """
+    return a.t() @ b if a.shape[1] <= b.shape[1] else (b.t() @ a).t()
+
+
+def narrow_product(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return ``rows @ weight`` stored by columns, several times faster where weight has few columns.
+
+    Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
+    """
+    return (weight.t().contiguous() @ rows.t()).t()
+
+
+class _Times(torch.autograd.Function):
+    """``rows @ weight``, each product in its fast order; the gradient of weight is a sum over the nodes."""
+
+    @staticmethod
+    def forward(ctx: Any, engine: TensorEngine, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.engine = engine
+        ctx.save_for_backward(rows, weight)
+        narrow = weight.shape[1] < weight.shape[0]
+        return engine.narrow_times(rows, weight) if narrow else engine.plain_times(rows, weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        (rows, weight), (_, for_rows, for_weight) = ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            None,
+            ctx.engine.plain_times(grads[0], weight.t()) if for_rows else None,
+            ctx.engine.node_product(rows, grads[0]) if for_weight else None,
+        )
 
 
 class AdamRates(NamedTuple):
@@ -91,7 +149,7 @@ def adam_step_(
     )
 
 
-class TensorEngine(RowMath, AttentionMath):
+class TensorEngine:
     """One process: every operation is the plain one on tensors."""
 
     leads = True
@@ -99,87 +157,129 @@ class TensorEngine(RowMath, AttentionMath):
     processes: int | None = None
     """How many processes already share the work; None for one that may start others."""
 
-    # sparse matrices
+    # sums over the nodes
 
-    def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
-        """Return ``Sᵀ @ dense`` without autograd and without a stored transpose; dense (rows, H)."""
-        rows = dense.detach().index_select(0, matrix.rows) * matrix.values[:, None]
-        return dense.new_zeros(matrix.shape[1], dense.shape[1]).index_add_(0, matrix.col.long(), rows)
+    def total(self, number: int) -> int:
+        """Return the sum of a number over the ranks."""
+        return number
 
-    def power_sum(
-        self, adjacency: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
+    def any(self, flag: bool) -> bool:
+        """Return whether a flag is set on any rank."""
+        return flag
+
+    def counts(self, counts: Tensor) -> Tensor:
+        """Return the sum of whole numbers over the ranks; any shape."""
+        return counts
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean of the values of all nodes; values (n)."""
+        return values.mean()
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Return the largest of the values of all nodes, which are not negative; any shape."""
+        return values.amax()
+
+    def group_sums(self, values: Tensor, group: Tensor, groups: int) -> Tensor:
+        """Return the sum of the values of each group of nodes; values and group (n), result (groups)."""
+        return values.new_zeros(groups).index_add_(0, group, values)
+
+    def node_product(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M)."""
+        return node_product(a, b)
+
+    def column_sums(self, a: Tensor) -> Tensor:
+        """Return ``sum_v a_v`` over all nodes; a (n, K), result (K)."""
+        return a.sum(0)
+
+    # rows of nodes
+
+    def times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``rows @ weight``, differentiable; rows (n, K), weight (K, M)."""
+        if not torch.is_grad_enabled():
+            return self.plain_times(rows, weight)
+        product: Tensor = _Times.apply(self, rows, weight)  # type: ignore[no-untyped-call]
+        return product
+
+    def plain_times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``rows @ weight`` without gradient."""
+        return rows @ weight
+
+    def plus(self, rows: Tensor, bias: Tensor) -> Tensor:
+        """Return ``rows + bias``, differentiable; rows (n, K), bias (K)."""
+        return rows + bias
+
+    def plus_times(self, base: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``base + rows @ weight`` without gradient; base (n, M)."""
+        return torch.addmm(base, rows, weight)
+
+    def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return ``rows @ weight`` stored by columns, without gradient; see :func:`narrow_product`."""
+        return narrow_product(rows, weight)
+
+    def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""
+        return torch.einsum("nh,nh->n", a, b)
+
+    def row_sums(self, a: Tensor) -> Tensor:
+        """Return the sum of every row, without gradient; a (n, H), result (n)."""
+        return a.sum(1)
+
+    def log(self, values: Tensor) -> Tensor:
+        return values.log()
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        """Return ``softmax(logits)`` over the classes, without gradient; both (n, C)."""
+        values, classes = class_major(logits)
+        return by_nodes(torch.softmax(values, classes), classes)
+
+    def softmax_and_log(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``softmax(logits)`` over the classes and its logarithm, without gradient; all (n, C)."""
+        values, classes = class_major(logits)
+        log_p = by_nodes(torch.log_softmax(values, classes), classes)
+        return log_p.exp(), log_p
+
+    def entropy(self, logits: Tensor) -> Tensor:
+        """Return ``1/n sum_u E(p_u)``, ``E(p) = -sum_k p_k log p_k``; gradient ``-p_k (log p_k + E) / n``."""
+        values, classes = class_major(logits)
+        log_p = torch.log_softmax(values, classes)
+        p = log_p.exp()
+        negative = torch.linalg.vecdot(p, log_p, dim=classes)  # -E of each node
+        gradient = p.mul_(log_p.sub_(negative.unsqueeze(classes)))
+        return with_gradient(logits, -negative.mean(), by_nodes(gradient, classes), -1 / negative.numel())
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return ``sum_u w_u (-log p_u) / sum_u w_u`` with a weight per class.
+
+        Shapes: logits (n, C), labels int64 (n), weight (C).
+        """
+        return F.cross_entropy(logits, labels, weight=weight)
+
+    # layers of GAT and MoNet; nothing flows back to the features
+
+    def attend(self, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:
+        """Return ``sum_j alpha_ij h_j`` over the entries (i, j) of ``pattern``, each head by itself.
+
+        Shapes: alpha (nnz, heads), h (N, heads, F); result (N, heads, F), differentiable in both.
+        """
+        out: Tensor = Attend.apply(pattern, alpha, h)  # type: ignore[no-untyped-call]
+        return out
+
+    def attention(
+        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Return ``sum_{k <= K} (rÂ)^k start`` by Horner's rule, without autograd; start, result (N, H)."""
-        product = adjacency.transposed_product if transposed else adjacency.product
-        state = start
-        for _ in range(steps):
-            state = product(state).mul_(ratio).add_(start)
-        return state
+        """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
 
-    # the layers of a GCN
-
-    def gcn_forward(self, step: LayeredPass, projected: Tensor) -> tuple[Tensor, Trace]:
-        """Return the logits of a GCN given its projected features, without autograd.
-
-        ``A_1 = Â P``, then for each further layer ``A_{l+1} = Â dropout(relu(A_l)) W_l``, where Â is applied
-        on the narrower side of W_l.
-
-        Shapes: projected P (N, H_1); logits (N, C).
+        Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
         """
-        trace = Trace([], [])
-        state = step.matrices[0].product(projected)
-        for layer, weight in enumerate(step.weights):
-            hidden = state.clamp_min_(0)
-            if step.masks:
-                hidden.mul_(step.masks[layer][: hidden.shape[0]])
-            matrix = step.matrices[layer + 1]
-            multiplied = matrix.product(hidden) if _widens(weight) else hidden
-            if _widens(weight):
-                state = self.times(multiplied, weight)
-            else:
-                state = matrix.product(self.narrow_times(hidden, weight))
-            trace.hidden.append(hidden)
-            trace.inputs.append(multiplied)
-        return state, trace
+        scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
+        alpha = edge_softmax(pattern, F.leaky_relu(scores, SLOPE))
+        return self.attend(pattern, alpha if mask is None else alpha * mask, h)
 
-    def gcn_backward(
-        self, step: LayeredPass, trace: Trace, grad: Tensor, *, for_weights: bool
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Pull a gradient with respect to the logits back to the projected features and the weights.
-
-        One recursion through Âᵀ: ``B = Âᵀ G``, ``dW_l = H_lᵀ B``, ``G = factor (B W_lᵀ) where H_l > 0``.
-        Dropout and relu together pass the gradient on, times ``factor``, exactly where their output is
-        positive.
-
-        Shapes: grad (N, C); result (N, H_1) and one (H_l, H_{l+1}) per weight (none unless ``for_weights``).
-        """
-        weight_grads: list[Tensor] = []
-        layers = zip(step.matrices[1:], step.weights, *trace, strict=True)
-        for matrix, weight, hidden, multiplied in reversed(list(layers)):
-            if not _widens(weight):
-                grad = matrix.transposed_product(grad)
-            if for_weights:
-                weight_grads.append(self.node_product(multiplied, grad))
-            grad = self.times(grad, (step.factor * weight).t())
-            if _widens(weight):
-                grad = matrix.transposed_product(grad)
-            grad = torch.ops.aten.threshold_backward(grad, hidden, 0)
-        return step.matrices[0].transposed_product(grad), weight_grads[::-1]
-
-    # searches; a problem is a :class:`bvat.perturb.problem.Problem`
+    # searches
 
     def adam_step(self, r: Tensor, gradient: Tensor, moments: dict[str, Tensor], rates: AdamRates) -> None:
         """Make one step of Adam up the gradient; r and the moments change in place."""
         adam_step_([r], [gradient], {name: [each] for name, each in moments.items()}, rates, maximize=True)
-
-    def power_step(self, problem: Any, search: Any, last: Callable[[], Any]) -> tuple[Tensor, Tensor]:
-        """Return the loss at what a power iteration from r = 0 finds, and the squared lengths of its rows.
-
-        ``last`` gives masks and projected features of the pass in which the loss is taken.
-        """
-        with torch.no_grad():
-            found = search.find(problem, None)
-        return problem.loss(found, last), found.row_squares
 
     def disjoint_fields(
         self, matrix: Matrix, depth: int, count: int, draws: Draws, among: Tensor | None = None
@@ -207,7 +307,3 @@ class TensorEngine(RowMath, AttentionMath):
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
-
-
-def _widens(weight: Tensor) -> bool:
-    return weight.shape[1] > weight.shape[0]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csgraph
-from scipy.sparse.linalg import lobpcg
 from torch import Tensor, nn
 
 from bvat.engine.sparse import SparseMatrix
@@ -52,47 +48,8 @@ def flood(adjacency: sp.csr_array, count: int, rng: np.random.Generator) -> Clus
                 free = near[clusters[near] < 0]
                 clusters[free] = cluster
                 waiting[cluster].extend(free.tolist())
-    return _completed(clusters, count)
-
-
-def spectral(adjacency: sp.csr_array, count: int, rng: np.random.Generator) -> Clusters:
-    """Cluster the largest component by the leading eigenvectors of D^-1/2 A D^-1/2.
-
-    Their rows, scaled to length 1, are clustered by k-means (Ng, Jordan and Weiss, 2002). Nodes of other
-    components join the smallest cluster.
-    """
-    from sklearn.cluster import KMeans  # takes a second to import, and flood does not need it
-
-    _, component = csgraph.connected_components(adjacency, directed=False)
-    largest = np.flatnonzero(component == np.bincount(component).argmax())
-    count = min(count, largest.size)
-    clusters = np.full(component.size, -1, dtype=np.int64)
-    if largest.size <= 5 * count:  # too small for the eigensolver, and for clusters to mean anything
-        clusters[largest] = np.arange(largest.size) * count // largest.size
-        return _completed(clusters, count)
-    inside = adjacency[largest][:, largest].astype(np.float64)
-    root = sp.diags_array(1 / np.sqrt(inside.sum(axis=1)))
-    # shifted by I, so that the eigenvalues are not negative
-    matrix = sp.csr_array(root @ inside @ root + sp.eye_array(largest.size))
-    guess = rng.standard_normal((largest.size, count))
-    vectors = lobpcg(matrix, guess, largest=True, tol=1e-4, maxiter=500)[1]
-    rows = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    means = KMeans(count, n_init=1, random_state=int(rng.integers(2**31)))
-    clusters[largest] = means.fit_predict(rows)
-    return _completed(clusters, count)
-
-
-def _completed(clusters: Clusters, count: int) -> Clusters:
-    """Put nodes without a cluster, which have -1, into the smallest."""
     smallest = np.bincount(clusters[clusters >= 0], minlength=count).argmin()
     return np.where(clusters < 0, smallest, clusters)
-
-
-PARTITIONS: dict[str, Callable[[Any, int, np.random.Generator], Clusters]] = {
-    "flood": flood,
-    "spectral": spectral,
-}
-"""By name: from an adjacency matrix and a number of clusters to the cluster of each node."""
 
 
 class Divided(NamedTuple):
@@ -112,21 +69,19 @@ class GPNN(LayeredModel):
 
     The nodes are divided into clusters. States start as ``h = X W + b``. In each of T passes all nodes update
     ``h <- GRU(mean over neighbours in the same cluster, h)``, then those with neighbours in other clusters
-    ``h <- GRU(mean over these, h)``, with one GRU for all. ``logits = MLP([h, X])``, linear without
-    hidden layers. X is read through ``X [W | V]`` only, where V is the part of the readout for X.
+    ``h <- GRU(mean over these, h)``, with one GRU for all. ``logits = h U + X V + c``. X is read through
+    ``X [W | V]`` only.
 
     Which nodes the clusters grow from is drawn with the weights and kept with them: a trained model divides a
     graph in the same way every time. Edge weights are not used.
 
     Args:
         in_features, classes: as for every :class:`LayeredModel`.
-        hidden: width of the states; hidden layers of the readout are twice as wide.
+        hidden: width of the states.
         layers: T, at least 1.
-        dropout: rate for the features, for the final states, and for the hidden layers of the readout.
+        dropout: rate for the features and for the final states.
         generator: source of the Glorot-uniform weights and of the partition.
-        clusters: number of clusters.
-        partition: "flood" or "spectral", see :func:`flood` and :func:`spectral`.
-        readout_layers: number of hidden layers of the readout, with tanh.
+        clusters: number of clusters, see :func:`flood`.
 
     Example:
         >>> logits = GPNN(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
@@ -144,23 +99,19 @@ class GPNN(LayeredModel):
         dropout: float = 0.0,
         generator: torch.Generator | None = None,
         clusters: int = 5,
-        partition: Literal["flood", "spectral"] = "flood",
-        readout_layers: int = 0,
     ) -> None:
         layer_widths(in_features, classes, hidden, layers)
-        if clusters < 1 or readout_layers < 0 or partition not in PARTITIONS:
-            raise SettingsError(
-                "GPNN needs clusters >= 1, readout_layers >= 0 and partition 'flood' or 'spectral', not "
-                f"{clusters}, {readout_layers} and {partition!r}"
-            )
-        readout = [*[2 * hidden] * readout_layers, classes]
-        states, direct = glorot(in_features, hidden, generator), glorot(in_features, readout[0], generator)
+        if clusters < 1:
+            raise SettingsError(f"GPNN needs clusters >= 1, not {clusters}")
+        states, direct = glorot(in_features, hidden, generator), glorot(in_features, classes, generator)
         first = nn.Parameter(torch.cat([states, direct], 1).detach())
-        maps = [glorot(rows, columns, generator) for rows, columns in pairwise([hidden, *readout])]
         super().__init__(
-            [first, *maps], biases=[hidden, *readout], dropout=dropout, hidden_widths=[hidden, *readout[:-1]]
+            [first, glorot(hidden, classes, generator)],
+            biases=[hidden, classes],
+            dropout=dropout,
+            hidden_widths=[hidden],
         )
-        self.passes, self.clusters, self.partition = layers, clusters, partition
+        self.passes, self.clusters = layers, clusters
         self.from_mean = side_by_side(hidden, hidden, 3, generator)  # of update gate, reset gate and proposal
         self.from_state = side_by_side(hidden, hidden, 2, generator)  # of both gates
         self.from_reset = glorot(hidden, hidden, generator)  # of the proposal
@@ -175,7 +126,7 @@ class GPNN(LayeredModel):
 
     def divided(self, inputs: GraphInputs) -> Divided:
         """Return the edges within and between clusters; a subgraph keeps the clusters of the whole graph."""
-        key = (int(self.partition_seed), self.partition, self.clusters)
+        key = (int(self.partition_seed), self.clusters)
         whole, nodes = getattr(inputs, "whole", inputs).propagation, getattr(inputs, "nodes", None)
 
         def divide() -> Divided:
@@ -197,7 +148,7 @@ class GPNN(LayeredModel):
         return torch.lerp(proposal, state, update)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
-        """Turn projected features (N, H + width of the readout) into logits (N, C)."""
+        """Turn projected features (N, H + C) into logits (N, C)."""
         divided, width = self.divided(inputs), self.from_reset.shape[0]
         state = projected[:, :width] + self.biases[0]
         for _ in range(self.passes):
@@ -205,21 +156,16 @@ class GPNN(LayeredModel):
             if divided.border.numel():
                 border = self._update(divided.between @ state, state.index_select(0, divided.border))
                 state = state.index_copy(0, divided.border, border)
-        direct = projected[:, width:]
-        for layer, weight in enumerate(self.weights[1:]):
-            state = torch.mm(dropped(torch.tanh(state) if layer else state, masks, layer), weight)
-            state = state + self.biases[layer + 1]
-            state = state if layer else state + direct
-        logits: Tensor = state
-        return logits
+        readout: Tensor = torch.mm(dropped(state, masks, 0), self.weights[1]) + self.biases[1]
+        return readout + projected[:, width:]
 
 
-def _clusters(propagation: SparseMatrix, seed: int, partition: str, count: int) -> Any:
+def _clusters(propagation: SparseMatrix, seed: int, count: int) -> Any:
     """Return the cluster of each node of a whole graph, (N)."""
     rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
     other = rows != col
     pattern = sp.csr_array((np.ones(int(other.sum())), (rows[other], col[other])), shape=propagation.shape)
-    return PARTITIONS[partition](pattern, count, np.random.default_rng(seed))
+    return flood(pattern, count, np.random.default_rng(seed))
 
 
 def _divide(propagation: SparseMatrix, clusters: Any) -> Divided:

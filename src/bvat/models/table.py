@@ -41,14 +41,6 @@ class MoNetOptions(NetworkOptions):
 @dataclass(frozen=True, kw_only=True)
 class GPNNOptions(NetworkOptions):
     clusters: int = option(5, "clusters that the nodes are divided into", at_least=1, at_most=100_000)
-    partition: str = option(
-        "flood",
-        "how: growing from random nodes, or by the eigenvectors of the graph",
-        choices=("flood", "spectral"),
-    )
-    readout_layers: int = option(
-        0, "hidden layers of the readout, twice as wide as the others", at_least=0, at_most=100
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

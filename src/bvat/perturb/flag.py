@@ -19,7 +19,7 @@ from bvat.models.wrapped import adapt
 from bvat.perturb.methods import FLAGOptions
 from bvat.perturb.problem import DropoutPolicy, make_passes
 from bvat.perturb.regulariser import Outcome, no_outcome, node_indices
-from bvat.perturb.searches.base import Stateless
+from bvat.perturb.searches.ascent import Stateless
 from bvat.perturb.spaces import SpaceName, make_space
 
 

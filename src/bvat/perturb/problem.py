@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
-from bvat.engine.rows import with_gradient
-from bvat.engine.tensor import LayeredPass, TensorEngine
+from bvat.engine.tensor import TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel, Pullback, linearize
@@ -71,11 +70,6 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_chosen", self.engine.total(self.clean_logits.shape[0]))
-
-    def layered_pass(self, masks: Any) -> LayeredPass | None:
-        """Describe a pass for engines; None for models that are not a stack of GCN layers."""
-        describe = getattr(self.model, "layered_pass", None)
-        return None if describe is None else describe(self.inputs, masks)
 
     @cached_property
     def group(self) -> Tensor:

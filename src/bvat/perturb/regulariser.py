@@ -176,15 +176,10 @@ class Regulariser:
         )
         if passes.same_masks:
             _check_logits(problem, _chosen(logits.detach(), selection))
-        if isinstance(self.search, PowerIteration) and self.search.starts_at_zero(
-            same_masks=problem.same_masks
-        ):
-            loss, squares = engine.power_step(problem, self.search, passes.last)
-        else:
-            with torch.no_grad():
-                found = self.search.find(problem, generator)
-            loss = problem.loss(found, passes.last)
-            squares = logits.new_zeros(1) if found is None else found.row_squares
+        with torch.no_grad():
+            found = self.search.find(problem, generator)
+        loss = problem.loss(found, passes.last)
+        squares = logits.new_zeros(1) if found is None else found.row_squares
         norms = squares.sqrt()
         if owner is not None and norms.shape == owner.shape:
             norms = norms[owner >= 0]

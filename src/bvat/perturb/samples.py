@@ -17,8 +17,7 @@ from torch import Tensor
 
 from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.draws import Source, as_draws
-from bvat.engine.rows import CLASS_MAJOR_UP_TO, with_gradient
-from bvat.engine.tensor import TensorEngine
+from bvat.engine.tensor import CLASS_MAJOR_UP_TO, TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel

@@ -1,8 +1,13 @@
 """How the perturbation is found."""
 
-from bvat.perturb.searches.adam_ascent import AdamAscent
-from bvat.perturb.searches.base import NoSearch, RandomDirection, Search
-from bvat.perturb.searches.full_steps import FastAscent, PowerIteration
+from bvat.perturb.searches.ascent import (
+    AdamAscent,
+    FastAscent,
+    NoSearch,
+    PowerIteration,
+    RandomDirection,
+    Search,
+)  # fmt: skip
 from bvat.perturb.searches.smallest_flip import SmallestFlip
 
 __all__ = [

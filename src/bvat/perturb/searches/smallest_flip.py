@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bvat.engine.draws import Source
 from bvat.perturb.problem import FixedPass, Found, Problem
-from bvat.perturb.searches.base import Stateless, check
+from bvat.perturb.searches.ascent import Stateless, check
 
 LEAD = 3e-5
 """How far another class must lead, relative to the largest logit, with a margin for rounding."""

@@ -39,7 +39,7 @@ def _array(tensor: Tensor) -> Any:
 
 def product(crow: Any, col: Any, values: Any, dense: Tensor, out: Tensor) -> None:
     """Write ``out = S @ dense``; S (n, m) as CSR arrays, dense (m, H), out (n, H), both contiguous."""
-    from bvat.engine.compiled import loops
+    from bvat.engine import loops
 
     loops.product((crow, col, values), dense.detach().numpy(), out.numpy())
 
@@ -61,7 +61,7 @@ def cut(wide: Tensor, width: int) -> Tensor:
 
 def times(rows: Tensor, matrix: Tensor) -> Tensor:
     """Return ``rows @ matrix`` without autograd; rows (n, K), matrix (K, M)."""
-    from bvat.engine.compiled import loops
+    from bvat.engine import loops
 
     wide = padded(matrix)
     out = rows.new_empty(rows.shape[0], wide.shape[1])
