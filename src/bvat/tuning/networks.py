@@ -52,11 +52,14 @@ def train_networks(
             kept = partial(once, f"{name}-{part}")
             return _trained(work, variant, on, nodes, p if taught else None, seed, kept)
 
-        state, logits = trained(work.train, mixture.probabilities(work, members), "all")
+        state, logits = trained(work.train, mixture.teaching(work, members), "all")
         folds = [logits] if work.validated else []
         for number, fold in enumerate([] if work.validated else work.folds[:NETWORK_FOLDS]):
-            mean = mixture.mean({n: m.folds[number] for n, m in members.items()})
-            folds.append(trained(fold.train, mean, f"fold{number}")[1])
+            if work.enough:
+                p = mixture.teaching(work, members, number)
+            else:
+                p = mixture.mean({n: m.folds[number] for n, m in members.items()})
+            folds.append(trained(fold.train, p, f"fold{number}")[1])
         tensors = {f"network.{name}.{key}": value for key, value in state.items()}
         found[name] = Member(name, tensors, logits, folds, time.perf_counter() - started)
     return found
