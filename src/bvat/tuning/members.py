@@ -88,8 +88,8 @@ class Work:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough labels to believe the probabilities that folds calibrate."""
-        return not self.validated and self.train.size >= ENOUGH * self.graph.num_classes
+        """Whether there are enough labels to believe calibrated probabilities."""
+        return self.train.size >= ENOUGH * self.graph.num_classes
 
     @cached_property
     def labels(self) -> Nodes:
@@ -143,19 +143,19 @@ class Work:
         return LATER_NETWORK_PRIOR if self.enough else NETWORK_PRIOR
 
     @cached_property
-    def views(self) -> dict[str, tuple[Tensor, Scores]]:
+    def views(self) -> dict[str, tuple[Tensor, NDArray[np.float32]]]:
         """The mean (r) and the centred rows of length 1 (N, r) of every view."""
         latent = self.latent.rows(self.graph.features)
         found = {}
         for name in {view for member in self.linear_names() for view in LINEAR[member]}:
             spread = spread_view(name, self.graphs.get(VIEWS[name][0], self.graph), latent)
             mean = spread.mean(0)
-            found[name] = (mean, unit_rows(spread - mean).double().numpy())
+            found[name] = (mean, unit_rows(spread - mean).numpy())
         return found
 
     def inputs_of(self, member: str) -> Scores:
         """Return what a linear member reads, (N, r) or (N, 2 r)."""
-        return np.concatenate([self.views[view][1] for view in LINEAR[member]], 1)
+        return np.concatenate([self.views[view][1] for view in LINEAR[member]], 1, dtype=np.float64)
 
     @cached_property
     def held_out(self) -> Nodes:
