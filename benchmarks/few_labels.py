@@ -5,6 +5,9 @@ in the file are kept when the command is repeated; then the summary and the pict
 
     python benchmarks/few_labels.py cora citeseer pubmed FILE.npz... --effort 2 --jobs 2
     python benchmarks/few_labels.py --report
+
+After a change of ``auto``, ``--again`` measures it alone where the file has it from other code. The GCN and
+the recipes are kept with the ``source`` that they were measured with; ``auto`` has its own.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,7 +38,7 @@ from bvat.training.settings import Settings, preset
 from bvat.tuning import auto
 from bvat.tuning.cross_validation import without_validation
 from few_recipes import RECIPES, Inputs, measure_recipe
-from few_summary import write_report
+from few_summary import auto_source, write_report
 
 OUT = Path("results/few-labels")
 LABELS = (1, 2, 5, 20)
@@ -52,33 +55,45 @@ class Job:
     labels: tuple[int, ...]
     effort: int
     runs: Path
+    again: bool = False
 
     def run(self, report: ReportProgress) -> None:
         """Measure what is missing in the file, and add it line by line."""
         _warm_up()
         graph = _loaded(self.graph)
         for count in self.labels:
-            done = {
-                (run["labels"], run["draw"]) for run in read_runs(self.runs) if run["graph"] == graph.name
-            }
-            if (count, self.draw) not in done:
+            key = (graph.name, count, self.draw)
+            known = next((run for run in read_runs(self.runs) if key_of(run) == key), None)
+            if known is None or (self.again and auto_source(known) != versions()["source"]):
                 drawn = resplit(graph, count, 0, self.draw)
-                found = {"graph": graph.name, "labels": count, "draw": self.draw, **about(graph)}
-                found |= measure(drawn, _inputs(self.graph), self.effort)
+                if known is None:
+                    found = {"graph": graph.name, "labels": count, "draw": self.draw, **about(graph)}
+                    found |= measure(drawn, _inputs(self.graph), self.effort)
+                else:
+                    ours = {"source": versions()["source"], **measure_auto(drawn, self.effort)}
+                    found = {**known, "effort": self.effort, "auto": ours}
                 with taken(self.runs.with_suffix(".lock"), wait=True):
                     append(self.runs, _begin(self.runs) + json.dumps(found, allow_nan=False) + "\n")
             report(count)
 
 
 def read_runs(path: Path) -> list[dict[str, Any]]:
-    """Return the runs of a file; a line that was cut off by a kill does not count."""
+    """Return the runs of a file, of several of the same labels the last.
+
+    A line that was cut off by a kill does not count.
+    """
     if not path.exists():
         return []
-    found = []
+    found = {}
     for line in path.read_text("utf-8").splitlines():
         with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+            run = json.loads(line)
+            found[key_of(run)] = run
+    return list(found.values())
+
+
+def key_of(run: Mapping[str, Any]) -> tuple[str, int, int]:
+    return run["graph"], run["labels"], run["draw"]
 
 
 def _begin(path: Path) -> str:
@@ -191,13 +206,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--pictures", type=Path, default=Path("docs/pictures"))
+    parser.add_argument("--again", action="store_true", help="measure auto again where its code has changed")
     parser.add_argument("--report", action="store_true", help="write the summary and the pictures")
     asked = parser.parse_args(arguments)
     runs = asked.out / "runs.jsonl"
     if asked.graphs:
         asked.out.mkdir(parents=True, exist_ok=True)
         jobs = [
-            Job(graph, draw, asked.labels, asked.effort, runs)
+            Job(graph, draw, asked.labels, asked.effort, runs, asked.again)
             for draw in asked.draws
             for graph in asked.graphs
         ]

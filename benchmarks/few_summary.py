@@ -39,6 +39,12 @@ def complete_runs(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if found[run["draw"]] == cells]
 
 
+def auto_source(run: Run) -> str:
+    """Return the source that ``auto`` was measured with: that of the run, unless it was measured again."""
+    found: str = run["auto"].get("source", run["source"])
+    return found
+
+
 def accuracy(run: Run, name: str) -> float:
     value: float = (run[name] if name in ("auto", "gcn") else run["recipes"][name])["accuracy"]
     return value
@@ -169,7 +175,12 @@ def summarised(runs: Sequence[Run], settings: Settings) -> dict[str, Any]:
     return {
         "command": command,
         "versions": versions() | {k: v for k, v in package_versions(["scikit-learn"]).items() if "sci" in k},
-        "sources": sorted({run["source"] for run in kept}),
+        "sources": {
+            "gcn and recipes": sorted({run["source"] for run in kept}),
+            "auto": {
+                str(n): sorted({auto_source(run) for run in kept if run["labels"] == n}) for n in counts
+            },
+        },
         "settings": {"gcn": settings.as_dict(), "auto": {"effort": effort}, "recipes": recipe_titles()},
         "protocol": "labels only: so many labels per class for training, none for validation, the rest test",
         "draws": draws,

@@ -71,6 +71,23 @@ def test_runs_continue_and_are_summarised(small: bvat.Graph, small_file: Path, t
     assert "<svg" in (tmp_path / "few-labels.svg").read_text()
 
 
+@pytest.mark.slow
+def test_auto_alone_is_measured_again_if_its_code_has_changed(small_file: Path, tmp_path: Path) -> None:
+    command = [str(small_file), "--labels", "5", "--draws", "20", "--effort", "1", "--out", str(tmp_path)]
+    few_labels.main(command)
+    path = tmp_path / "runs.jsonl"
+    few_labels.main([*command, "--again"])
+    (run,) = map(json.loads, path.read_text().splitlines())  # the same code: nothing to do
+    old = {**run, "source": "older", "gcn": {"accuracy": 1.0, "cpu_seconds": 1.0}}
+    path.write_text(json.dumps(old | {"auto": {**run["auto"], "accuracy": 2.0}}) + "\n")
+    few_labels.main([*command, "--again"])
+    (found,) = few_labels.read_runs(path)
+    assert (found["source"], found["gcn"]["accuracy"]) == ("older", 1.0)
+    assert found["auto"]["accuracy"] == run["auto"]["accuracy"]
+    assert few_summary.auto_source(found) == run["source"]
+    assert few_summary.auto_source(old) == "older"
+
+
 def made(graph: str, draw: int, auto: float, gcn: float, members: dict[str, float]) -> dict[str, Any]:
     parts = {name: {"accuracy": value, "weight": 1 / len(members)} for name, value in members.items()}
     estimate = {"low": 50.0, "high": 60.0}

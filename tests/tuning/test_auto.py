@@ -262,3 +262,32 @@ def test_a_network_alone_is_an_ensemble_too(graph, monkeypatch):
     assert accuracy(fit, graph) > 0.5
     restored = BASELINES["auto"].restore(fit.model.state_dict(), graph.num_features, graph.num_classes)
     assert torch.equal(predict(restored, graph), predict(fit.model, graph))
+
+
+def test_with_enough_labels_sure_nodes_teach_in_their_own_proportions():
+    whole = bvat.synthetic_graph(nodes=300, features=150, classes=3, seed=5).with_engine("tensor")
+    few, many = (Work.on(resplit(whole, n, 0, 1), AutoOptions()) for n in (9, 10))
+    assert (few.enough, many.enough) == (False, True)
+    p = np.full((300, 3), 0.05)
+    p[np.arange(300), np.where(np.arange(300) < 240, 0, 1)] = 0.9
+    p[:100] = [0.8, 0.1, 0.1]  # likely, but not sure
+    nodes, classes = members.confident(many, p, many.train)
+    assert set(nodes) == set(range(100, 300)) - set(many.train)
+    assert np.array_equal(classes, p[nodes].argmax(1))
+    counts = np.bincount(members.confident(few, p, few.train)[1])
+    assert counts[0] < 5 * counts[1]
+
+
+def test_with_enough_labels_folds_are_taught_without_their_own(monkeypatch):
+    whole = bvat.synthetic_graph(nodes=300, features=150, classes=3, seed=5).with_engine("tensor")
+    graph = resplit(whole, 12, 0, 1)
+    taught = []
+    monkeypatch.setattr(
+        auto, "confident", lambda work, p, train: taught.append(train) or members.confident(work, p, train)
+    )
+    fit = auto.fit(graph, 0, AutoOptions(effort=1))
+    folds = [fold.train for fold in Work.on(graph, AutoOptions()).folds]
+    assert len(taught) == members.ROUNDS * (1 + len(folds))
+    for k, train in enumerate(taught):
+        assert np.array_equal(train, [graph.train.numpy(), *folds][k % (1 + len(folds))])
+    assert accuracy(fit, graph) > 0.6

@@ -22,7 +22,7 @@ RANK = 128
 """Latent dimensions: with few labels more of them bring nothing (results/few-labels)."""
 EXACT = 30_000
 """Up to this many nodes all pairs are compared; beyond, neighbours are found approximately."""
-ROWS_AT_ONCE = 1024
+ROWS_AT_ONCE = 128
 METRICS = ("cosine", "euclidean")
 
 Rows = NDArray[np.float32]
@@ -128,7 +128,7 @@ def _all_pairs(rows: Rows, k: int, metric: str) -> tuple[NDArray[np.int64], NDAr
             scores = 2 * scores - squares
         itself = np.arange(part.shape[0])
         scores[itself, start + itself] = -np.inf
-        best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+        best = np.argpartition(-scores, k - 1, axis=1)[:, :k].copy()  # not a view of eight bytes per pair
         ends.append(best)
         close.append(np.take_along_axis(found, best, axis=1))
     return np.concatenate(ends), np.concatenate(close)

@@ -4,7 +4,8 @@
 2. Each is trained once per fold without the fold's labels; its temperature and its weight come from the
    log-loss of these predictions, with a prior, and so does the smoothing of the mean.
 3. Self-training: the more confident half of each predicted class joins the labels with a small weight, and
-   the members are fitted again.
+   the members are fitted again. With at least 10 labels per class, out-of-fold predictions say what a
+   probability is worth: then all nodes above a threshold join, in two rounds.
 4. Networks (effort 2 and more) are trained on labels and these predictions, with our regularisers from
    effort 3 on, and get a weight in the same way.
 
@@ -27,7 +28,7 @@ from bvat.graph import Graph
 from bvat.graph.neighbours import METRICS
 from bvat.models.ensemble import LINEAR, VIEWS, Ensemble
 from bvat.tuning.cross_validation import held_out_logits, out_of_fold_scores
-from bvat.tuning.members import Member, Work, confident, linear_member, linear_tensors, regression_on
+from bvat.tuning.members import ROUNDS, Member, Work, confident, linear_member, linear_tensors, regression_on
 from bvat.tuning.mixture import Mixture
 from bvat.tuning.networks import train_networks
 from bvat.tuning.temperature import LEAST
@@ -65,6 +66,9 @@ def _fit(graph: Graph, seed: int, options: AutoOptions, once: Once, tell: Tell |
     mixture = Mixture.of(work, members)
     if tell is not None:
         tell(f"a first answer after {time.perf_counter() - started:.1f} s: {mixture.described(work)}")
+    for _ in range(ROUNDS if work.enough else 0):
+        members = _self_trained(work, mixture, members, members, mixture)
+        mixture = Mixture.of(work, members)
     first, linear = mixture, dict(members)
     if options.effort > 1:
         members |= train_networks(work, mixture, members, options.effort, seed, once)
@@ -73,7 +77,8 @@ def _fit(graph: Graph, seed: int, options: AutoOptions, once: Once, tell: Tell |
         best = max(members, key=lambda name: mixture.weights[name])
         members = {best: members[best]}
         mixture = Mixture.of(work, members)
-    members = _self_trained(work, first, linear, members, mixture)
+    if not work.enough:  # else it comes before the networks
+        members = _self_trained(work, first, linear, members, mixture)
     if work.folds and not work.validated:
         mixture = mixture.smoothed(work, members)
     model = _assembled(work, members, mixture)
@@ -94,12 +99,11 @@ def _self_trained(
     share = first.self_training(work)
     if not share:
         return dict(members)
-    pseudo = confident(work, first.probabilities(work, linear), work.train)
+    pseudo = confident(work, first.teaching(work, linear), work.train)
     at_folds = []
     if not work.validated:
         for number, fold in enumerate(work.folds):
-            mean = first.mean({name: member.folds[number] for name, member in linear.items()})
-            at_folds.append((fold.train, confident(work, first.smoothing(work, mean), fold.train)))
+            at_folds.append((fold.train, confident(work, first.teaching(work, linear, number), fold.train)))
     found = dict(members)
     for name in (name for name in members if name in LINEAR and mixture.weights[name] > NEGLIGIBLE):
         started, z = time.perf_counter(), work.inputs_of(name)

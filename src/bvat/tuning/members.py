@@ -29,12 +29,18 @@ PRIOR = {
     "given-and-features": 2.0,
 }
 """Weights of the linear members before any label is seen, where edges say something of the features."""
-NETWORK_PRIOR = 2.0
-"""Weight of a network before any label is seen: the linear members together have 6.75."""
+NETWORK_PRIOR, LATER_NETWORK_PRIOR = 2.0, 6.0
+"""Weight of a network before any label is seen, with few labels and with enough of them: the linear members
+together have 6.75."""
 STRENGTH = 10.0
 """Inverse L2 penalty of the linear members."""
 PSEUDO, PSEUDO_PER_LABEL, PSEUDO_WEIGHT = 700, 14, 0.1
 """Nodes of the self-training, at least and for each label, and the weight of each."""
+ENOUGH = 10.0
+"""Labels per class from which on calibrated probabilities choose the nodes of the self-training."""
+SURE, SURE_MOST, SURE_WEIGHT, ROUNDS = 0.85, 3000, 0.3, 2
+"""Then these are nodes with a larger probability than this, at most so many, of this weight each, and they
+are chosen again in every round. In more rounds predictions drift (Pubmed)."""
 SAME = 1e-5
 """Latent features that differ by less are equal."""
 
@@ -79,6 +85,11 @@ class Work:
         count = int(np.clip(np.median(sizes[sizes > 1]), 2, FOLDS)) if (sizes > 1).any() else 0
         parts = folds(graph, count) if count else []  # a fold takes about as many labels of every class
         return cls(graph, options, train, [Fold(p.train.numpy(), p.val.numpy()) for p in parts], False)
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough labels to believe calibrated probabilities."""
+        return self.train.size >= ENOUGH * self.graph.num_classes
 
     @cached_property
     def labels(self) -> Nodes:
@@ -129,22 +140,22 @@ class Work:
             trusted = self.edges_agree if name.startswith("given-") and "and" not in name else 1.0
             extra = 1.5 * (1 - self.edges_agree) if name == "features-far" else 0.0
             return PRIOR[name] * trusted + extra
-        return NETWORK_PRIOR
+        return LATER_NETWORK_PRIOR if self.enough else NETWORK_PRIOR
 
     @cached_property
-    def views(self) -> dict[str, tuple[Tensor, Scores]]:
+    def views(self) -> dict[str, tuple[Tensor, NDArray[np.float32]]]:
         """The mean (r) and the centred rows of length 1 (N, r) of every view."""
         latent = self.latent.rows(self.graph.features)
         found = {}
         for name in {view for member in self.linear_names() for view in LINEAR[member]}:
             spread = spread_view(name, self.graphs.get(VIEWS[name][0], self.graph), latent)
             mean = spread.mean(0)
-            found[name] = (mean, unit_rows(spread - mean).double().numpy())
+            found[name] = (mean, unit_rows(spread - mean).numpy())
         return found
 
     def inputs_of(self, member: str) -> Scores:
         """Return what a linear member reads, (N, r) or (N, 2 r)."""
-        return np.concatenate([self.views[view][1] for view in LINEAR[member]], 1)
+        return np.concatenate([self.views[view][1] for view in LINEAR[member]], 1, dtype=np.float64)
 
     @cached_property
     def held_out(self) -> Nodes:
@@ -191,7 +202,8 @@ def regression_on(work: Work, z: Scores, train: Nodes, pseudo: Pseudo, share: fl
     nodes, classes = pseudo
     labels = work.labels.copy()
     labels[nodes] = classes
-    counts = np.concatenate([np.ones(train.size), np.full(nodes.size, share * PSEUDO_WEIGHT)])
+    each = share * (SURE_WEIGHT if work.enough else PSEUDO_WEIGHT)
+    counts = np.concatenate([np.ones(train.size), np.full(nodes.size, each)])
     return regression(z, labels, np.concatenate([train, nodes]), work.graph.num_classes, counts)
 
 
@@ -213,12 +225,21 @@ def regression(
 
 
 def confident(work: Work, p: Scores, train: Nodes) -> Pseudo:
-    """Return nodes of the more confident half of each predicted class, as many of each, and their classes."""
+    """Return nodes whose predicted class is trusted, and these classes.
+
+    With few labels they are of the more confident half of each predicted class, as many of each. With enough,
+    all classes have one threshold: then frequent ones have more nodes, as they should.
+
+    Shapes: p (N, C), calibrated if there are enough labels.
+    """
     classes = work.graph.num_classes
     predicted, confidence = p.argmax(1), p.max(1)
     free = np.ones(p.shape[0], bool)
     free[train] = False
     rng, chosen = np.random.default_rng(0), []
+    if work.enough:
+        nodes = rng.permutation(np.flatnonzero(free & (confidence > SURE)))[:SURE_MOST]
+        return nodes, predicted[nodes]
     most = max(PSEUDO, PSEUDO_PER_LABEL * train.size) // classes
     for k in range(classes):
         nodes = np.flatnonzero(free & (predicted == k))

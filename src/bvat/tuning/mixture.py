@@ -111,6 +111,12 @@ class Mixture:
     def smoothing(self, work: Work, mean: Scores) -> Scores:
         return weighted(self.smooth, {name: smooth_over(work, name, mean) for name in self.smooth})
 
+    def teaching(self, work: Work, members: Mapping[str, Member], fold: int | None = None) -> Scores:
+        """Return the probabilities (N, C) that self-training reads; of a fold, those without its labels."""
+        logits = {n: m.logits if fold is None else m.folds[fold] for n, m in members.items()}
+        p = self.smoothing(work, self.mean(logits))
+        return softmax(self.temperature * np.log(np.maximum(p, LEAST))) if work.enough else p
+
     def self_training(self, work: Work) -> float:
         """Return how much of the self-training is worth it, 0 to 1.
 

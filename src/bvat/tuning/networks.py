@@ -32,6 +32,8 @@ NETWORKS: dict[int, tuple[str, ...]] = {
     4: ("gcn", "vat", "random-propagation/grand", "obvat", "sbvat", "appnp/vat"),
 }
 """What is trained beside the linear members, by effort."""
+JUDGED = ("gcn", "vat", "appnp/vat")
+"""What is trained from effort 2 on where validation nodes judge: without folds, each is trained once."""
 EPOCHS = 150
 TRUSTED = 0.5
 """Networks read the given edges where these agree with the features by more than this."""
@@ -45,18 +47,22 @@ def train_networks(
     """Train the networks of an effort on the graph that the linear members favour."""
     on, found = _favourite(work, mixture), {}
     taught = mixture.self_training(work) > 0.5  # whether networks learn from predictions too
-    for variant in map(Variant.parse, NETWORKS[effort]):
+    names = dict.fromkeys((*NETWORKS[effort], *JUDGED) if work.validated else NETWORKS[effort])
+    for variant in map(Variant.parse, names):
         name, started = f"{variant.model}+{variant.method}-{on}", time.perf_counter()
 
         def trained(nodes: Any, p: Scores, part: str, variant: Variant = variant, name: str = name) -> Any:
             kept = partial(once, f"{name}-{part}")
             return _trained(work, variant, on, nodes, p if taught else None, seed, kept)
 
-        state, logits = trained(work.train, mixture.probabilities(work, members), "all")
+        state, logits = trained(work.train, mixture.teaching(work, members), "all")
         folds = [logits] if work.validated else []
         for number, fold in enumerate([] if work.validated else work.folds[:NETWORK_FOLDS]):
-            mean = mixture.mean({n: m.folds[number] for n, m in members.items()})
-            folds.append(trained(fold.train, mean, f"fold{number}")[1])
+            if work.enough:
+                p = mixture.teaching(work, members, number)
+            else:
+                p = mixture.mean({n: m.folds[number] for n, m in members.items()})
+            folds.append(trained(fold.train, p, f"fold{number}")[1])
         tensors = {f"network.{name}.{key}": value for key, value in state.items()}
         found[name] = Member(name, tensors, logits, folds, time.perf_counter() - started)
     return found
