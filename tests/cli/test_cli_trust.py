@@ -24,7 +24,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_predict_writes_sets(run: Path, tmp_path: Path, capsys: Any) -> None:
     code, out, _ = bvat(["predict", str(run), "--coverage", "0.8", "--out", str(tmp_path / "p.csv")], capsys)
     assert code == 0
-    assert "sets of classes for a coverage of 0.8" in out
+    assert "sets for a coverage of 0.8" in out
+    assert "compared with those of its own class" in out
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     assert all(row["predicted"] in row["set"].split(" | ") for row in rows)
 

@@ -197,13 +197,15 @@ class NodeClassifier:
             )
         return scores_of(predicted[chosen], labels, self.classifier_.class_names)
 
-    def predict_set(self, graph: Graph, coverage: float = 0.9) -> NDArray[np.bool_]:
+    def predict_set(
+        self, graph: Graph, coverage: float = 0.9, *, per_class: bool = True
+    ) -> NDArray[np.bool_]:
         """Return which classes of each node cannot be excluded, bool (N, C): see :mod:`bvat.trust.conformal`.
 
-        The share ``coverage`` of the sets has the true class.
+        The share ``coverage`` of the sets has the true class; of the nodes of each class if ``per_class``.
         """
-        probabilities = self.predict_proba(graph)
-        return prediction_sets(self._held_out(), probabilities, coverage, "this classifier").member
+        p, held = self.predict_proba(graph), self._held_out()
+        return prediction_sets(held, p, coverage, "this classifier", per_class=per_class).member
 
     def suggest(self, count: int, graph: Graph | None = None) -> Any:
         """Return which nodes to label next and why, as a table: see :mod:`bvat.trust.suggest`."""
