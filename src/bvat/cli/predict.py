@@ -66,8 +66,9 @@ def predict(
     probabilities = classifier.probabilities(nodes)
     sets = member = None
     if coverage is not None:
-        p = probabilities.cpu().numpy()
-        sets = prediction_sets(held_out(trained), p, coverage, trained.name, per_class=per_class)
+        judged = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
+        held, p = held_out(trained), judged.cpu().numpy()  # both calibrated
+        sets = prediction_sets(held, p, coverage, trained.name, per_class=per_class)
         member = sets.member
     write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, member))
     seen = trained.trained_on(nodes) if graph is not None else None

@@ -17,7 +17,14 @@ from bvat.data.checksums import CHECKSUM
 from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
-from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
+from bvat.inference.classifier import (
+    INSIDE,
+    Classifier,
+    build_classifier,
+    read_class_names,
+    read_settings,
+    uncalibrated,
+)
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
 from bvat.trust.conformal import prediction_sets
@@ -123,7 +130,13 @@ class NodeClassifier:
         found = self.choice_.out_of_fold if self.choice_ else self.training_.fit.get("out_of_fold")
         factor = self.choice_.temperature if self.choice_ and self.calibrate else 1.0
         about = graph.class_names, graph.num_features, graph.recipe
-        self._fitted = build_classifier([self.training_.weights], settings, *about, "memory", factor)
+        weights = self.training_.weights
+        if not self.calibrate:
+            if found and INSIDE in weights:  # what is held out is judged by the same probabilities
+                logits = np.array(found["logits"]) / float(weights[INSIDE])
+                found = {**found, "logits": logits.tolist()}
+            weights = uncalibrated(weights)
+        self._fitted = build_classifier([weights], settings, *about, "memory", factor)
         self._out_of_fold = found
         return self
 

@@ -10,7 +10,8 @@ Labels are often drawn per class, and then say nothing of how many nodes a class
 compared with its own labels (Mondrian), and every class is covered as often as asked. If a class has too few
 labels for that, or if it is not asked for, the labels of all classes are compared at once, each with the
 weight ``q_c / n_c``, where q_c is the share of class c in the predictions (Podkopaev and Ramdas, 2021): the
-sets are smaller, and the coverage is right on average over the nodes, as far as q_c is right.
+sets are smaller, and the coverage is right on average over the nodes, as far as q_c is right. A class without
+any held-out label cannot be excluded: it is in every set.
 
 Scores that spread over the edges (DAPS; Zargarbashi et al., 2023) did not make the sets smaller: the
 probabilities of ``auto`` have spread already.
@@ -35,7 +36,8 @@ Scores = NDArray[np.float64]
 class PredictionSets:
     """Sets of classes: ``member`` bool (N, C). ``labels`` held-out labels say how large they are.
 
-    ``missing`` is how many labels some classes lack to be judged by their own.
+    ``missing`` is how many labels classes lack to be compared with their own, ``unknown`` how many classes
+    have none.
     """
 
     member: NDArray[np.bool_]
@@ -43,6 +45,7 @@ class PredictionSets:
     per_class: bool
     labels: int
     missing: int = 0
+    unknown: int = 0
 
     @property
     def about(self) -> dict[str, Any]:
@@ -53,6 +56,7 @@ class PredictionSets:
             "single": float((sizes == 1).mean()),
             "quantiles": "per class" if self.per_class else "weighted",
             "labels": self.labels,
+            "missing": self.missing,
         }
 
     @property
@@ -62,6 +66,8 @@ class PredictionSets:
             "those of its own class" if self.per_class else "all of them, weighted by the size of their class"
         )
         lacks = f"; {self.missing} labels are missing to compare each with its own" if self.missing else ""
+        if self.unknown:
+            lacks += f"; {self.unknown} without a held-out label cannot be excluded anywhere"
         return (
             f"sets for a coverage of {self.coverage:g}: {about['mean_size']:.2f} classes on average, one for "
             f"{about['single']:.0%} of the nodes; of {self.labels} held-out labels, each class is compared "
@@ -125,8 +131,10 @@ def prediction_sets(
     weights = (shares / np.maximum(counts, 1))[held.labels]
     weights = weights / weights.sum() * weights.size
     chance = np.stack([_chance(own, weights, scores[:, k]) for k in range(classes)], 1)
+    chance[:, counts == 0] = 1  # nothing speaks against a class that no label tells of
     missing = int(np.maximum(needed - counts, 0).sum()) if per_class else 0
-    return PredictionSets(_sets(chance, most, p), coverage, False, held.labels.size, missing)
+    unknown = int((counts == 0).sum())
+    return PredictionSets(_sets(chance, most, p), coverage, False, held.labels.size, missing, unknown)
 
 
 def _sets(chance: Scores, most: float, p: Scores) -> NDArray[np.bool_]:
