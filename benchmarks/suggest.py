@@ -108,7 +108,7 @@ class Job:
             append(self.runs, _begin(self.runs) + json.dumps(found, allow_nan=False) + "\n")
 
 
-def summarised(runs: Sequence[Mapping[str, Any]], arguments: Sequence[str]) -> dict[str, Any]:
+def summarised(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return means by graph, paired differences and the targets, with what they were made by."""
     graphs = {
         graph: [run for run in runs if run["graph"] == graph]
@@ -132,7 +132,8 @@ def summarised(runs: Sequence[Mapping[str, Any]], arguments: Sequence[str]) -> d
     gains = {graph: each["difference"]["mean"] for graph, each in by_graph.items()}
     halves = {b: [g for g, each in by_graph.items() if each["half_the_labels"][b]] for b in BUDGETS[1:]}
     return {
-        "command": " ".join(["python benchmarks/suggest.py", *(Path(a).name for a in arguments)]),
+        "command": f"python benchmarks/suggest.py {' '.join(graphs)} "
+        f"--draws {','.join(map(str, sorted({run['draw'] for run in runs})))}",
         "versions": versions() | package_versions(["scikit-learn"]),
         "sources": sorted({run["source"] for run in runs}),
         "settings": {
@@ -159,9 +160,9 @@ def _run(job: Job, report: ReportProgress) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure graph by graph, then summarise all draws in the file."""
+    """Measure graph by graph, if any are named, then summarise all draws in the file."""
     parser = argparse.ArgumentParser(prog="python benchmarks/suggest.py")
-    parser.add_argument("graphs", nargs="+", help="names or paths, in the order in which they are measured")
+    parser.add_argument("graphs", nargs="*", help="names or paths, in the order in which they are measured")
     parser.add_argument("--draws", type=numbers, default=DRAWS, help="such as 20-29")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
@@ -175,7 +176,7 @@ def main(arguments: Sequence[str]) -> None:
 
     jobs = [Job(graph, draw, runs) for graph in asked.graphs for draw in asked.draws]
     run_tasks(_run, jobs, asked.jobs, lambda job, done: None, finished=finished)
-    write_json(asked.out / "suggest.json", summarised(read_runs(runs), arguments))
+    write_json(asked.out / "suggest.json", summarised(read_runs(runs)))
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ def _means(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: float(np.mean([run[name] for run in runs])) for name in NAMES} | {"sets": sets}
 
 
-def summary(runs: Sequence[Mapping[str, Any]], command: str) -> dict[str, Any]:
+def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return means by graph, the mean over graphs with its interval over draws, and the targets."""
     by_graph = {
         graph: [run for run in runs if run["graph"] == graph]
@@ -209,7 +209,9 @@ def summary(runs: Sequence[Mapping[str, Any]], command: str) -> dict[str, Any]:
     }
     names = [n for n in runs[0]["sets"] if all(n in row["sets"] for row in rows.values())]
     return {
-        "command": command,
+        "command": f"python benchmarks/trust.py {' '.join(rows)} --effort {runs[0]['effort']}"
+        + (" --torchcp" if "snaps split" in names else "")
+        + f" --draws {','.join(map(str, sorted({run['draw'] for run in runs})))}",
         "protocol": " ".join(str(__doc__).split("\n\n")[1].split(" Runs that are")[0].split()),
         "sources": sorted({run["source"] for run in runs}),
         "versions": versions() | package_versions(["scikit-learn"]),
@@ -232,7 +234,7 @@ def summary(runs: Sequence[Mapping[str, Any]], command: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure graph by graph, then summarise all draws in the file."""
+    """Measure graph by graph, if any are named, then summarise all draws in the file."""
     parser = argparse.ArgumentParser(prog="python benchmarks/trust.py")
     parser.add_argument("graphs", nargs="*", help="names or paths, in the order in which they are measured")
     parser.add_argument("--draws", type=numbers, default=tuple(range(20, 40)), help="such as 20-39")
@@ -251,8 +253,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.stdout.flush()
 
     run_tasks(_run, tasks, asked.jobs, lambda task, done: None, finished=finished)
-    command = " ".join(["python benchmarks/trust.py", *(Path(a).name for a in arguments)])
-    found = summary(read_runs(runs), command)
+    found = summary(read_runs(runs))
     write_json(asked.out / f"{name}.json", found)
     for target, each in found["targets"].items():
         sys.stdout.write(f"{target}: {each['measured']:.3f}{'' if each['met'] else ', missed'}\n")
