@@ -120,17 +120,18 @@ def _all_pairs(rows: Rows, k: int, metric: str) -> tuple[NDArray[np.int64], NDAr
     """Compare all pairs, some rows at a time."""
     squares = (rows**2).sum(1)
     ends, close = [], []
+    space = np.empty((min(ROWS_AT_ONCE, rows.shape[0]), rows.shape[0]), np.float32)  # new memory costs more
     for start in range(0, rows.shape[0], ROWS_AT_ONCE):
         part = rows[start : start + ROWS_AT_ONCE]
-        scores = part @ rows.T
-        found = scores > 0 if metric == "cosine" else np.ones_like(scores, bool)
+        scores = np.matmul(part, rows.T, out=space[: part.shape[0]])
         if metric == "euclidean":
-            scores = 2 * scores - squares
+            scores *= 2
+            scores -= squares
         itself = np.arange(part.shape[0])
         scores[itself, start + itself] = -np.inf
-        best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+        best = np.argpartition(np.negative(scores, out=scores), k - 1, axis=1)[:, :k].copy()
         ends.append(best)
-        close.append(np.take_along_axis(found, best, axis=1))
+        close.append((np.take_along_axis(scores, best, axis=1) < 0) | (metric == "euclidean"))
     return np.concatenate(ends), np.concatenate(close)
 
 
