@@ -27,39 +27,30 @@ import torch
 from numpy.typing import NDArray
 
 from bvat.baselines.table import AutoOptions
-from bvat.data import load
 from bvat.data.files import append, write_json
 from bvat.graph import Graph
-from bvat.models.ensemble import LEAST
 from bvat.store.claim import taken
 from bvat.store.pool import ReportProgress, run_tasks
 from bvat.training.provenance import package_versions, versions
 from bvat.training.statistics import sample
 from bvat.trust import suggest as trust
-from bvat.tuning.auto import _self_trained
-from bvat.tuning.members import Work, linear_member
-from bvat.tuning.mixture import Mixture, softmax
+from bvat.tuning.members import Work
 from few_labels import DRAWS, _begin, about, numbers, read_runs
+from shared_work import fitted, prepared
 
 OUT = Path("results/trust")
 BUDGETS = (2, 4, 6, 8, 10)
 FURTHER = (12, 16, 20)
 """Labels per class of random choice alone."""
-OPTIONS = AutoOptions(effort=1)
-SHARED = ("latent", "graphs", "views", "edges_agree")
-"""What does not depend on labels."""
+EFFORT = 1
 
 Nodes = NDArray[np.int64]
 
 
 @lru_cache(maxsize=1)
-def prepared(source: str) -> tuple[Work, torch.Tensor]:
-    """Return a graph with what does not depend on labels, and the rows that suggestions compare."""
-    graph = load(source)
-    work = Work(graph, OPTIONS, np.zeros(0, np.int64), [], False)
-    for name in SHARED:
-        getattr(work, name)
-    return work, trust.representative_rows(graph)
+def compared(source: str) -> torch.Tensor:
+    """Return the rows that suggestions compare."""
+    return trust.representative_rows(prepared(source, EFFORT).graph)
 
 
 def start(graph: Graph, draw: int) -> tuple[Nodes, Nodes, Nodes]:
@@ -72,17 +63,10 @@ def start(graph: Graph, draw: int) -> tuple[Nodes, Nodes, Nodes]:
 
 
 def probabilities(shared: Work, train: Nodes) -> torch.Tensor:
-    """Return what ``auto`` predicts from these labels, (N, C), without looking for neighbours again."""
+    """Return what ``auto`` predicts from these labels, (N, C)."""
     none = torch.zeros(0, dtype=torch.int64)
     graph = dataclasses.replace(shared.graph, train=torch.from_numpy(np.sort(train)), val=none, test=none)
-    work = Work.on(graph, OPTIONS)
-    work.__dict__.update({name: getattr(shared, name) for name in SHARED})
-    members = {name: linear_member(work, name) for name in work.linear_names()}
-    mixture = Mixture.of(work, members)
-    members = _self_trained(work, mixture, members, members, mixture)
-    mixture = mixture.smoothed(work, members) if work.folds else mixture
-    p = np.maximum(mixture.probabilities(work, members), LEAST)
-    return torch.from_numpy(softmax(mixture.temperature * np.log(p)))
+    return torch.from_numpy(fitted(shared, graph).p)
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,7 @@ class Job:
 
     def run(self, report: ReportProgress) -> None:
         """Measure what is missing in the file, and add it as one line."""
-        shared, rows = prepared(self.graph)
+        shared, rows = prepared(self.graph, EFFORT), compared(self.graph)
         graph = shared.graph
         if any((run["graph"], run["draw"]) == (graph.name, self.draw) for run in read_runs(self.runs)):
             return
@@ -124,7 +108,7 @@ class Job:
             append(self.runs, _begin(self.runs) + json.dumps(found, allow_nan=False) + "\n")
 
 
-def summarised(runs: Sequence[Mapping[str, Any]], arguments: Sequence[str]) -> dict[str, Any]:
+def summarised(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return means by graph, paired differences and the targets, with what they were made by."""
     graphs = {
         graph: [run for run in runs if run["graph"] == graph]
@@ -148,10 +132,15 @@ def summarised(runs: Sequence[Mapping[str, Any]], arguments: Sequence[str]) -> d
     gains = {graph: each["difference"]["mean"] for graph, each in by_graph.items()}
     halves = {b: [g for g, each in by_graph.items() if each["half_the_labels"][b]] for b in BUDGETS[1:]}
     return {
-        "command": " ".join(["python benchmarks/suggest.py", *(Path(a).name for a in arguments)]),
+        "command": f"python benchmarks/suggest.py {' '.join(graphs)} "
+        f"--draws {','.join(map(str, sorted({run['draw'] for run in runs})))}",
         "versions": versions() | package_versions(["scikit-learn"]),
         "sources": sorted({run["source"] for run in runs}),
-        "settings": {"auto": dataclasses.asdict(OPTIONS), "penalty": trust.PENALTY, "steps": BUDGETS},
+        "settings": {
+            "auto": dataclasses.asdict(AutoOptions(effort=EFFORT)),
+            "penalty": trust.PENALTY,
+            "steps": BUDGETS,
+        },
         "protocol": " ".join(str(__doc__).split("\n\n")[1].split()),
         "by_graph": by_graph,
         "gain_at_10": fmean(gains.values()),
@@ -171,9 +160,9 @@ def _run(job: Job, report: ReportProgress) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure graph by graph, then summarise all draws in the file."""
+    """Measure graph by graph, if any are named, then summarise all draws in the file."""
     parser = argparse.ArgumentParser(prog="python benchmarks/suggest.py")
-    parser.add_argument("graphs", nargs="+", help="names or paths, in the order in which they are measured")
+    parser.add_argument("graphs", nargs="*", help="names or paths, in the order in which they are measured")
     parser.add_argument("--draws", type=numbers, default=DRAWS, help="such as 20-29")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
@@ -187,7 +176,7 @@ def main(arguments: Sequence[str]) -> None:
 
     jobs = [Job(graph, draw, runs) for graph in asked.graphs for draw in asked.draws]
     run_tasks(_run, jobs, asked.jobs, lambda job, done: None, finished=finished)
-    write_json(asked.out / "suggest.json", summarised(read_runs(runs), arguments))
+    write_json(asked.out / "suggest.json", summarised(read_runs(runs)))
 
 
 if __name__ == "__main__":

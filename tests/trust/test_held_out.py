@@ -79,6 +79,27 @@ def test_a_class_with_few_labels_is_judged_with_the_others() -> None:
     assert not prediction_sets(as_held(p[kept], y[kept]), p, 0.9).per_class
 
 
+def test_sets_for_all_nodes_at_once_are_smaller_and_cover_too() -> None:
+    covered, sizes = [], []
+    for seed in range(20):
+        p, y = drawn(1080, seed)
+        held = as_held(p[:80], y[:80])
+        each, at_once = (prediction_sets(held, p[80:], 0.9, per_class=k) for k in (True, False))
+        assert (each.per_class, at_once.per_class, at_once.missing) == (True, False, 0)
+        covered.append(at_once.member[np.arange(1000), y[80:]].mean())
+        sizes.append((each.about["mean_size"], at_once.about["mean_size"]))
+    assert 0.88 < np.mean(covered) < 0.93
+    assert np.diff(np.mean(sizes, 0)) < 0
+
+
+def test_a_class_without_held_out_labels_is_in_every_set() -> None:
+    p, y = drawn(80)
+    sets = prediction_sets(as_held(p[y != 2], y[y != 2]), p, 0.9)
+    assert sets.member[:, 2].all()
+    assert "9 labels are missing" in sets.text
+    assert "1 without a held-out label cannot be excluded" in sets.text
+
+
 def test_flipped_labels_come_first_in_a_review() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 90)
@@ -135,9 +156,11 @@ def test_the_estimator_answers_all_questions(graph: Graph, method: str, tmp_path
     assert np.array_equal(loaded.predict_proba(graph), fitted.predict_proba(graph))
 
 
-def test_calibration_changes_confidence_but_no_class(graph: Graph) -> None:
-    calibrated = bvat.NodeClassifier("none", epochs=30).fit(graph)
-    raw = bvat.NodeClassifier("none", epochs=30, calibrate=False).fit(graph)
+@pytest.mark.parametrize("method", ["auto", "none"])
+def test_calibration_changes_confidence_but_no_class(graph: Graph, method: str) -> None:
+    more = {"effort": 1} if method == "auto" else {"epochs": 30}
+    calibrated = bvat.NodeClassifier(method, **more).fit(graph)
+    raw = bvat.NodeClassifier(method, calibrate=False, **more).fit(graph)
     assert (calibrated.predict(graph) == raw.predict(graph)).all()
     assert not np.allclose(calibrated.predict_proba(graph), raw.predict_proba(graph))
 

@@ -24,6 +24,9 @@ def predict(
         float | None,
         typer.Option(help="also write sets of classes that hold the true one this often, such as 0.9"),
     ] = None,
+    per_class: Annotated[
+        bool, typer.Option(help="let the sets cover every class, not only all nodes: they are larger")
+    ] = True,
     calibrate: Calibrate = True,
     as_json: Json = False,
 ) -> None:
@@ -36,7 +39,7 @@ def predict(
     known, accuracy and macro F1 are printed: of the test nodes, and with --graph
     of all nodes with a label that the model was not trained on. With --coverage
     0.9 the column set has the classes that cannot be excluded: it holds the true
-    class of nine nodes out of ten.
+    class of nine nodes out of ten, of each class unless --no-per-class is given.
 
     Examples:
 
@@ -63,7 +66,9 @@ def predict(
     probabilities = classifier.probabilities(nodes)
     sets = member = None
     if coverage is not None:
-        sets = prediction_sets(held_out(trained), probabilities.cpu().numpy(), coverage, trained.name)
+        judged = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
+        held, p = held_out(trained), judged.cpu().numpy()  # both calibrated
+        sets = prediction_sets(held, p, coverage, trained.name, per_class=per_class)
         member = sets.member
     write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, member))
     seen = trained.trained_on(nodes) if graph is not None else None

@@ -17,7 +17,14 @@ from bvat.data.checksums import CHECKSUM
 from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
-from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
+from bvat.inference.classifier import (
+    INSIDE,
+    Classifier,
+    build_classifier,
+    read_class_names,
+    read_settings,
+    uncalibrated,
+)
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
 from bvat.trust.conformal import prediction_sets
@@ -123,7 +130,13 @@ class NodeClassifier:
         found = self.choice_.out_of_fold if self.choice_ else self.training_.fit.get("out_of_fold")
         factor = self.choice_.temperature if self.choice_ and self.calibrate else 1.0
         about = graph.class_names, graph.num_features, graph.recipe
-        self._fitted = build_classifier([self.training_.weights], settings, *about, "memory", factor)
+        weights = self.training_.weights
+        if not self.calibrate:
+            if found and INSIDE in weights:  # what is held out is judged by the same probabilities
+                logits = np.array(found["logits"]) / float(weights[INSIDE])
+                found = {**found, "logits": logits.tolist()}
+            weights = uncalibrated(weights)
+        self._fitted = build_classifier([weights], settings, *about, "memory", factor)
         self._out_of_fold = found
         return self
 
@@ -197,13 +210,15 @@ class NodeClassifier:
             )
         return scores_of(predicted[chosen], labels, self.classifier_.class_names)
 
-    def predict_set(self, graph: Graph, coverage: float = 0.9) -> NDArray[np.bool_]:
+    def predict_set(
+        self, graph: Graph, coverage: float = 0.9, *, per_class: bool = True
+    ) -> NDArray[np.bool_]:
         """Return which classes of each node cannot be excluded, bool (N, C): see :mod:`bvat.trust.conformal`.
 
-        The share ``coverage`` of the sets has the true class.
+        The share ``coverage`` of the sets has the true class; of the nodes of each class if ``per_class``.
         """
-        probabilities = self.predict_proba(graph)
-        return prediction_sets(self._held_out(), probabilities, coverage, "this classifier").member
+        p, held = self.predict_proba(graph), self._held_out()
+        return prediction_sets(held, p, coverage, "this classifier", per_class=per_class).member
 
     def suggest(self, count: int, graph: Graph | None = None) -> Any:
         """Return which nodes to label next and why, as a table: see :mod:`bvat.trust.suggest`."""

@@ -87,6 +87,15 @@ class Classifier:
         return scores_of(probabilities.argmax(1)[nodes], labels[nodes], self.class_names)
 
 
+INSIDE = "about.temperature"
+"""What an ensemble calls the temperature that it has inside."""
+
+
+def uncalibrated(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of an ensemble without its temperature, and those of other models as they are."""
+    return weights | {INSIDE: torch.ones_like(weights[INSIDE])} if INSIDE in weights else weights
+
+
 def build_classifier(
     weights: list[dict[str, Tensor]],
     settings: Settings,

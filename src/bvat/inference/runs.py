@@ -19,7 +19,13 @@ from bvat.data import load
 from bvat.data.loading import names
 from bvat.errors import BvatError, DataError, SettingsError
 from bvat.graph import Graph
-from bvat.inference.classifier import Classifier, build_classifier, read_class_names, read_settings
+from bvat.inference.classifier import (
+    Classifier,
+    build_classifier,
+    read_class_names,
+    read_settings,
+    uncalibrated,
+)
 from bvat.store.folder import AUTO_FILE, GRAPH_FILE, RunFolder
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.statistics import sample, summarize
@@ -74,8 +80,9 @@ class SavedRun:
             finished = ", ".join(map(str, self.seeds))
             raise SettingsError(f"{self.folder.path} has no finished seed {seed}: use one of {finished}")
         where = str(self.folder.path)
+        weights = [self.folder.weights(k) for k in (self.seeds if seed is None else (seed,))]
         found = build_classifier(
-            [self.folder.weights(k) for k in (self.seeds if seed is None else (seed,))],
+            weights if calibrate else list(map(uncalibrated, weights)),
             read_settings(self.about["settings"], where, str(self.about.get("version"))),
             read_class_names(self.about["classes"], where),
             self.about["features"],

@@ -14,13 +14,12 @@ from bvat.inference.runs import SavedRun
 from bvat.report.charts import SERIES, Chart
 from bvat.report.pages import Cell
 from bvat.report.svg import LIGHT
+from bvat.store.results import ENOUGH
 from bvat.training.statistics import wilson
 from bvat.trust.held_out import HeldOut, held_out
 from bvat.trust.review import review
 from bvat.trust.suggest import suggest
 
-ENOUGH = 30
-"""Calibration is shown for at least so many held-out nodes."""
 ROWS = 10
 """Rows of a table on the page; the commands list all."""
 LARGE = 50_000

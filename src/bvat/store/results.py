@@ -13,6 +13,9 @@ from bvat.training.settings import Settings
 from bvat.training.statistics import accuracy_summary, accuracy_text, summarize_f1
 from bvat.training.trained import TrainedModel, held_out
 
+ENOUGH = 30
+"""Fewer held-out labels say little of how sure predictions are: the calibration stays near none."""
+
 
 def seed_result(trained: TrainedModel, peak_rss_mb: float) -> dict[str, Any]:
     copied = ("seed", "selected", "last", "best", "space", "epoch_ms", "events", "phases", "f1", "nodes",
@@ -105,10 +108,12 @@ def score_texts(summary: Mapping[str, Any], digits: int = 2) -> dict[str, str]:
 
 
 def cross_validation_text(found: Mapping[str, Any]) -> str:
+    few = found["nodes"] < ENOUGH
     return (
         f"Out-of-fold: {found['folds']} further models, each trained without one fold of the "
         f"{found['nodes']:,} labelled nodes, were measured on that fold; the model of the run is trained on "
         "all of these nodes."
+        + (f" With fewer than {ENOUGH} labels, probabilities are hardly calibrated." if few else "")
     )
 
 

@@ -7,8 +7,14 @@ how large the score of the true class is. Class y is in the set of v unless too 
     (1 + number of held-out labels i of class y with s(i, y_i) >= s(v, y)) / (1 + n_y)  >  1 - coverage
 
 Labels are often drawn per class, and then say nothing of how many nodes a class has. So each class is
-compared with its own labels (Mondrian). If a class has too few for that, the labels of all classes are
-compared at once, each with the weight ``q_c / n_c``, where q_c is the share of class c in the predictions.
+compared with its own labels (Mondrian), and every class is covered as often as asked. If a class has too few
+labels for that, or if it is not asked for, the labels of all classes are compared at once, each with the
+weight ``q_c / n_c``, where q_c is the share of class c in the predictions (Podkopaev and Ramdas, 2021): the
+sets are smaller, and the coverage is right on average over the nodes, as far as q_c is right. A class without
+any held-out label cannot be excluded: it is in every set.
+
+Scores that spread over the edges (DAPS; Zargarbashi et al., 2023) did not make the sets smaller: the
+probabilities of ``auto`` have spread already.
 """
 
 from __future__ import annotations
@@ -28,12 +34,18 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PredictionSets:
-    """Sets of classes: ``member`` bool (N, C). ``labels`` held-out labels say how large they are."""
+    """Sets of classes: ``member`` bool (N, C). ``labels`` held-out labels say how large they are.
+
+    ``missing`` is how many labels classes lack to be compared with their own, ``unknown`` how many classes
+    have none.
+    """
 
     member: NDArray[np.bool_]
     coverage: float
     per_class: bool
     labels: int
+    missing: int = 0
+    unknown: int = 0
 
     @property
     def about(self) -> dict[str, Any]:
@@ -44,15 +56,22 @@ class PredictionSets:
             "single": float((sizes == 1).mean()),
             "quantiles": "per class" if self.per_class else "weighted",
             "labels": self.labels,
+            "missing": self.missing,
         }
 
     @property
     def text(self) -> str:
-        how = "each class by its own" if self.per_class else "all classes at once, weighted by their size, by"
+        about = self.about
+        how = (
+            "those of its own class" if self.per_class else "all of them, weighted by the size of their class"
+        )
+        lacks = f"; {self.missing} labels are missing to compare each with its own" if self.missing else ""
+        if self.unknown:
+            lacks += f"; {self.unknown} without a held-out label cannot be excluded anywhere"
         return (
-            f"sets of classes for a coverage of {self.coverage:g}: {self.about['mean_size']:.2f} classes on "
-            f"average, one class for {self.about['single']:.0%} of the nodes; judged {how} {self.labels} "
-            "held-out labels"
+            f"sets for a coverage of {self.coverage:g}: {about['mean_size']:.2f} classes on average, one for "
+            f"{about['single']:.0%} of the nodes; of {self.labels} held-out labels, each class is compared "
+            f"with {how}{lacks}"
         )
 
 
@@ -72,11 +91,21 @@ def adaptive_scores(probabilities: Scores) -> Scores:
 
 
 def prediction_sets(
-    held: HeldOut, probabilities: NDArray[Any], coverage: float, name: str = "this run"
+    held: HeldOut,
+    probabilities: NDArray[Any],
+    coverage: float,
+    name: str = "this run",
+    *,
+    per_class: bool = True,
 ) -> PredictionSets:
     """Return a set of classes for every node; on average the share ``coverage`` of them has the true class.
 
-    Shapes: probabilities (N, C), calibrated.
+    Args:
+        held: labels and predictions to judge by.
+        probabilities: of all nodes, calibrated, (N, C).
+        coverage: between 0 and 1.
+        name: what errors call it.
+        per_class: compare each class with its own labels, if there are enough.
 
     Raises:
         SettingsError: there are too few labels for this coverage; it says how many are needed.
@@ -86,14 +115,12 @@ def prediction_sets(
     classes, most = p.shape[1], 1 - coverage
     needed = math.ceil(1 / most - 1e-9) - 1  # with n labels, p-values are at least 1 / (n + 1)
     counts = np.bincount(held.labels, minlength=classes)
-    scores, own = (
-        adaptive_scores(p),
-        adaptive_scores(held.probabilities)[np.arange(held.labels.size), held.labels],
-    )
-    if counts.min() >= needed:
+    scores = adaptive_scores(p)
+    own = adaptive_scores(held.probabilities)[np.arange(held.labels.size), held.labels]
+    if per_class and counts.min() >= needed:
         chance = np.empty_like(scores)
         for k in range(classes):
-            chance[:, k] = _chance(own[held.labels == k], np.ones(counts[k]), 1.0, scores[:, k])
+            chance[:, k] = _chance(own[held.labels == k], np.ones(counts[k]), scores[:, k])
         return PredictionSets(_sets(chance, most, p), coverage, True, held.labels.size)
     if held.labels.size < max(needed, 2 * classes):
         raise SettingsError(
@@ -103,8 +130,11 @@ def prediction_sets(
     shares = np.bincount(p.argmax(1), minlength=classes) / len(p)
     weights = (shares / np.maximum(counts, 1))[held.labels]
     weights = weights / weights.sum() * weights.size
-    chance = np.stack([_chance(own, weights, 1.0, scores[:, k]) for k in range(classes)], 1)
-    return PredictionSets(_sets(chance, most, p), coverage, False, held.labels.size)
+    chance = np.stack([_chance(own, weights, scores[:, k]) for k in range(classes)], 1)
+    chance[:, counts == 0] = 1  # nothing speaks against a class that no label tells of
+    missing = int(np.maximum(needed - counts, 0).sum()) if per_class else 0
+    unknown = int((counts == 0).sum())
+    return PredictionSets(_sets(chance, most, p), coverage, False, held.labels.size, missing, unknown)
 
 
 def _sets(chance: Scores, most: float, p: Scores) -> NDArray[np.bool_]:
@@ -114,10 +144,13 @@ def _sets(chance: Scores, most: float, p: Scores) -> NDArray[np.bool_]:
     return member
 
 
-def _chance(known: Scores, weights: Scores, own: float, scores: Scores) -> Scores:
-    """Return the weighted share of ``known`` scores (n) that are at least as large as each of ``scores``."""
+def _chance(known: Scores, weights: Scores, scores: Scores) -> Scores:
+    """Return the weighted share of ``known`` scores (n) that are at least as large as each of ``scores``.
+
+    The node itself counts as one of them, with weight 1.
+    """
     order = np.argsort(known)
     total = np.concatenate([np.cumsum(weights[order][::-1])[::-1], [0.0]])
     place = np.searchsorted(known[order], scores - 1e-9, side="left")
-    found: Scores = (own + total[place]) / (own + total[0])
+    found: Scores = (1 + total[place]) / (1 + total[0])
     return found

@@ -17,8 +17,8 @@ from bvat.tuning.members import Nodes, Scores, Work
 
 PENALTY = 0.3
 """λ, the L2 penalty of the linear classifier; from 0.1 to 1 suggestions are about equally good."""
-UNDECIDED = 0.8
-"""From this uncertainty on a node is called undecided: its two likeliest classes are closer than 0.2."""
+UNDECIDED = 0.5
+"""From this uncertainty on a node is called undecided: its two likeliest classes are closer than 0.5."""
 FAR = 0.25
 """Below this cosine with the nearest label a node is called far from labels."""
 
@@ -169,7 +169,9 @@ def _reasons(
         if known.size and uncertainty[node] >= UNDECIDED:
             first, second = (graph.class_names[c] for c in np.argsort(-p[node], kind="stable")[:2])
             parts.append(f"undecided between {first} and {second}")
-        if similar[k] > 1 or not parts:
-            parts.append(f"stands for {similar[k]} similar node" + "s" * bool(similar[k] > 1))
+        if similar[k] > 1:
+            parts.append(f"stands for {similar[k]} similar nodes")
+        if not parts:
+            parts.append("similar to undecided nodes")
         found.append(", ".join(parts))
     return tuple(found)

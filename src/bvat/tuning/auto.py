@@ -62,6 +62,16 @@ def fit(
 def _fit(graph: Graph, seed: int, options: AutoOptions, once: Once, tell: Tell | None) -> Fit:
     started = time.perf_counter()
     work = Work.on(graph, options)
+    members, mixture = fitted_members(work, seed, once, tell)
+    model = _assembled(work, members, mixture)
+    return Fit(model, report=_report(work, members, mixture, time.perf_counter() - started))
+
+
+def fitted_members(
+    work: Work, seed: int, once: Once = always, tell: Tell | None = None
+) -> tuple[dict[str, Member], Mixture]:
+    """Return all members, fitted, and how they are put together."""
+    started = time.perf_counter()
     members = {name: linear_member(work, name) for name in work.linear_names()}
     mixture = Mixture.of(work, members)
     if tell is not None:
@@ -70,10 +80,10 @@ def _fit(graph: Graph, seed: int, options: AutoOptions, once: Once, tell: Tell |
         members = _self_trained(work, mixture, members, members, mixture)
         mixture = Mixture.of(work, members)
     first, linear = mixture, dict(members)
-    if options.effort > 1:
-        members |= train_networks(work, mixture, members, options.effort, seed, once)
+    if work.options.effort > 1:
+        members |= train_networks(work, mixture, members, work.options.effort, seed, once)
         mixture = Mixture.of(work, members)
-    if options.single:
+    if work.options.single:
         best = max(members, key=lambda name: mixture.weights[name])
         members = {best: members[best]}
         mixture = Mixture.of(work, members)
@@ -81,8 +91,7 @@ def _fit(graph: Graph, seed: int, options: AutoOptions, once: Once, tell: Tell |
         members = _self_trained(work, first, linear, members, mixture)
     if work.folds and not work.validated:
         mixture = mixture.smoothed(work, members)
-    model = _assembled(work, members, mixture)
-    return Fit(model, report=_report(work, members, mixture, time.perf_counter() - started))
+    return members, mixture
 
 
 def _self_trained(
