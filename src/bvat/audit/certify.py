@@ -46,13 +46,18 @@ _UNDERFLOW = 1e-290
 class Certificate:
     """What :func:`certify` proved, one entry for each of N nodes.
 
-    Shapes: radius float64 (N), predicted int64 (N). No change of the features with a norm below ``radius``
-    changes the class; the norm is what ``budget`` says.
+    Shapes: radius float64 (N), predicted int64 (N), by_class float64 (N, C). No change of the features with a
+    norm below ``radius`` changes the class, and none below ``by_class[v, k]`` makes class k more likely than
+    the predicted one, for which the entry is infinite; the norm is what ``budget`` says.
     """
 
     budget: Budget
-    radius: Tensor
     predicted: Tensor
+    by_class: Tensor
+
+    @property
+    def radius(self) -> Tensor:
+        return self.by_class.amin(1)
 
     def certified_accuracy(self, labels: Tensor, sizes: Sequence[float]) -> Tensor:
         """Return the share of nodes that are right and stay so under every change of each size.
@@ -136,22 +141,20 @@ def certificates(model: Any, graph: Graph, budgets: Sequence[Budget] = BUDGETS) 
     margin = logits[rows, predicted][:, None] - logits
     margin -= error[rows, predicted][:, None] + error + UNIT * np.abs(margin)
     slope = slope_bounds([layer.weight for layer in layers])[predicted]
-    reach = np.full(logits.shape[0], np.inf)
-    for k in range(logits.shape[1]):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(margin[:, k] > 0, margin[:, k] / slope[:, k], 0.0)
-        reach = np.where(predicted == k, reach, np.minimum(reach, ratio))
-    norms = _row_norms([layer.theta for layer in layers], abs(matrix), budgets)
-    return [
-        Certificate(budget, torch.from_numpy(_below(reach, norm)), torch.from_numpy(predicted))
-        for budget, norm in zip(budgets, norms, strict=True)
-    ]
+    found = []
+    for budget, norm in zip(
+        budgets, _row_norms([layer.theta for layer in layers], abs(matrix), budgets), strict=True
+    ):
+        proved = _below(margin, slope * norm[:, None])
+        proved[rows, predicted] = np.inf
+        found.append(Certificate(budget, torch.from_numpy(predicted), torch.from_numpy(proved)))
+    return found
 
 
-def _below(reach: NDArray[Any], norm: NDArray[Any]) -> NDArray[Any]:
-    """Return a number below the quotient of ``reach``, itself a rounded quotient, and ``norm``."""
+def _below(margin: NDArray[Any], change: NDArray[Any]) -> NDArray[Any]:
+    """Return a number below the quotient of ``margin`` and ``change``, itself a rounded product, or 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        quotient = np.where(reach > 0, reach / norm, 0.0) * (1 - 8 * UNIT)
+        quotient = np.where(margin > 0, margin / change, 0.0) * (1 - 8 * UNIT)
     return np.maximum(np.nextafter(quotient, -np.inf), 0.0)
 
 
