@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bvat.audit.certify import certificates
+from bvat.audit.certify import BUDGETS, certificates
 from bvat.audit.copied_fields import CopiedFields, copied_fields, disjoint_parts
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
@@ -171,7 +171,8 @@ def audit_batches(
     The nodes come in the given order, except those of modules.
     """
     check_epsilon(epsilon)
-    proofs = certificates(model, graph) if certify or type(model) is GCN else []
+    budgets = BUDGETS if certify else BUDGETS[:1]
+    proofs = certificates(model, graph, budgets) if certify or type(model) is GCN else []
     model, inputs = adapt(model, graph, arguments)
     chosen = torch.arange(inputs.features.shape[0]) if nodes is None else nodes
     squares = inputs.features.row_squares()

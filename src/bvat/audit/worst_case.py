@@ -73,36 +73,37 @@ class RecordingProblem(Problem):
 
 
 def local_smoothness(
-    problem: RecordingProblem, epsilon: float, *, targets: int = 6, steps: int = 6
+    problem: RecordingProblem, epsilon: float, *, targets: int = 6, starts: int = 4, steps: int = 2
 ) -> Tensor:
     """Return ``LDS_u = max KL(p(y|X_u) || p(y|X_u + R))`` over R with ``|R_v| <= epsilon`` for v in F(u).
 
     R = 0 is a minimum of KL, with several maxima around it. So KL is measured along and against the gradient
-    of the margin ``l_y - l_k`` to each of the next likely classes k, and :class:`FastAscent` starts from the
-    best two of these points. Nothing is random. The largest KL met is returned, a lower bound of the maximum.
+    of the margin ``l_y - l_k`` to each of the next likely classes k, :class:`FastAscent` takes a few steps
+    from the best of these points, and more from the best that it reached. Nothing is random. The largest KL
+    met is returned, a lower bound of the maximum.
 
     Shapes: result (b), not negative.
     """
-    starts: list[tuple[Tensor, Tensor]] = []  # KL (b) and r, the best first
+    few, more = (FastAscent(epsilon, count, warm=False) for count in (steps, 3 * steps))
 
-    def keep(value: Tensor, r: Tensor) -> None:
-        for place, (best, at) in enumerate(starts):
-            better = value > best
-            rows = problem.of_rows(better)
-            starts[place] = torch.where(better, value, best), torch.where(rows, r, at)
-            value, r = torch.where(better, best, value), torch.where(rows, at, r)
-        if len(starts) < 2:
-            starts.append((value, r))
-
-    for select in margins(problem.clean_logits, targets):
+    def along(select: Tensor) -> Tensor:
         point = FixedPass(problem)
         slope = problem.space.pull(point.linearised(point.base)[1](select))
-        r = problem.full_step(slope, epsilon, "row").r
-        for each in (r, -r):
-            keep(problem.record(each), each)
-    search = FastAscent(epsilon, steps, warm=False)
-    for _, start in starts:
-        problem.record(search.ascend(problem, start).r)
+        return problem.full_step(slope, epsilon, "row").r
+
+    selects = list(margins(problem.clean_logits, targets))
+    values = [problem.record(sign * r) for select in selects for r in [along(select)] for sign in (1, -1)]
+    if not values:  # one class
+        return problem.largest
+    signed = torch.stack([sign * select for select in selects for sign in (1, -1)])
+    order = torch.stack(values).argsort(0, descending=True)[:starts]
+    best, at = torch.full_like(problem.largest, -1), torch.zeros((), dtype=signed.dtype)
+    for which in order:
+        r = few.ascend(problem, along(signed[which, torch.arange(which.numel())])).r
+        value = problem.record(r)
+        at = torch.where(problem.of_rows(value > best), r, at)
+        best = torch.maximum(value, best)
+    problem.record(more.ascend(problem, at).r)
     return problem.largest
 
 
@@ -110,6 +111,9 @@ class OwnEffect(FactoredSpace):
     """The factored space of a model that multiplies by U itself: what R = Z Qᵀ changes is Z."""
 
     effect_map = None  # type: ignore[assignment]
+
+    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
+        return r  # the base is 0
 
     def pull(self, gradient: Tensor) -> Tensor:
         return gradient
