@@ -251,6 +251,13 @@ def test_accuracy_falls_with_the_size(graph: Graph) -> None:
     assert "median radius" in found._repr_html_()
 
 
+def test_a_node_classifier_has_a_certificate(graph: Graph) -> None:
+    fitted = bvat.NodeClassifier(method="none", epochs=3).fit(graph)
+    found = bvat.certify(fitted, graph, budget="rows")
+    assert found.predicted.tolist() == fitted.classifier_.probabilities(graph).argmax(1).tolist()
+    assert bool((found.radius > 0).any())
+
+
 @pytest.mark.parametrize("kind", [GAT, MoNet, GPNN, GraphSAGE])
 def test_other_models_are_refused(kind: Any, graph: Graph) -> None:
     with pytest.raises(SettingsError, match=f"no certificate for {kind.__name__}"):
