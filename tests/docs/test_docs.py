@@ -182,6 +182,13 @@ def test_the_measurements_of_few_labels_are_current() -> None:
     assert with_tables(text) == text
 
 
+def test_the_measurements_of_certificates_are_current() -> None:
+    """If this fails, run: python docs/certified.py"""
+    with_tables = runpy.run_path(str(ROOT / "docs" / "certified.py"))["with_tables"]
+    text = (ROOT / "docs" / "certified.md").read_text("utf-8")
+    assert with_tables(text) == text
+
+
 def test_a_comparison_takes_its_place_on_the_page(tmp_path: Path) -> None:
     with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
     text = (ROOT / "docs/results.md").read_text("utf-8")

@@ -152,7 +152,8 @@ def certificates(model: Any, graph: Graph, budgets: Sequence[Budget] = BUDGETS) 
         if propagations is not None:
             (reach,) = _row_norms(thetas[:1], matrix, (budget,))
             relus = Relus(*passes[0], reach, layers[0].weight, layers[1].weight)
-            proved = wider(relus, *propagations, budget, margin, predicted, proved)
+            outer, inner = propagations
+            proved = wider(relus, outer, inner, budget, margin, predicted, proved)
         found.append(Certificate(budget, torch.from_numpy(predicted), torch.from_numpy(proved)))
     return found
 

@@ -82,7 +82,8 @@ class Pair:
         across = middle @ self.gram + fixed
         squares = self.square[at] + np.einsum("nh,nh->n", middle, across + fixed)
         squares += 2 * np.einsum("nh,nh->n", half * self.a, np.abs(across)) + (half * half) @ self.diagonal
-        return np.sqrt(np.maximum(squares, 0) + self.rounding[at]) * (1 + _SLACK)
+        found: Array = np.sqrt(np.maximum(squares, 0) + self.rounding[at]) * (1 + _SLACK)
+        return found
 
 
 def wider(
