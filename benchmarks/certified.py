@@ -65,7 +65,7 @@ METHODS = {
     "FLAG": "flag",
     "GRAND": "grand",
 }
-SIZES = [round(0.01 * step, 2) for step in range(16)]
+SIZES = [round(0.02 * step, 2) for step in range(21)]
 PICTURE = Path("docs/pictures/certified.svg")
 
 

@@ -178,9 +178,10 @@ def audit_batches(
     squares = inputs.features.row_squares()
     with _attack(model, inputs) as attack:
         for fields in attack.fields_of(chosen):
-            problem = attack.problem(fields)
-            lds = local_smoothness(problem, epsilon)
-            flip = attack.flips(problem, fields, proofs[0].by_class if proofs else None)
+            with torch.no_grad():  # not around the yield: callers want their gradients
+                problem = attack.problem(fields)
+                lds = local_smoothness(problem, epsilon)
+                flip = attack.flips(problem, fields, proofs[0].by_class if proofs else None)
             predicted = problem.clean_logits.argmax(1)
             probability = torch.softmax(problem.clean_logits, 1).amax(1)
             norm = fields.sums(squares.index_select(0, fields.nodes)).sqrt()
@@ -205,7 +206,7 @@ def smallest_perturbation(
     Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if none was found.
     """
     model, inputs = adapt(model, graph, arguments)
-    with _attack(model, inputs) as attack:
+    with torch.no_grad(), _attack(model, inputs) as attack:
         fields = next(attack.fields_of(torch.tensor([node])))
         problem = attack.problem(fields)
         flip = attack.search.flips(problem)
@@ -223,15 +224,16 @@ def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
 
 @contextmanager
 def _attack(model: Any, inputs: GraphInputs) -> Iterator[Attack]:
-    """Put the model into eval mode, without gradients, for as long as it is attacked."""
+    """Put the model into eval mode for as long as it is attacked."""
     if model.depth < 0:
         raise SettingsError("an audit needs the depth of the model: pass bvat.wrap(model, depth=K)")
     module = model.module if isinstance(model, WrappedModule) else model
-    with torch.no_grad(), evaluation(module) if isinstance(module, nn.Module) else nullcontext():
-        projected = model.project(inputs)
-        typical = inputs.features.row_squares().mean().sqrt()
-        logits = model.propagate(inputs, projected)
-        refuse_probabilities(logits)
+    with evaluation(module) if isinstance(module, nn.Module) else nullcontext():
+        with torch.no_grad():
+            projected = model.project(inputs)
+            typical = inputs.features.row_squares().mean().sqrt()
+            logits = model.propagate(inputs, projected)
+            refuse_probabilities(logits)
         one = logits.shape[1] == 1
         search = SmallestFlip(reach=float(REACH * typical))
         yield Attack(OneLogit(model) if one else model, inputs, projected, search)
