@@ -73,13 +73,13 @@ class RecordingProblem(Problem):
 
 
 def local_smoothness(
-    problem: RecordingProblem, epsilon: float, *, targets: int = 6, steps: int = 2
+    problem: RecordingProblem, epsilon: float, *, targets: int = 6, starts: int = 4, steps: int = 2
 ) -> Tensor:
     """Return ``LDS_u = max KL(p(y|X_u) || p(y|X_u + R))`` over R with ``|R_v| <= epsilon`` for v in F(u).
 
     R = 0 is a minimum of KL, with several maxima around it. So KL is measured along and against the gradient
     of the margin ``l_y - l_k`` to each of the next likely classes k, :class:`FastAscent` takes a few steps
-    from the best third of these points, and more from the best that it reached. Nothing is random. The
+    from the best few of these points, and more from the best that it reached. Nothing is random. The
     largest KL met is returned, a lower bound of the maximum.
 
     Shapes: result (b), not negative.
@@ -96,7 +96,7 @@ def local_smoothness(
     if not values:  # one class
         return problem.largest
     signed = torch.stack([sign * select for select in selects for sign in (1, -1)])
-    order = torch.stack(values).argsort(0, descending=True)[: max(2, len(values) // 3)]
+    order = torch.stack(values).argsort(0, descending=True)[:starts]
     best, at = torch.full_like(problem.largest, -1), torch.zeros((), dtype=signed.dtype)
     for which in order:
         r = few.ascend(problem, along(signed[which, torch.arange(which.numel())])).r
