@@ -84,7 +84,7 @@ def disjoint_parts(inputs: GraphInputs, depth: int, nodes: Tensor) -> Iterator[C
 
 
 def copied_fields(
-    inputs: GraphInputs, depth: int, nodes: Tensor, *, layered: bool = False, rows_at_once: int = ROWS_AT_ONCE
+    inputs: GraphInputs, depth: int, nodes: Tensor, rows_at_once: int = ROWS_AT_ONCE, *, layered: bool = False
 ) -> Iterator[CopiedFields]:
     """Yield the receptive fields of ``nodes`` (int64) in order, as many at a time as fit, at least one.
 
