@@ -1,22 +1,32 @@
 """How near proved and attacked norms are, and whether any attack breaks what is proved.
 
-python benchmarks/certified.py cora citeseer pubmed GRAPH.npz... --out results/certified/certified.json
+python benchmarks/certified.py cora citeseer pubmed GRAPH.npz... --out results/certified/ratios.json
+python benchmarks/certified.py cora citeseer --seeds 3 --curves --out results/certified/curves.json
+python benchmarks/certified.py --picture --out results/certified/curves.json
 
-A pair is a node and a change of exactly its certified norm, one per class, start and step of projected
-gradient ascent in double precision; it is a violation if the class changes. ``regularised_epochs`` is 0 where
-the weights with the best validation accuracy come from before the regulariser: such a row says nothing about
-its method.
+Files of graphs are split with 20 labels per class. A pair is a node and a change of exactly its certified
+norm, one per class, start and step of projected gradient ascent in double precision; it is a violation if the
+class changes. Where the weights with the best validation accuracy come from before the regulariser, those of
+the last epoch are measured (``select``), because the others say nothing about the method.
+
+With ``--curves``: of test nodes drawn at random, the share that is right and proved to stay so, and the share
+that is right and not broken by the attack, against the norm of the change relative to a feature row.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from bvat.audit import audit, certify, sample_nodes
@@ -24,9 +34,12 @@ from bvat.audit.copied_fields import copied_fields
 from bvat.audit.worst_case import RecordingProblem
 from bvat.data import load
 from bvat.data.files import write_json
+from bvat.data.splits import resplit
 from bvat.graph import Graph
 from bvat.perturb.problem import FixedPass
 from bvat.perturb.searches.smallest_flip import margins
+from bvat.report.charts import style
+from bvat.report.plots import band_chart
 from bvat.training.loop import train
 from bvat.training.provenance import versions
 from bvat.training.settings import preset, short_name
@@ -42,6 +55,18 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "APPNP": ("none", {"model": "appnp"}),
     "random propagation": ("none", {"model": "random-propagation"}),
 }
+DEEP = ("APPNP", "random propagation")
+"""Models for which each receptive field is most of the graph."""
+METHODS = {
+    "GCN": "none",
+    "VAT": "vat",
+    "S-BVAT": "sbvat",
+    "O-BVAT": "obvat",
+    "FLAG": "flag",
+    "GRAND": "grand",
+}
+SIZES = [round(0.02 * step, 2) for step in range(21)]
+PICTURE = Path("docs/pictures/certified.svg")
 
 
 def violations(
@@ -52,9 +77,10 @@ def violations(
     Shapes: nodes int64 (n); radius (N).
     """
     broken, tried, generator = 0, 0, torch.Generator().manual_seed(0)
+    layered = model.perturbed_on == "fields"
     with torch.no_grad():
         projected = model.project(graph)
-        for fields in copied_fields(graph, model.depth, nodes):
+        for fields in copied_fields(graph, model.depth, nodes, layered=layered):
             problem = RecordingProblem.on(model, fields, projected)
             point, space, own = FixedPass(problem), problem.space, problem.clean_logits.argmax(1)
             for select in margins(problem.clean_logits, graph.num_classes):
@@ -70,24 +96,32 @@ def violations(
     return broken, tried
 
 
+def fitted(graph: Graph, method: str, seed: int, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a trained model and what is to be known about it."""
+    settings = preset("", method, **options)
+    trained = train(graph, settings, seed=seed)
+    if method != "none" and not trained.phases.get("second", 0):
+        settings = preset("", method, **options, select="last")
+        trained = train(graph, settings, seed=seed)
+    model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
+    about = {"settings": settings.as_dict(), "test_accuracy": trained.selected["test"]}
+    return model, {**about, "select": settings.select, "regularised_epochs": trained.phases.get("second", 0)}
+
+
 def measure(graph: Graph, name: str, asked: argparse.Namespace) -> dict[str, Any]:
     """Return what was measured of one run on a graph."""
     method, options = RUNS[name]
-    settings = preset("", method, **options)
-    trained = train(graph, settings, seed=asked.seed)
-    model: Any = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
-    begin = time.perf_counter()
+    model, about = fitted(graph, method, asked.seed, **options)
+    begin = time.process_time()
     radius = certify(model, graph).radius
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     nodes = sample_nodes(graph, asked.nodes)
     attacked = audit(model, graph, nodes=nodes).smallest.double()
     ratio = (radius[nodes] / attacked)[attacked > 0]
-    wide, exact = model.double(), graph.to(dtype=torch.float64)
-    broken, tried = violations(wide, exact, nodes, certify(wide, exact).radius, asked.steps, asked.starts)
+    wide, exact, few = model.double(), graph.to(dtype=torch.float64), nodes[:: asked.every]
+    broken, tried = violations(wide, exact, few, certify(wide, exact).radius, asked.steps, asked.starts)
     return {
-        "settings": settings.as_dict(),
-        "test_accuracy": trained.selected["test"],
-        "regularised_epochs": trained.phases.get("second", 0),
+        **about,
         "median_certified": float(radius.median()),
         "median_ratio": float(ratio.median()),
         "tenth_ratio": float(ratio.quantile(0.1)),
@@ -98,28 +132,97 @@ def measure(graph: Graph, name: str, asked: argparse.Namespace) -> dict[str, Any
     }
 
 
+def curve(graph: Graph, name: str, seed: int, nodes: int) -> dict[str, Any]:
+    """Return proved and attacked accuracy of one run in percent, one for each of SIZES."""
+    model, about = fitted(graph, METHODS[name], seed)
+    chosen = graph.test[torch.randperm(len(graph.test), generator=torch.Generator().manual_seed(0))[:nodes]]
+    found = audit(model, graph, nodes=chosen, certify=True)
+    row = float(graph.features.row_squares().mean().sqrt())
+    right = found.predicted == graph.labels[chosen]
+    states = [found.states(size * row) for size in SIZES]
+    return {
+        **about,
+        "median_certified": float(found.certified.median() / row),
+        "median_attacked": float(found.smallest.median() / row),
+        "proved": [100 * float((right & s["proved"]).double().mean()) for s in states],
+        "attacked": [100 * float((right & ~s["broken"]).double().mean()) for s in states],
+    }
+
+
+def picture(found: dict[str, Any]) -> bytes:
+    """Return an SVG with a chart per graph: means over seeds."""
+    bands = {
+        source: {
+            name: (
+                np.array(found["sizes"]),
+                *(np.mean([run[key] for run in runs.values()], 0) for key in ("proved", "attacked")),
+            )
+            for name, runs in rows.items()
+        }
+        for source, rows in found["graphs"].items()
+    }
+    with style():
+        figure = Figure(figsize=(5.2 * len(bands), 3.8), layout="constrained")
+        for ax, (source, each) in zip(
+            figure.subplots(1, len(bands), squeeze=False)[0], bands.items(), strict=True
+        ):
+            chart = band_chart(
+                each, "norm of the change / norm of a feature row", "accuracy in %", title=source
+            )
+            chart.draw(ax)
+            ax.set_title(chart.title)
+        figure.axes[-1].legend()
+        out = io.BytesIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
+
+
+def loaded(source: str) -> Graph:
+    graph = load(source)
+    return resplit(graph, 20, 500, 0) if Path(source).suffix else graph
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("graphs", nargs="+")
+    parser.add_argument("graphs", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--nodes", type=int, default=60)
+    parser.add_argument("--every", type=int, default=6, help="attack every k-th node at its certified norm")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--starts", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3, help="of the curves")
+    parser.add_argument("--curves", action="store_true")
+    parser.add_argument("--deep", action="store_true", help=f"also {' and '.join(DEEP)}, which take long")
+    parser.add_argument("--picture", action="store_true")
     asked = parser.parse_args()
-    names = ("nodes", "steps", "starts", "seed")
-    about = {"asked": {name: getattr(asked, name) for name in names}, "versions": versions()}
-    found: dict[str, dict[str, Any]] = {}
+    kept = json.loads(asked.out.read_text("utf-8")) if asked.out.exists() else {}
+    if asked.picture:
+        PICTURE.write_bytes(picture(kept))
+        return
+    names = ("nodes", "every", "steps", "starts", "seed") if not asked.curves else ("nodes", "seeds")
+    about: dict[str, Any] = {"asked": {name: getattr(asked, name) for name in names}, "versions": versions()}
+    found: dict[str, dict[str, Any]] = kept.get("graphs", {})
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
     for source in asked.graphs:
-        graph = load(source)
-        rows = found[short_name(source)] = {}
-        for name in RUNS:
-            rows[name] = measure(graph, name, asked)
-            shown = (rows[name][key] for key in ("median_ratio", "violations", "pairs", "regularised_epochs"))
-            sys.stdout.write(" ".join(map(str, (short_name(source), name, *shown))) + "\n")
+        graph = loaded(source)
+        rows = found.setdefault(short_name(source), {})
+        for name, seed in product(
+            METHODS if asked.curves else RUNS, range(asked.seeds if asked.curves else 1)
+        ):
+            if asked.curves:
+                runs = rows.setdefault(name, {})
+                if str(seed) in runs:
+                    continue
+                row = runs[str(seed)] = curve(graph, name, seed, asked.nodes)
+            elif name in rows or (name in DEEP and not asked.deep):
+                continue
+            else:
+                row = rows[name] = measure(graph, name, asked)
+            shown = {key: value for key, value in row.items() if isinstance(value, int | float)}
+            sys.stdout.write(f"{short_name(source)} {name} {seed} {shown}\n")
             sys.stdout.flush()
-            asked.out.parent.mkdir(parents=True, exist_ok=True)
-            write_json(asked.out, {**about, "graphs": found})
+            write_json(asked.out, {**about, "sizes": SIZES, "graphs": found})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import bvat
 from bvat.audit import audit, certify
 from bvat.audit.certify import BUDGETS, certificates
 from bvat.audit.slopes import slope_bounds
+from bvat.audit.tangents import Pair, Relus
 from bvat.engine.dense import DenseMatrix
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
@@ -121,6 +122,45 @@ def test_a_linear_model_flips_just_beyond_its_radius(kind: Any, options: dict[st
         assert worst(model, graph, v, budget, float(radius[v]) * (1 + 1e-9), starts=1) < 0
 
 
+@pytest.mark.parametrize("seed", range(18))
+def test_random_graphs_weights_and_depths(seed: int) -> None:
+    """Sizes, scales of weights and features, biases and kinds of models are drawn."""
+    random = np.random.default_rng(100 + seed)
+    kind, options = KINDS[seed % len(KINDS)]
+    if "hidden" in options:
+        options = options | {"hidden": int(random.integers(1, 12))}
+    graph = small_graph(100 + seed, nodes=int(random.integers(3, 10)), features=int(random.integers(1, 12)))
+    graph = replace(graph, features=dense_features(graph) * 10 ** random.uniform(-2, 2))
+    model = small_model(kind, graph, seed, options)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.mul_(10 ** random.uniform(-1, 1))
+    with torch.no_grad():
+        size = float(model(graph).abs().max())
+    for found in certificates(model, graph):
+        for v in range(0, graph.num_nodes, 2):
+            assert worst(model, graph, v, found.budget, float(found.radius[v])) >= -1e-12 * size
+
+
+def test_slopes_hold_only_up_to_the_radius_they_were_computed_for() -> None:
+    """``logits = (1, 5 relu(x - 1))`` at x = 0: up to 1 no relu moves, but the class changes at 1.2."""
+    graph = small_graph(0, nodes=3, features=1)
+    graph = replace(graph, features=torch.zeros(3, 1, dtype=torch.float64))
+    model = MLP(1, 2, hidden=1).double().eval()
+    with torch.no_grad():
+        for parameter, value in zip(
+            (*model.weights, *model.biases), ([[1.0]], [[0, 5.0]], [-1.0], [1.0, 0]), strict=True
+        ):
+            parameter.copy_(torch.tensor(value))
+    one, z = np.ones((1, 1)), np.full((1, 1), -1.0)
+    relus = Relus(z, 0 * z, np.ones(1), one, np.array([[0.0, 5.0]]))
+    pair = Pair(relus, one, 0 * one, np.array([-5.0]), np.array([0]))
+    assert pair.slopes(np.array([0]), np.array([0.9]))[0] < 1e-6  # read off, any radius would be proved
+    radius = certify(model, graph).radius
+    assert bool((radius <= 1.2).all())
+    assert bool((radius > 0.2).all())  # more than the slopes of all relus prove
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e30])
 def test_rounding_never_makes_a_radius_too_large(scale: float) -> None:
     """Compared with exact fractions, for weights and features whose products cancel."""
@@ -209,6 +249,13 @@ def test_accuracy_falls_with_the_size(graph: Graph) -> None:
     assert accuracy[0] == 1
     assert accuracy[2] == 0
     assert "median radius" in found._repr_html_()
+
+
+def test_a_node_classifier_has_a_certificate(graph: Graph) -> None:
+    fitted = bvat.NodeClassifier(method="none", epochs=3).fit(graph)
+    found = bvat.certify(fitted, graph, budget="rows")
+    assert found.predicted.tolist() == fitted.classifier_.probabilities(graph).argmax(1).tolist()
+    assert bool((found.radius > 0).any())
 
 
 @pytest.mark.parametrize("kind", [GAT, MoNet, GPNN, GraphSAGE])

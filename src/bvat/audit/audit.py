@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bvat.audit.certify import certificates
+from bvat.audit.certify import BUDGETS, certificates
 from bvat.audit.copied_fields import CopiedFields, copied_fields, disjoint_parts
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
@@ -19,6 +20,7 @@ from bvat.graph import Graph
 from bvat.graph.graph import html_table
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
+from bvat.models.gcn import GCN
 from bvat.models.reading import evaluation
 from bvat.models.wrapped import WrappedModule, adapt
 from bvat.perturb.divergence import refuse_probabilities
@@ -169,23 +171,26 @@ def audit_batches(
     The nodes come in the given order, except those of modules.
     """
     check_epsilon(epsilon)
-    proofs = [each.radius for each in certificates(model, graph)] if certify else None
+    budgets = BUDGETS if certify else BUDGETS[:1]
+    proofs = certificates(model, graph, budgets) if certify or type(model) is GCN else []
     model, inputs = adapt(model, graph, arguments)
     chosen = torch.arange(inputs.features.shape[0]) if nodes is None else nodes
     squares = inputs.features.row_squares()
-    for problem, fields, flip_search in _problems(model, inputs, chosen):
-        with torch.no_grad():
-            lds = local_smoothness(problem, epsilon)
-            flip = flip_search.flips(problem)
-        predicted = problem.clean_logits.argmax(1)
-        probability = torch.softmax(problem.clean_logits, 1).amax(1)
-        norm = fields.sums(squares.index_select(0, fields.nodes)).sqrt()
-        relative = flip.length / norm  # infinite where there are no features at all
-        about = (fields.centres, predicted, probability, fields.sizes)
-        found = (lds, flip.length, relative, flip.becomes)
-        zeros = torch.zeros(fields.centres.numel(), dtype=torch.float64)
-        proved = [zeros] * 3 if proofs is None else [radius[fields.centres.cpu()] for radius in proofs]
-        yield Audit(epsilon, *(part.cpu() for part in (*about, *found)), *proved)
+    with _attack(model, inputs) as attack:
+        for fields in attack.fields_of(chosen):
+            with torch.no_grad():  # not around the yield: callers want their gradients
+                problem = attack.problem(fields)
+                lds = local_smoothness(problem, epsilon)
+                flip = attack.flips(problem, fields, proofs[0].by_class if proofs else None)
+            predicted = problem.clean_logits.argmax(1)
+            probability = torch.softmax(problem.clean_logits, 1).amax(1)
+            norm = fields.sums(squares.index_select(0, fields.nodes)).sqrt()
+            relative = flip.length / norm  # infinite where there are no features at all
+            about = (fields.centres, predicted, probability, fields.sizes)
+            found = (lds, flip.length, relative, flip.becomes)
+            zeros = torch.zeros(fields.centres.numel(), dtype=torch.float64)
+            proved = [each.radius[fields.centres.cpu()] for each in proofs] if certify else [zeros] * 3
+            yield Audit(epsilon, *(part.cpu() for part in (*about, *found)), *proved)
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -201,16 +206,12 @@ def smallest_perturbation(
     Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if none was found.
     """
     model, inputs = adapt(model, graph, arguments)
-    problem, fields, flip = _flip_of(model, inputs, node)
+    with torch.no_grad(), _attack(model, inputs) as attack:
+        fields = next(attack.fields_of(torch.tensor([node])))
+        problem = attack.problem(fields)
+        flip = attack.search.flips(problem)
     r = torch.zeros(inputs.features.shape, dtype=flip.r.dtype, device=flip.r.device)
     return r.index_copy_(0, fields.nodes, problem.space.to_dense(flip.r)), flip
-
-
-def _flip_of(model: Any, graph: GraphInputs, node: int) -> tuple[RecordingProblem, CopiedFields, Flip]:
-    problems = _problems(model, graph, torch.tensor([node]))
-    problem, fields, search = next(problems)  # the model is in eval mode until the end of these
-    with torch.no_grad():
-        return problem, fields, search.flips(problem)
 
 
 def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
@@ -221,25 +222,67 @@ def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
     return order[:count].sort().values
 
 
-def _problems(
-    model: Any, inputs: GraphInputs, nodes: Tensor
-) -> Iterator[tuple[RecordingProblem, CopiedFields, SmallestFlip]]:
-    wrapped = isinstance(model, WrappedModule)
-    on_whole = wrapped or getattr(model, "reads_whole_graph", False)
+@contextmanager
+def _attack(model: Any, inputs: GraphInputs) -> Iterator[Attack]:
+    """Put the model into eval mode for as long as it is attacked."""
     if model.depth < 0:
         raise SettingsError("an audit needs the depth of the model: pass bvat.wrap(model, depth=K)")
-    module = model.module if wrapped else model
+    module = model.module if isinstance(model, WrappedModule) else model
     with evaluation(module) if isinstance(module, nn.Module) else nullcontext():
         with torch.no_grad():
             projected = model.project(inputs)
             typical = inputs.features.row_squares().mean().sqrt()
             logits = model.propagate(inputs, projected)
             refuse_probabilities(logits)
-        if logits.shape[1] == 1:
-            model = OneLogit(model)
+        one = logits.shape[1] == 1
         search = SmallestFlip(reach=float(REACH * typical))
-        fields_of = disjoint_parts if on_whole else copied_fields
-        for fields in fields_of(inputs, model.depth, nodes):
-            with torch.no_grad():
-                problem = RecordingProblem.on(model, fields, projected)
-            yield problem, fields, search
+        yield Attack(OneLogit(model) if one else model, inputs, projected, search)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A model in eval mode and the search for the shortest change of a class. Shapes: projected (N, H)."""
+
+    model: Any
+    inputs: GraphInputs
+    projected: Tensor
+    search: SmallestFlip
+
+    def fields_of(self, nodes: Tensor) -> Iterator[CopiedFields]:
+        if isinstance(self.model, WrappedModule) or getattr(self.model, "reads_whole_graph", False):
+            return disjoint_parts(self.inputs, self.model.depth, nodes)
+        layered = getattr(self.model, "perturbed_on", "") == "fields"
+        return copied_fields(self.inputs, self.model.depth, nodes, layered=layered)
+
+    def problem(self, fields: CopiedFields) -> RecordingProblem:
+        return RecordingProblem.on(self.model, fields, self.projected)
+
+    def flips(self, problem: RecordingProblem, fields: CopiedFields, by_class: Tensor | None) -> Flip:
+        """Return the shortest flips; lengths and classes only.
+
+        ``by_class`` (N, C): lengths below which a class is proved not to be reached. The class that is proved
+        least comes first, and a node leaves when what was found is shorter than what is proved of the rest.
+        """
+        if by_class is None:
+            return self.search.flips(problem)
+        length = torch.full_like(problem.clean_logits[:, 0], math.inf)
+        becomes = torch.full_like(fields.centres, -1)
+        own = problem.clean_logits.argmax(1, keepdim=True)
+        proved = by_class.to(length.device)[fields.centres]
+        tied = proved.gather(1, own).isfinite()  # the proof, in double precision, is about another class
+        proved = torch.where(tied, 0.0, proved).scatter(1, own, math.inf)
+        proved, order = proved.sort(1)
+        left, longest = torch.arange(length.numel()), self.search.reach * fields.sizes.sqrt()
+        for rank in range(min(self.search.targets, order.shape[1] - 1)):
+            left = left[proved[left, rank] < torch.minimum(length, longest)[left]]
+            parts = [fields] if left.numel() == length.numel() else self.fields_of(fields.centres[left])
+            rest = left
+            for part in parts:
+                at, rest = rest.tensor_split([part.centres.numel()])
+                select = torch.zeros_like(problem.clean_logits[at]).scatter_(1, own[at], 1)
+                select.scatter_(1, order[at, rank : rank + 1], -1)
+                flip = self.search.flips(problem if part is fields else self.problem(part), [select])
+                better = flip.length < length[at]
+                length[at] = torch.where(better, flip.length, length[at])
+                becomes[at] = torch.where(better, flip.becomes, becomes[at])
+        return Flip(length, becomes, length.new_zeros(0))

@@ -7,7 +7,8 @@ between the classes c and k of node v changes by
     ``sum_w <R_w, sum over paths from w to v of (product of their weights) q>``,  ``|q| <= s_ck``,
 
 and hence by at most ``s_ck norm_v``, where norm_v depends on v's row of the product of all ``|P|`` and on the
-budget, and s_ck on the weights alone (:mod:`bvat.audit.slopes`).
+budget, and s_ck on the weights alone (:mod:`bvat.audit.slopes`). With one hidden layer and ``Â >= 0``, what
+is known of each relu proves larger radii (:mod:`bvat.audit.tangents`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.audit.slopes import UNIT, slope_bounds
+from bvat.audit.tangents import Relus, wider
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.graph.graph import html_table
@@ -46,13 +48,18 @@ _UNDERFLOW = 1e-290
 class Certificate:
     """What :func:`certify` proved, one entry for each of N nodes.
 
-    Shapes: radius float64 (N), predicted int64 (N). No change of the features with a norm below ``radius``
-    changes the class; the norm is what ``budget`` says.
+    Shapes: radius float64 (N), predicted int64 (N), by_class float64 (N, C). No change of the features with a
+    norm below ``radius`` changes the class, and none below ``by_class[v, k]`` makes class k more likely than
+    the predicted one, for which the entry is infinite; the norm is what ``budget`` says.
     """
 
     budget: Budget
-    radius: Tensor
     predicted: Tensor
+    by_class: Tensor
+
+    @property
+    def radius(self) -> Tensor:
+        return self.by_class.amin(1)
 
     def certified_accuracy(self, labels: Tensor, sizes: Sequence[float]) -> Tensor:
         """Return the share of nodes that are right and stay so under every change of each size.
@@ -129,29 +136,44 @@ def certificates(model: Any, graph: Graph, budgets: Sequence[Budget] = BUDGETS) 
         raise SettingsError(
             "a certificate needs the whole graph: give a graph that is not divided into parts"
         )
-    logits, error = _logits(layers, matrix, graph.features)
+    passes = _passes(layers, matrix, graph.features)
+    logits, error = passes[-1]
     if not np.isfinite(error).all():
         raise TrainingError("the model has weights, or the graph has features, that are not finite numbers")
     rows, predicted = np.arange(logits.shape[0]), logits.argmax(1)
     margin = logits[rows, predicted][:, None] - logits
-    margin -= error[rows, predicted][:, None] + error + UNIT * np.abs(margin)
+    margin -= 2 * (error[rows, predicted][:, None] + error) + UNIT * np.abs(margin)
     slope = slope_bounds([layer.weight for layer in layers])[predicted]
-    reach = np.full(logits.shape[0], np.inf)
-    for k in range(logits.shape[1]):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(margin[:, k] > 0, margin[:, k] / slope[:, k], 0.0)
-        reach = np.where(predicted == k, reach, np.minimum(reach, ratio))
-    norms = _row_norms([layer.theta for layer in layers], abs(matrix), budgets)
-    return [
-        Certificate(budget, torch.from_numpy(_below(reach, norm)), torch.from_numpy(predicted))
-        for budget, norm in zip(budgets, norms, strict=True)
-    ]
+    thetas = [layer.theta for layer in layers]
+    propagations, found = _hidden_propagations(thetas, matrix), []
+    for budget, norm in zip(budgets, _row_norms(thetas, abs(matrix), budgets), strict=True):
+        proved = _below(margin, slope * norm[:, None])
+        proved[rows, predicted] = np.inf
+        if propagations is not None:
+            (reach,) = _row_norms(thetas[:1], matrix, (budget,))
+            relus = Relus(*passes[0], reach, layers[0].weight, layers[1].weight)
+            outer, inner = propagations
+            proved = wider(relus, outer, inner, budget, margin, predicted, proved)
+        found.append(Certificate(budget, torch.from_numpy(predicted), torch.from_numpy(proved)))
+    return found
 
 
-def _below(reach: NDArray[Any], norm: NDArray[Any]) -> NDArray[Any]:
-    """Return a number below the quotient of ``reach``, itself a rounded quotient, and ``norm``."""
+def _hidden_propagations(thetas: Sequence[NDArray[Any]], matrix: Any) -> Any:
+    """Return P2 and P1 around one hidden layer; P1 is None if P2 is diagonal; None if this proof has none."""
+    degrees = [len(theta) - 1 for theta in thetas]
+    if len(thetas) != 2 or degrees[1] > 1 or min(degrees[0], 2) * degrees[1] > 1 or (matrix.data < 0).any():
+        return None
+    (_, outer), *_ = _blocks(thetas[1], matrix)
+    if not degrees[1]:
+        return outer, None
+    (_, inner), *_ = _blocks(thetas[0], matrix)
+    return outer, inner
+
+
+def _below(margin: NDArray[Any], change: NDArray[Any]) -> NDArray[Any]:
+    """Return a number below the quotient of ``margin`` and ``change``, itself a rounded product, or 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        quotient = np.where(reach > 0, reach / norm, 0.0) * (1 - 8 * UNIT)
+        quotient = np.where(margin > 0, margin / change, 0.0) * (1 - 8 * UNIT)
     return np.maximum(np.nextafter(quotient, -np.inf), 0.0)
 
 
@@ -221,8 +243,8 @@ _READERS: dict[type, _Read] = {
 }
 
 
-def _logits(layers: Sequence[Layer], matrix: Any, features: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the logits in double precision and a bound of their rounding errors, both (N, C).
+def _passes(layers: Sequence[Layer], matrix: Any, features: Any) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Return the outputs of the layers before relu and bounds of their rounding errors, (N, H) each.
 
     A sum of n products is off by at most ``γ_n = n u / (1 - n u)`` times the sum of their absolute values, u
     the unit roundoff. A relu adds no error. So logits made by sums of n_1, n_2, ... terms one after another
@@ -231,14 +253,15 @@ def _logits(layers: Sequence[Layer], matrix: Any, features: Any) -> tuple[NDArra
     x = features.to_scipy() if hasattr(features, "to_scipy") else features.values.cpu().numpy()
     state, size = x.astype(np.float64), abs(x).astype(np.float64)
     degree, terms = int(np.diff(matrix.indptr).max(initial=0)), 0
-    positive = abs(matrix)
+    positive, found = abs(matrix), []
     for at, (theta, weight, bias, of_bias) in enumerate(layers):
         if at:
             state = np.maximum(state, 0)
         state = _polynomial(theta, matrix, state @ weight) + bias
         size = _polynomial(theta, positive, size @ np.abs(weight)) + of_bias
         terms += weight.shape[0] * 2 + (degree + 2) * (len(theta) + 1) + 16
-    return state, 2 * terms * UNIT * size + _UNDERFLOW
+        found.append((state, 2 * terms * UNIT * size + _UNDERFLOW))
+    return found
 
 
 def _polynomial(theta: NDArray[Any], matrix: Any, start: Any) -> Any:

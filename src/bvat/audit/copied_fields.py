@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.sparse import SymmetricMatrix
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.engine.tensor import TensorEngine
-from bvat.graph.inputs import FeatureMatrix, GraphInputs
+from bvat.graph.inputs import Block, FeatureMatrix, GraphInputs
 from bvat.perturb.nodes import DisjointFields
 
 ROWS_AT_ONCE = 20_000
@@ -29,16 +29,19 @@ class CopiedFields:
     that lie in several fields are copied, so any set of nodes can be processed together.
 
     Shapes:
-        centres int64 (b), the nodes; rows int64 (b), their rows here; nodes int64 (m), the node of the whole
-        graph that each row copies; owner int64 (m), the field that each row belongs to; propagation (m, m).
+        centres int64 (b), the nodes; rows int64 (b), their rows in the result of a pass, None if they are all
+        of them; nodes int64 (m), the node of the whole graph that each row copies; owner int64 (m), the field
+        that each row belongs to; propagation (m, m); layers, if there are any, from (n, m) to (b, n').
     """
 
     whole: GraphInputs
     centres: Tensor
-    rows: Tensor
+    rows: Tensor | None
     nodes: Tensor
     owner: Tensor
-    propagation: SymmetricMatrix
+    propagation: SparseMatrix
+    layers: tuple[Block, ...] | None = None
+    """One matrix per layer of a GCN, the first layer first, with only those rows that the next one reads."""
     on_whole: bool = False
     """For models that cannot run on a part of the graph: the fields are disjoint instead of copied, ``nodes``
     are all N nodes, and ``owner`` is -1 outside of the fields."""
@@ -81,21 +84,24 @@ def disjoint_parts(inputs: GraphInputs, depth: int, nodes: Tensor) -> Iterator[C
 
 
 def copied_fields(
-    inputs: GraphInputs, depth: int, nodes: Tensor, rows_at_once: int = ROWS_AT_ONCE
+    inputs: GraphInputs, depth: int, nodes: Tensor, rows_at_once: int = ROWS_AT_ONCE, *, layered: bool = False
 ) -> Iterator[CopiedFields]:
-    """Yield the receptive fields of ``nodes`` (int64) in order, as many at a time as fit, at least one."""
+    """Yield the receptive fields of ``nodes`` (int64) in order, as many at a time as fit, at least one.
+
+    The number of walks of ``depth`` steps bounds the size of a field. ``layered``: for a GCN, see ``layers``.
+    """
     matrix = inputs.propagation.to_scipy()
-    balls: list[Any] = []
-    start, total = 0, 0
-    for place, node in enumerate(nodes.tolist()):
-        ball = _ball(matrix, node, depth)
-        if balls and total + ball.size > rows_at_once:
-            yield _copied(inputs, matrix, nodes[start:place], balls)
-            start, total, balls = place, 0, []
-        balls.append(ball)
-        total += ball.size
-    if balls:
-        yield _copied(inputs, matrix, nodes[start:], balls)
+    pattern = matrix.copy()
+    pattern.data = np.ones_like(matrix.data, dtype=np.float64)
+    bound = np.ones(matrix.shape[0])
+    for _ in range(depth):
+        bound = np.minimum(pattern @ bound, matrix.shape[0])
+    left = nodes.cpu()
+    while left.numel():
+        sizes = bound[left[:rows_at_once].numpy()].cumsum()
+        count = max(1, int(np.searchsorted(sizes, rows_at_once, side="right")))
+        yield _copied(inputs, matrix, left[:count], depth, layered)
+        left = left[count:]
 
 
 def _entries(matrix: Any, rows: Any) -> tuple[Any, Any]:
@@ -106,30 +112,34 @@ def _entries(matrix: Any, rows: Any) -> tuple[Any, Any]:
     return np.arange(row.size) + shift[row], row
 
 
-def _ball(matrix: Any, node: int, depth: int) -> Any:
-    """Return the nodes within ``depth`` hops, ascending; every node is a neighbour of itself."""
-    ball = np.array([node])
+def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, depth: int, layered: bool) -> CopiedFields:
+    """Walk ``depth`` hops from each centre; node v of field i is known by the key ``i N + v``."""
+    size, device = matrix.shape[0], inputs.propagation.device
+
+    def block(kind: Any, row: Any, col: Any, entries: Any, shape: tuple[int, int]) -> Any:
+        crow = np.concatenate([[0], np.bincount(row, minlength=shape[0]).cumsum()]).astype(np.int32)
+        arrays = (crow, col.astype(np.int32), matrix.data[entries])
+        return kind(*(torch.from_numpy(array).to(device) for array in arrays), shape, inputs.engine)
+
+    start = keys = np.arange(centres.numel()) * size + centres.numpy()
+    layers: list[Block] = []
     for _ in range(depth):
-        size, ball = ball.size, np.unique(matrix.indices[_entries(matrix, ball)[0]])
-        if ball.size == size:
+        entries, row = _entries(matrix, keys % size)
+        wider, col = np.unique(keys[row] // size * size + matrix.indices[entries], return_inverse=True)
+        if not layered and wider.size == keys.size:
             break
-    return ball
-
-
-def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, balls: list[Any]) -> CopiedFields:
-    """Copy the rows and columns of each ball; node v of field i is found by the key ``i N + v``."""
-    size, nodes = matrix.shape[0], np.concatenate(balls).astype(np.int64)
-    owner = np.repeat(np.arange(len(balls)), [ball.size for ball in balls])
-    keys = owner * size + nodes
-    entries, row = _entries(matrix, nodes)
-    wanted = owner[row] * size + matrix.indices[entries]
-    places = np.searchsorted(keys, wanted).clip(max=nodes.size - 1)
+        if layered:
+            layers.append(block(Block, row, col, entries, (keys.size, wider.size)))
+        keys = wider
+    owner, nodes = (torch.from_numpy(part).to(device) for part in np.divmod(keys, size))
+    if layered:
+        return CopiedFields(
+            inputs, centres.to(device), None, nodes, owner, layers[-1], layers=tuple(layers[::-1])
+        )
+    entries, row = _entries(matrix, keys % size)
+    wanted = keys[row] // size * size + matrix.indices[entries]
+    places = np.searchsorted(keys, wanted).clip(max=keys.size - 1)
     inside = keys[places] == wanted
-    starts = np.concatenate([[0], np.bincount(row[inside], minlength=nodes.size).cumsum()])
-    rows = np.searchsorted(keys, np.arange(len(balls)) * size + centres.cpu().numpy())
-    csr = (starts.astype(np.int32), places[inside].astype(np.int32), matrix.data[entries[inside]])
-    device = inputs.propagation.device
-    found = (torch.from_numpy(array).to(device) for array in (rows, nodes, owner, *csr))
-    at, copied, owners, crow, col, values = found
-    matrix = SymmetricMatrix(crow, col, values, (nodes.size, nodes.size), inputs.engine)
-    return CopiedFields(inputs, centres.to(device), at, copied, owners, matrix)
+    square = block(SymmetricMatrix, row[inside], places[inside], entries[inside], (keys.size, keys.size))
+    rows = torch.from_numpy(np.searchsorted(keys, start)).to(device)
+    return CopiedFields(inputs, centres.to(device), rows, nodes, owner, square)

@@ -57,8 +57,7 @@ def _bound(weights: list[Tensor], signs: Tensor) -> Any:
     low, high = signs, signs
     for weight in weights[:0:-1]:
         low, high = _through(weight, low, high)
-    gram = weights[0].t() @ weights[0]
-    off = 2 * (weights[0].shape[0] + 4) * UNIT * (weights[0].abs().t() @ weights[0].abs())
+    gram, off = gram_matrix(weights[0])
     squares = torch.minimum(_entrywise(gram, off, low, high), _dual(gram, off, low, high))
     found = (squares.clamp_min(0) + _UNDERFLOW).sqrt() * (1 + 4 * UNIT)
     if len(weights) > 2:
@@ -87,37 +86,51 @@ def _entrywise(gram: Tensor, off: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return best.sum((1, 2)) + error
 
 
-def _dual(gram: Tensor, off: Tensor, low: Tensor, high: Tensor, steps: int = 60) -> Tensor:
-    """Return ``trace Λ`` with a diagonal ``Λ ⪰ M``, (p).
-
-    ``V <- rows of M V at unit length`` ascends ``trace Vᵀ M V``, and ``Λ_i = |(M V)_i|`` at its maximum. Any
-    V gives a sound bound: Λ is scaled until ``Λ - M`` has a Cholesky factorisation, and then increased by
-    what rounding can hide. For a matrix A of size n, a factorisation that succeeds proves that no eigenvalue
-    is below ``-γ_{n+1} trace A / (1 - γ_{n+1})`` (Rump, 2006).
-    """
+def _dual(gram: Tensor, off: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return ``trace Λ`` with a diagonal ``Λ ⪰ M``, (p)."""
     middle = (low + high) / 2
     half = torch.maximum(high - middle, middle - low) * (1 + 4 * UNIT)
     basis = torch.cat([middle[:, :, None], torch.diag_embed(half)], 2)
     m = basis.transpose(1, 2) @ gram @ basis
     error = basis.abs().transpose(1, 2) @ (off + 4 * gram.shape[0] * UNIT * gram.abs()) @ basis.abs()
+    return dominating(m, error.sum((1, 2))).sum(1) * (1 + 2 * m.shape[1] * UNIT)
+
+
+def gram_matrix(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``WᵀW`` and a bound of the rounding error of each entry; weight (D, H), both (H, H)."""
+    return weight.t() @ weight, 2 * (weight.shape[0] + 4) * UNIT * (weight.abs().t() @ weight.abs())
+
+
+def dominating(m: Tensor, error: Tensor, steps: int = 60) -> Tensor:
+    """Return diagonals Λ with ``Λ ⪰ M`` for all M that differ from m by an error of at most this norm.
+
+    ``V <- rows of M V at unit length`` ascends ``trace Vᵀ M V``, and ``Λ_i = |(M V)_i|`` at its maximum. Any
+    V gives a sound bound: Λ is scaled until ``Λ - M`` has a Cholesky factorisation, and then increased by
+    what rounding can hide. For a matrix A of size n, a factorisation that succeeds proves that no eigenvalue
+    is below ``-γ_{n+1} trace A / (1 - γ_{n+1})`` (Rump, 2006). Where none succeeds, Λ is infinite.
+
+    Shapes: m (p, n, n), symmetric but for rounding; error (p); result (p, n).
+    """
+    n, tiny = m.shape[1], torch.finfo(torch.float64).tiny
+    if n == 0:
+        return m.new_zeros(len(m), 0)
     m = (m + m.transpose(1, 2)) / 2
-    n = m.shape[1]
     generator = torch.Generator().manual_seed(0)
     v = torch.randn(n, min(n, 12), generator=generator, dtype=torch.float64).expand(len(m), -1, -1)
-    tiny = torch.finfo(torch.float64).tiny
     for _ in range(steps):
         v = m @ v
         v = v / v.norm(dim=2, keepdim=True).clamp_min(tiny)
-    diagonal = torch.maximum((m @ v).norm(dim=2), m.diagonal(dim1=1, dim2=2))
-    diagonal = diagonal.clamp_min(1e-12 * m.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)).clamp_min(tiny)
+    own = m.diagonal(dim1=1, dim2=2)
+    diagonal = torch.maximum((m @ v).norm(dim=2), own)
+    diagonal = diagonal.clamp_min(1e-12 * own.sum(1, keepdim=True)).clamp_min(tiny)
     scale = diagonal.rsqrt()
     top = torch.linalg.eigvalsh(scale[:, :, None] * m * scale[:, None, :])[:, -1:]
     diagonal = diagonal * (top.clamp_min(0) * (1 + 1e-9) + 1e-12)
     rest = torch.diag_embed(diagonal) - m
     proved = torch.linalg.cholesky_ex(rest).info == 0
-    hidden = 4 * (n + 2) * UNIT * n * rest.diagonal(dim1=1, dim2=2).abs().sum(1)
-    hidden = hidden + 2 * UNIT * (m.abs().sum((1, 2)) + diagonal.sum(1)) + 2 * error.sum((1, 2))
-    return torch.where(proved, diagonal.sum(1) * (1 + 2 * n * UNIT) + hidden, torch.inf)
+    hidden = 4 * (n + 2) * UNIT * rest.diagonal(dim1=1, dim2=2).abs().sum(1)
+    hidden = hidden + 2 * UNIT * (m.abs().sum((1, 2)) + diagonal.sum(1)) + 2 * error
+    return torch.where(proved[:, None], diagonal + hidden[:, None], torch.inf)
 
 
 def _largest_singular_value(gram: Tensor, off: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,13 @@ import torch
 from torch import Tensor
 
 from bvat.audit.copied_fields import CopiedFields
-from bvat.graph.inputs import GraphInputs
+from bvat.graph.inputs import Block, GraphInputs
 from bvat.models.base import ProjectedModel, Pullback, linearize
 from bvat.perturb.divergence import KL
 from bvat.perturb.problem import FixedPass, Problem
 from bvat.perturb.searches import FastAscent
 from bvat.perturb.searches.smallest_flip import margins
-from bvat.perturb.spaces import make_space
+from bvat.perturb.spaces import FactoredSpace, make_space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +29,20 @@ class RecordingProblem(Problem):
     largest: Tensor
 
     @classmethod
-    def on(cls, model: ProjectedModel, fields: CopiedFields, projected: Tensor) -> RecordingProblem:
+    def on(cls, model: Any, fields: CopiedFields, projected: Tensor) -> RecordingProblem:
         """Return the problem of a model in eval mode; projected (N, H) is that of the whole graph."""
         base = projected.index_select(0, fields.nodes)
-        logits = model.propagate(fields.inputs, base).index_select(0, fields.rows)
+        space = make_space("auto", model, fields.inputs)
+        if fields.layers is not None and isinstance(space, FactoredSpace):
+            model, base = InCoordinates(model, fields.layers, base, space.upper), base.new_zeros(1, 1)
+            space = OwnEffect(space.weight, space.shape[0], space.engine)
+        logits = model.propagate(fields.inputs, base)
+        if fields.rows is not None:
+            logits = logits.index_select(0, fields.rows)
         return cls(
             model=model,
             inputs=fields.inputs,
-            space=make_space("auto", model, fields.inputs),
+            space=space,
             divergence=KL(),
             clean_logits=logits,
             rows=fields.rows,
@@ -45,35 +52,112 @@ class RecordingProblem(Problem):
             largest=torch.zeros_like(logits[:, 0]),
         )
 
-    def record(self, r: Tensor) -> None:
-        """Record LDS at r, where no gradient is needed."""
+    def record(self, r: Tensor) -> Tensor:
+        """Record and return LDS at r, (b), where no gradient is needed."""
         point = FixedPass(self)
-        self.logit_gradient(point.logits(self.space.add_effect(point.base, r)))
+        logits = point.logits(self.space.add_effect(point.base, r))
+        return self._kept(self.divergence.value_and_gradient(self.clean, logits)[0])
+
+    def of_rows(self, of_fields: Tensor) -> Tensor:
+        """Give every row the entry of its field, False outside of all: bool (b) to (m, 1)."""
+        return torch.cat([of_fields, of_fields.new_zeros(1)]).index_select(0, self.group)[:, None]
 
     def logit_gradient(self, logits: Tensor) -> Tensor:
         value, gradient = self.divergence.value_and_gradient(self.clean, logits)
-        torch.maximum(self.largest, value, out=self.largest)
+        self._kept(value)
         return gradient
+
+    def _kept(self, value: Tensor) -> Tensor:
+        torch.maximum(self.largest, value, out=self.largest)
+        return value
 
 
 def local_smoothness(
-    problem: RecordingProblem, epsilon: float, *, targets: int = 6, steps: int = 6
+    problem: RecordingProblem, epsilon: float, *, targets: int = 6, starts: int = 4, steps: int = 2
 ) -> Tensor:
     """Return ``LDS_u = max KL(p(y|X_u) || p(y|X_u + R))`` over R with ``|R_v| <= epsilon`` for v in F(u).
 
-    R = 0 is a minimum of KL, with several maxima around it. So :class:`FastAscent` starts along and against
-    the gradient of the margin ``l_y - l_k`` to each of the next likely classes k. Nothing is random. The
+    R = 0 is a minimum of KL, with several maxima around it. So KL is measured along and against the gradient
+    of the margin ``l_y - l_k`` to each of the next likely classes k, :class:`FastAscent` takes a few steps
+    from the best few of these points, and more from the best that it reached. Nothing is random. The
     largest KL met is returned, a lower bound of the maximum.
 
     Shapes: result (b), not negative.
     """
-    search = FastAscent(epsilon, steps, warm=False)
-    for select in margins(problem.clean_logits, targets):
+    few, more = (FastAscent(epsilon, count, warm=False) for count in (steps, 3 * steps))
+
+    def along(select: Tensor) -> Tensor:
         point = FixedPass(problem)
         slope = problem.space.pull(point.linearised(point.base)[1](select))
-        for g in (slope, -slope):
-            problem.record(search.ascend(problem, problem.full_step(g, epsilon, "row").r).r)
+        return problem.full_step(slope, epsilon, "row").r
+
+    selects = list(margins(problem.clean_logits, targets))
+    values = [problem.record(sign * r) for select in selects for r in [along(select)] for sign in (1, -1)]
+    if not values:  # one class
+        return problem.largest
+    signed = torch.stack([sign * select for select in selects for sign in (1, -1)])
+    order = torch.stack(values).argsort(0, descending=True)[:starts]
+    best, at = torch.full_like(problem.largest, -1), torch.zeros((), dtype=signed.dtype)
+    for which in order:
+        r = few.ascend(problem, along(signed[which, torch.arange(which.numel())])).r
+        value = problem.record(r)
+        at = torch.where(problem.of_rows(value > best), r, at)
+        best = torch.maximum(value, best)
+    problem.record(more.ascend(problem, at).r)
     return problem.largest
+
+
+class OwnEffect(FactoredSpace):
+    """The factored space of a model that multiplies by U itself: what R = Z Qᵀ changes is Z."""
+
+    effect_map = None  # type: ignore[assignment]
+
+    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
+        return r  # the base is 0
+
+    def pull(self, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class InCoordinates:
+    """The logits of a GCN on copied fields as a function of the coordinates Z of R = Z Qᵀ, W0 = Q U.
+
+    ``logits = Â_K relu(... relu(z + (Â_1 Z) U) ...) W_{K-1}``, where z is the clean input of the first relu.
+    Z has a row for every node of a field; products with U are made only after the first Â, for the few rows
+    that the second layer reads.
+
+    Shapes: layers from (n, m) to (b, n'); projected (m, H), without Z; upper (H, H), U.
+    """
+
+    def __init__(self, model: Any, layers: Sequence[Block], projected: Tensor, upper: Tensor) -> None:
+        self.model, self.depth, self.training = model, model.depth, False
+        self.layers, self.upper, self.clean = layers, upper, layers[0].product(projected)
+        self.weights = [weight.detach() for weight in list(model.weights)[1:]]
+
+    def projection(self) -> Tensor | None:
+        found: Tensor | None = self.model.projection()
+        return found
+
+    def propagate(self, inputs: GraphInputs, z: Tensor, masks: Any = None) -> Tensor:
+        return self.linearize(inputs, z, masks)[0]
+
+    def linearize(self, inputs: GraphInputs, z: Tensor, masks: Any) -> tuple[Tensor, Pullback]:
+        """Return the logits (b, C) and the map from their gradient back to Z (m, H)."""
+        rows, states = self.layers[0].shape[1], []
+        spread = self.layers[0].product(z.expand(rows, self.upper.shape[0]))
+        state = torch.addmm(self.clean, spread, self.upper)
+        for matrix, weight in zip(self.layers[1:], self.weights, strict=True):
+            states.append(state.relu_())
+            state = matrix.product(state @ weight)
+
+        def pullback(grad: Tensor) -> Tensor:
+            for matrix, weight, hidden in zip(
+                self.layers[:0:-1], self.weights[::-1], states[::-1], strict=True
+            ):
+                grad = (matrix.transposed_product(grad) @ weight.t()).mul_(hidden > 0)
+            return self.layers[0].transposed_product(grad @ self.upper.t())
+
+        return state, pullback
 
 
 class OneLogit:

@@ -40,7 +40,8 @@ def plot(
         things: trained models (several are seeds of one run: their means and standard deviations are drawn),
             fitted classifiers, or audits (several are drawn together, to compare them).
         what: one of the charts: ``"loss"``, ``"accuracy"``, ``"r_vadv"`` or ``"perturbation"`` of training,
-            ``"smallest"`` or ``"lds"`` of an audit. By default all of them, side by side in one figure.
+            ``"smallest"``, ``"lds"`` or, with a certificate, ``"certified"`` of an audit. By default all of
+            them, side by side in one figure.
         ax: matplotlib's Axes to draw the chart on; by default those of a new figure.
 
     Returns:
@@ -133,12 +134,39 @@ def audit_charts(audits: Sequence[tuple[str, Audit]]) -> dict[str, Chart]:
     """Return the share of nodes whose class changes within a norm, and with at most an LDS, by model."""
     flips = [_cumulative(name, audit.smallest, k) for k, (name, audit) in enumerate(audits)]
     spread = [_cumulative(name, audit.lds, k) for k, (name, audit) in enumerate(audits)]
-    return {
+    found = {
         "smallest": line_chart(_cut(flips), "norm of the change, in units of the features", "% of nodes",
                                floor=0, title="Nodes whose class changes within this norm"),
         "lds": line_chart(_cut(spread), "LDS (KL divergence)", "% of nodes", floor=0,
                           title=f"Nodes with at most this LDS, ε = {audits[0][1].epsilon:g}"),
     }  # fmt: skip
+    if any(bool(audit.certified.any()) for _, audit in audits):
+        sizes = np.linspace(0, max(flip.x[-1] for flip in _cut(flips)), 101)
+        found["certified"] = band_chart(
+            {name: (sizes, *_holding(audit, sizes)) for name, audit in audits},
+            "norm of the change, in units of the features", "% of nodes",
+            title="Nodes that keep their class: from proved to not broken",
+        )  # fmt: skip
+    return found
+
+
+def _holding(audit: Audit, sizes: NDArray[Any]) -> tuple[Any, Any]:
+    """Return the percentage of nodes that is proved to keep its class, and that the attack left."""
+    states = [audit.states(float(size)) for size in sizes]
+    shares = [(s["proved"].double().mean(), 1 - s["broken"].double().mean()) for s in states]
+    low, high = np.array(shares).T
+    return 100 * low, 100 * high
+
+
+def band_chart(
+    bands: Mapping[str, tuple[Any, Any, Any]], x_label: str, y_label: str, *, title: str = ""
+) -> Chart:
+    """Return a chart of lower and upper bounds: x, low and high of each name, with a line in their middle."""
+    lines = [
+        Line(name, list(x), list((low + high) / 2), list((high - low) / 2), number)
+        for number, (name, (x, low, high)) in enumerate(bands.items())
+    ]
+    return line_chart(lines, x_label, y_label, title=title, floor=0)
 
 
 def _cumulative(label: str, values: Tensor, number: int) -> Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -82,15 +82,18 @@ class SmallestFlip(Stateless):
         r = self.flips(problem).r
         return Found(r, problem.space.row_squares(r))
 
-    def flips(self, problem: Problem) -> Flip:
-        """Return the shortest perturbations with their lengths and the classes they lead to."""
+    def flips(self, problem: Problem, selects: Iterable[Tensor] | None = None) -> Flip:
+        """Return the shortest perturbations with their lengths and the classes they lead to.
+
+        ``selects``: the gradients (b, C) of the margins to try, by default those of :func:`margins`.
+        """
         fields = _Fields(problem, self.reach)
         best = Flip(
             torch.full_like(fields.lead, math.inf),
             torch.full_like(fields.predicted[:, 0], -1),
             fields.base.new_zeros(problem.space.shape),
         )
-        for select in margins(problem.clean_logits, self.targets):
+        for select in margins(problem.clean_logits, self.targets) if selects is None else selects:
             direction, best = self._towards(fields, select, best)
             best = self._along(fields, direction, best)
         return best
@@ -129,6 +132,8 @@ class SmallestFlip(Stateless):
 
         for stretch in (1.3, 2.0, 1.0):
             changed = changes_at(high)
+            if bool(changed.all()):
+                break
             low = torch.where(changed, low, high)
             high = torch.where(changed, high, fields.within(high * stretch, length))
         for _ in range(self.halvings):

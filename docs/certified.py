@@ -1,0 +1,72 @@
+"""Write the measured tables of docs/certified.md, from results/certified.
+
+python benchmarks/certified.py --picture --out results/certified/curves.json && python docs/certified.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bvat.report.pages import replace_between
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results" / "certified"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown whose first column is text."""
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def ratios(found: Mapping[str, Any]) -> str:
+    """Return the median of certified / attacked norm by run and graph, and how many pairs were tried."""
+    graphs = found["graphs"]
+    names = dict.fromkeys(name for rows in graphs.values() for name in rows)
+
+    def cell(row: Mapping[str, Any] | None) -> str:
+        if row is None:
+            return "-"
+        return f"{row['median_ratio']:.2f}" + ("*" if row["select"] == "last" else "")
+
+    body = ([name, *(cell(rows.get(name)) for rows in graphs.values())] for name in names)
+    every = [row for rows in graphs.values() for row in rows.values()]
+    pairs, broken = (sum(row[key] for row in every) for key in ("pairs", "violations"))
+    asked = found["asked"]
+    return (
+        table(["median certified / attacked", *graphs], body)
+        + f"\n\nOne seed, {asked['nodes']} nodes each. \\*: weights of the last epoch, because those with "
+        "the best validation accuracy come from before the regulariser. At exactly the certified norm, "
+        f"{asked['steps']} steps of projected gradient ascent from {asked['starts']} starts to every class: "
+        f"{pairs:,} pairs of a node and a change, {broken} of which changed the class."
+    )
+
+
+def curves(found: Mapping[str, Any]) -> str:
+    """Return accuracy and median certified and attacked norms by graph and method: means over seeds."""
+    rows = []
+    for graph, methods in found["graphs"].items():
+        for k, (name, runs) in enumerate(methods.items()):
+            keys = ("test_accuracy", "median_certified", "median_attacked")
+            accuracy, certified, attacked = (mean(run[key] for run in runs.values()) for key in keys)
+            last = any(run["select"] == "last" for run in runs.values())
+            about = ["" if k else f"{graph} ({len(runs)})", name + ("*" if last else "")]
+            rows.append([*about, f"{accuracy:.1f}", f"{certified:.4f}", f"{attacked:.4f}"])
+    return table(["graph (seeds)", "method", "test accuracy", "median certified", "median attacked"], rows)
+
+
+def with_tables(text: str) -> str:
+    """Return the page with its current tables."""
+    for make in (ratios, curves):
+        found = json.loads((RESULTS / f"{make.__name__}.json").read_text("utf-8"))
+        text = replace_between(text, make.__name__, make(found))
+    return text
+
+
+if __name__ == "__main__":
+    page = HERE / "certified.md"
+    page.write_text(with_tables(page.read_text("utf-8")), "utf-8")
