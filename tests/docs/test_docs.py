@@ -168,16 +168,20 @@ def test_the_table_of_costs_is_current() -> None:
     assert with_table(text) == text
 
 
-def test_the_measurements_of_large_graphs_are_current() -> None:
-    """If this fails, run: python docs/large_graphs.py"""
-    with_tables = runpy.run_path(str(ROOT / "docs" / "large_graphs.py"))["with_tables"]
-    text = (ROOT / "docs" / "large-graphs.md").read_text("utf-8")
-    assert with_tables(text) == text
-
-
-@pytest.mark.parametrize("page", ["few-labels", "trust", "certified"])
+@pytest.mark.parametrize("page", ["large-graphs", "few-labels", "trust", "certified"])
 def test_the_measurements_are_current(page: str) -> None:
     """If this fails, run the script of the page, such as: python docs/trust.py"""
     with_tables = runpy.run_path(str(ROOT / "docs" / f"{page.replace('-', '_')}.py"))["with_tables"]
     text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
     assert with_tables(text) == text
+
+
+def test_a_comparison_takes_its_place_on_the_page(tmp_path: Path) -> None:
+    with_results = runpy.run_path(str(ROOT / "docs" / "readme_results.py"))["with_results"]
+    text = (ROOT / "docs/results.md").read_text("utf-8")
+    (tmp_path / "compare").mkdir()
+    (tmp_path / "compare" / "compare.md").write_text("| 5 labels per class |\n|---|\n", "utf-8")
+    filled = with_results(text, tmp_path)
+    inside = filled.split("<!-- compare -->\n")[1].split("<!-- end of compare -->\n")[0]
+    assert inside.startswith("\n| 5 labels per class |\n")
+    assert with_results(filled, tmp_path) == filled
