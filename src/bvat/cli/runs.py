@@ -95,7 +95,8 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     print_lines(title, ("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows)
     described = ", ".join(f"{name} {value}" for name, value in changed.items())
     typer.echo(printable(f"settings that differ from the defaults: {described or 'none'}"))
-    typer.echo(f"accuracy on nodes that were held out (%): {_accuracy(summary)}")
+    for text in _uncertain(summary):
+        typer.echo(text)
 
 
 @app.command("compare")
@@ -205,6 +206,23 @@ def _accuracy(row: dict[str, Any]) -> str:
     if word == " cv":
         low, high = row["cross_validation"]["low"], row["cross_validation"]["high"]
     return spread(part, 1) + (f" [{low:.0f}, {high:.0f}]" if high else "") + word
+
+
+def _uncertain(summary: dict[str, Any]) -> list[str]:
+    """Return the accuracies on few nodes with their intervals, and the one by cross-validation."""
+    from bvat.training.statistics import FEW_NODES, accuracy_text
+
+    nodes, folds = summary["nodes"], summary["cross_validation"]
+    lines = [
+        f"{word} accuracy: {accuracy_text(summary[name]['mean'], nodes[name], summary[name]['std'])}"
+        for name, word in (("val", "validation"), ("test", "test"))
+        if 0 < nodes.get(name, 0) < FEW_NODES
+    ]
+    if folds is not None:
+        interval = (folds["low"], folds["high"])
+        text = accuracy_text(folds["accuracy"], folds["nodes"], interval=interval)
+        lines.append(f"cross-validated accuracy: {text}")
+    return lines
 
 
 def _name(row: dict[str, Any]) -> str:
