@@ -51,9 +51,9 @@ def walk(inputs: GraphInputs, state: Tensor, own: float, steps: int) -> Tensor:
     diagonal = matrix.rows == columns
     scale[columns[diagonal]] = matrix.values[diagonal].to(state.dtype).sqrt()
     start = state / scale[:, None]
-    z = start
+    z, home = start, own * start
     for _ in range(steps):
-        z = (1 - own) * (matrix @ z) + own * start
+        z = (matrix @ z).mul_(1 - own).add_(home)  # in place: a view of a large graph is large
     return z * scale[:, None]
 
 
