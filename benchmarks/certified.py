@@ -171,7 +171,7 @@ def picture(found: dict[str, Any]) -> bytes:
             )
             chart.draw(ax)
             ax.set_title(chart.title)
-        figure.axes[-1].legend()
+        max(figure.axes, key=lambda ax: len(ax.get_lines())).legend()  # where all methods are
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()
