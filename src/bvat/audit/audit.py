@@ -234,9 +234,10 @@ def _attack(model: Any, inputs: GraphInputs) -> Iterator[Attack]:
             typical = inputs.features.row_squares().mean().sqrt()
             logits = model.propagate(inputs, projected)
             refuse_probabilities(logits)
-        one = logits.shape[1] == 1
-        search = SmallestFlip(reach=float(REACH * typical))
-        yield Attack(OneLogit(model) if one else model, inputs, projected, search)
+        whole = isinstance(model, WrappedModule) or getattr(model, "reads_whole_graph", False)
+        if logits.shape[1] == 1:
+            model = OneLogit(model)
+        yield Attack(model, inputs, projected, SmallestFlip(reach=float(REACH * typical)), whole)
 
 
 @dataclass(frozen=True)
@@ -247,9 +248,10 @@ class Attack:
     inputs: GraphInputs
     projected: Tensor
     search: SmallestFlip
+    on_whole: bool  # the model cannot run on a part of the graph
 
     def fields_of(self, nodes: Tensor) -> Iterator[CopiedFields]:
-        if isinstance(self.model, WrappedModule) or getattr(self.model, "reads_whole_graph", False):
+        if self.on_whole:
             return disjoint_parts(self.inputs, self.model.depth, nodes)
         layered = getattr(self.model, "perturbed_on", "") == "fields"
         return copied_fields(self.inputs, self.model.depth, nodes, layered=layered)
