@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from bvat.report.pages import replace_between
@@ -46,16 +46,23 @@ def ratios(found: Mapping[str, Any]) -> str:
     )
 
 
+def spread(values: Sequence[float], key: str) -> str:
+    """Return mean ± standard deviation; the mean alone of a single seed."""
+    digits = 1 if key == "test_accuracy" else 3
+    shown = f"{mean(values):.{digits}f}"
+    return shown + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
+
+
 def curves(found: Mapping[str, Any]) -> str:
-    """Return accuracy and median certified and attacked norms by graph and method: means over seeds."""
+    """Return accuracy and median norms by graph and method: mean ± standard deviation over seeds."""
     rows = []
     for graph, methods in found["graphs"].items():
         for k, (name, runs) in enumerate(methods.items()):
             keys = ("test_accuracy", "median_certified", "median_attacked")
-            accuracy, certified, attacked = (mean(run[key] for run in runs.values()) for key in keys)
+            cells = (spread([run[key] for run in runs.values()], key) for key in keys)
             last = any(run["select"] == "last" for run in runs.values())
             about = ["" if k else f"{graph} ({len(runs)})", name + ("*" if last else "")]
-            rows.append([*about, f"{accuracy:.1f}", f"{certified:.4f}", f"{attacked:.4f}"])
+            rows.append([*about, *cells])
     return table(["graph (seeds)", "method", "test accuracy", "median certified", "median attacked"], rows)
 
 
