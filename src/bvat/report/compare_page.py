@@ -18,6 +18,7 @@ from bvat.report.compare_tables import (
     markdown_tables,
     metric_of,
     rank_charts,
+    rank_line,
 )
 from bvat.report.pages import Cell, render, signed
 from bvat.training.metrics import ACCURACY
@@ -38,7 +39,7 @@ def write_compare_files(folder: Path) -> Path:
     if not _given(result):
         figures[metric_of(result).name] = (_against_labels(result), accuracy_charts(result))
     figures |= {name: ("Mean ranks: a bar joins methods that do not differ", [chart])
-                for name, chart in rank_charts(result)}  # fmt: skip
+                for name, chart, _ in rank_charts(result)}  # fmt: skip
     files: dict[str, str | bytes] = {
         COMPARE_PAGE: compare_page(result),
         "compare.md": compare_markdown(result),
@@ -105,7 +106,7 @@ def compare_page(result: dict[str, Any]) -> str:
         metrics=[[_tables(view, labels, rows) for labels, rows in by_labels(view)] for view in views],
         unit=_unit(result).removeprefix("random "),
         against_labels=_against_labels(result),
-        ranks=[(chart, _rank_rows(result, name)) for name, chart in rank_charts(result)],
+        ranks=rank_charts(result),
         accuracy_charts=[] if given else accuracy_charts(result),
         gain_charts=gain_charts(result),
         base=_base(result, "a"),
@@ -169,14 +170,6 @@ def _cell(entry: dict[str, Any], digits: int, *, plain: bool) -> Cell:
 def _p(entry: dict[str, Any]) -> str:
     """Return the corrected p-value."""
     return "< 0.001" if entry["p_holm"] < 0.001 else f"{entry['p_holm']:.3f}"
-
-
-def _rank_rows(result: dict[str, Any], name: str) -> list[list[str]]:
-    """Return the methods with their mean ranks, the best first."""
-    _, metric, labels = name.split("-")
-    view = next(view for view in by_metric(result) if metric_of(view).name == metric)
-    titles, ranks = [about["title"] for about in view["variants"].values()], view["ranks"][labels]["ranks"]
-    return [[title, f"{rank:.2f}"] for rank, title in sorted(zip(ranks, titles, strict=True))]
 
 
 def accuracy_charts(result: dict[str, Any]) -> list[Chart]:
@@ -243,7 +236,10 @@ def notes_of(result: dict[str, Any]) -> list[str]:
     """Return what a reader has to know, a sentence each."""
     found = [result["split_note"]] if result.get("split_note") else []
     if any(metric_of(view).lower for view in by_metric(result)):
-        found.append("a positive difference is better, also where a lower value is (log-loss in nats)")
+        found.append(
+            "a positive difference is better, also where a lower value is (log-loss in nats); probabilities "
+            "are those that bvat predict writes, which auto calibrates on held-out labels"
+        )
     if any("p" in entry for row in result["rows"] for entry in row["variants"].values()):
         found.append(
             "p-values are those of a paired permutation test, with Holm's correction for the number of "
@@ -260,14 +256,7 @@ def _rank_sentence(result: dict[str, Any], labels: int | str) -> list[str]:
     if found is None:
         return []
     titles = [about["title"] for about in result["variants"].values()]
-    order = sorted(zip(found["ranks"], titles, strict=True))
-    some = ", ".join(f"{title} {rank:.2f}" for rank, title in order)
-    said = (
-        f"Mean ranks over {found['graphs']} graphs: {some}. Methods less than "
-        f"{found['critical_difference']:.2f} apart do not differ (Nemenyi, 5 %); Friedman's test: "
-        f"p = {found['friedman_p']:.3f}."
-    )
-    return [said, ""]
+    return [f"Mean ranks over {found['graphs']} graphs: {rank_line(titles, found)}", ""]
 
 
 def _gain(entry: dict[str, Any], digits: int) -> str:

@@ -145,8 +145,8 @@ def _latex(text: str) -> str:
     return text.translate(_LATEX).replace("±", r"$\pm$")
 
 
-def rank_charts(result: Result) -> list[tuple[str, Chart]]:
-    """Return a critical-difference diagram, with its name, per metric and number of labels that has ranks."""
+def rank_charts(result: Result) -> list[tuple[str, Chart, str]]:
+    """Return name, critical-difference diagram and a line below it per metric and number of labels."""
     found = []
     for view in by_metric(result):
         for labels, ranks in (view.get("ranks") or {}).items():
@@ -154,8 +154,16 @@ def rank_charts(result: Result) -> list[tuple[str, Chart]]:
                 number = labels if labels == "given" else int(labels)
                 metric, names = metric_of(view), [about["title"] for about in view["variants"].values()]
                 chart = rank_chart(names, ranks, f"{metric.title}, {heading(number)}")
-                found.append((f"ranks-{metric.name}-{labels}", chart))
+                found.append((f"ranks-{metric.name}-{labels}", chart, rank_line(names, ranks)))
     return found
+
+
+def rank_line(names: list[str], ranks: dict[str, Any]) -> str:
+    order = ", ".join(f"{name} {rank:.2f}" for rank, name in sorted(zip(ranks["ranks"], names, strict=True)))
+    return (
+        f"{order}. Critical difference {ranks['critical_difference']:.2f} (Nemenyi, 5 %); Friedman's test: "
+        f"p = {ranks['friedman_p']:.3f}."
+    )
 
 
 def rank_chart(names: list[str], ranks: dict[str, Any], title: str) -> Chart:
