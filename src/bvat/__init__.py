@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from bvat.perturb import FLAG, GRAND, OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
     from bvat.report.plots import plot
     from bvat.runs.run import RunOptions, run
-    from bvat.training.callbacks import Callback, TensorBoardLogger
+    from bvat.training.callbacks import Callback
     from bvat.training.loop import TrainedModel, predict, train
     from bvat.training.settings import Settings, preset
+    from bvat.training.trackers import MLflowLogger, TensorBoardLogger, WandbLogger
 
 _HOME = {
     "bvat.audit.certify": ["certify"],
@@ -55,18 +56,20 @@ _HOME = {
     ],
     "bvat.report.plots": ["plot"],
     "bvat.runs.run": ["RunOptions", "run"],
-    "bvat.training.callbacks": ["Callback", "TensorBoardLogger"],
+    "bvat.training.callbacks": ["Callback"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
+    "bvat.training.trackers": ["MLflowLogger", "TensorBoardLogger", "WandbLogger"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError",
-    "Callback", "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
-    "Regulariser", "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel",
-    "TrainingError", "__version__", "certify", "entropy", "from_networkx", "from_pyg", "from_scipy", "load",
-    "plot", "predict", "preset", "run", "synthetic_graph", "to_pyg", "to_scipy", "train", "wrap",
+    "Callback", "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "MLflowLogger",
+    "NodeClassifier", "Random", "Regulariser", "RunOptions", "Settings", "SettingsError",
+    "TensorBoardLogger", "TrainedModel", "TrainingError", "WandbLogger", "__version__", "certify",
+    "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "plot", "predict", "preset",
+    "run", "synthetic_graph", "to_pyg", "to_scipy", "train", "wrap",
 ]  # fmt: skip
 
 
