@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bvat.errors import SettingsError
 from bvat.models.options import Options, option
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
@@ -115,8 +116,10 @@ def register(row: Any) -> None:
     """
     from bvat.data.loading import DATASETS
 
-    tables: list[Table[Any]] = [MODELS, METHODS, BASELINES, DATASETS]
-    table = next((table for table in tables if isinstance(row, table.kind)), METHODS)
+    named: list[Table[Any]] = [MODELS, METHODS, BASELINES]
+    table = next((table for table in (*named, DATASETS) if isinstance(row, table.kind)), METHODS)
+    if table is not DATASETS and any(row.name in other for other in named):
+        raise SettingsError(f"the name {row.name!r} is taken: choose another one")
     table.register(row)
 
 

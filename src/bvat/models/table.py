@@ -77,7 +77,6 @@ class Model:
         distributed: whether it runs over several ranks: its sums over nodes go through the engine, and all
             that it reads of neighbours comes through the matrix (:mod:`bvat.parts`).
         colour: for a model that is not bvat's, its place in the palette of charts.
-        auto: the effort from which on ``auto`` trains it too, if it is not bvat's; 0: never.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Model:
     options: type[Options] = NetworkOptions
     distributed: bool = False
     colour: int = 7
-    auto: int = 0
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ nodes, so that no result can depend on a test label.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,7 +62,9 @@ class TuningPlan:
 
     @property
     def name(self) -> str:
-        return f"{short_name(self.dataset)}-{self.method}"
+        model = str(self.overrides.get("model", "gcn"))
+        on = "" if model == "gcn" else "-" + re.sub(r"[^\w.-]+", "_", model)
+        return f"{short_name(self.dataset)}-{self.method}{on}"
 
     @property
     def space(self) -> dict[str, Any]:
