@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bvat.errors import SettingsError
+from bvat.errors import SettingsError, shown
 from bvat.models.options import Options, option
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
@@ -117,7 +117,9 @@ def register(row: Any) -> None:
     from bvat.data.loading import DATASETS
 
     named: list[Table[Any]] = [MODELS, METHODS, BASELINES]
-    table = next((table for table in (*named, DATASETS) if isinstance(row, table.kind)), METHODS)
+    table = next((table for table in (*named, DATASETS) if isinstance(row, table.kind)), None)
+    if table is None:
+        raise SettingsError(f"{shown(row)} is no MethodRow, Model, Baseline or DatasetRow")
     if table is not DATASETS and any(row.name in other for other in named):
         raise SettingsError(f"the name {row.name!r} is taken: choose another one")
     table.register(row)
