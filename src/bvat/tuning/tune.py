@@ -84,7 +84,9 @@ class TuningPlan:
 
     def study_name(self, fingerprint: str) -> str:
         """Return a name that changes with everything the value of a trial depends on."""
-        return f"{self.name}-{digest([self.space, self.fixed(), self.seeds, fingerprint], 10)}"
+        about = [self.space, self.fixed(), self.seeds, fingerprint]
+        code = self.base().identity().get("code")
+        return f"{self.name}-{digest([*about, code] if code else about, 10)}"
 
 
 @dataclass(frozen=True)
