@@ -337,3 +337,14 @@ def test_compared_and_tuned(small_file: Path, tmp_path: Path, capsys: pytest.Cap
     code, out, _ = command([*tune, "--out", str(tmp_path / "t"), "--json"], capsys)
     assert code == 0
     assert json.loads(out)["fixed"]["model"] == "own_models:Net"
+
+
+def test_settings_keep_the_model_that_was_given() -> None:
+    module = Net(40, 3)
+    settings = bvat.Settings("vat", module, epochs=3)
+    for changed in (settings.replace(epochs=4), replace(settings, epochs=4), settings.replace(method="none")):
+        assert changed.own is module
+        assert changed.model == "own_models:Net"
+    assert replace(settings, model="gcn").own is settings.replace(model="gcn").own is None
+    assert settings == bvat.Settings("vat", "own_models:Net", epochs=3)
+    assert bvat.Settings(**settings.as_dict()) == settings

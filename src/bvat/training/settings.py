@@ -84,6 +84,7 @@ class Settings:
         model: a name of :data:`bvat.models.table.MODELS`; or one of your own, see
             :func:`bvat.models.own.build`: a module, what makes one, or ``"module:name"`` to import it from.
         training, of_model, of_method: the three parts; None for their defaults.
+        own: the model itself, if ``model`` is its name.
         values: settings of any part, which replace those of the parts.
 
     Raises:
@@ -110,9 +111,13 @@ class Settings:
         training: Training | None = None,
         of_model: Options | None = None,
         of_method: Options | None = None,
+        own: Any = None,
         **values: Any,
     ) -> None:
-        own, model = (None, model) if isinstance(model, str) else (model, path_of(model))
+        if not isinstance(model, str):
+            own, model = model, path_of(model)
+        elif own is not None and path_of(own) != model:
+            own = None
         object.__setattr__(self, "own", own)
         parts = (
             ("training", Training, training),
