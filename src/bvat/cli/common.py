@@ -51,6 +51,7 @@ Models = Annotated[
         hidden=True,
     ),
 ]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: a GPU if there is one)", hidden=True)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 Calibrate = Annotated[
     bool, typer.Option(help="fit the confidence to held-out labels; accuracy stays the same")

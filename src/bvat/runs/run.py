@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bvat.baselines.table import AUTO
+from bvat.engine.device import choose_device
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
 from bvat.plugins import imported
@@ -40,7 +39,7 @@ class RunOptions:
     Args:
         name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
         threads: per process; more than one changes the rounding.
-        device: "auto", "cpu" or "cuda".
+        device: "cpu" or "cuda"; None or "auto" is a GPU if there is one.
         tensorboard: log every epoch for TensorBoard, in the folders of the seeds.
         page: whether to write ``report.html``.
         command: the command line that the page shows.
@@ -49,7 +48,7 @@ class RunOptions:
 
     name: str = ""
     threads: int = 1
-    device: str = "auto"
+    device: str | None = None
     tensorboard: bool = False
     page: bool = True
     command: str = ""
@@ -179,14 +178,6 @@ def check_importable(settings: Settings) -> None:
             f"a run folder needs a model that can be imported again, and {settings.model} is another one: "
             "pass a class or function that stands in a module, or train it with bvat.train"
         )
-
-
-def choose_device(name: str) -> str:
-    if name not in ("auto", "cpu", "cuda"):
-        raise SettingsError(f"device must be auto, cpu or cuda, not {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingsError("there is no CUDA device: install a CUDA build of torch, or use --device cpu")
-    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def note(text: str, console: Any) -> None:
