@@ -41,7 +41,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
     as_json: common.Json = False,
     report: Annotated[bool, typer.Option("--report/--no-report", hidden=True)] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda", hidden=True)] = "auto",
+    device: common.Device = None,
     threads: Annotated[
         int, typer.Option(help="per process; more than one changes rounding", hidden=True, **common.PROCESSES)
     ] = 1,
@@ -81,8 +81,9 @@ def train(
 
       torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """
+    from bvat.engine.device import choose_device
     from bvat.runs.parts import join_parts, name_of_parts, resumes
-    from bvat.runs.run import RunOptions, choose_device, resolve, run
+    from bvat.runs.run import RunOptions, resolve, run
     from bvat.training.settings import short_name
 
     name, resume, said = name_of_parts(dataset, method), resumes(resume, out), common.given(context)

@@ -15,6 +15,7 @@ from bvat._version import __version__
 from bvat.baselines.table import AUTO
 from bvat.data.checksums import CHECKSUM
 from bvat.data.tensors import read_safetensors, write_safetensors
+from bvat.engine.device import choose_device
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import (
@@ -57,7 +58,7 @@ class NodeClassifier:
             baseline of :data:`bvat.baselines.table.BASELINES`, such as "lp", or "auto", an ensemble for few
             labels.
         seed: of the weights, the dropout and the search.
-        device: "cpu" or "cuda".
+        device: "cpu" or "cuda"; None or "auto" is a GPU if there is one, as for ``bvat train``.
         calibrate: fit the confidence to held-out labels where there is a cross-validation; the predicted
             classes stay the same.
         settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. Settings
@@ -80,7 +81,7 @@ class NodeClassifier:
         method: str = "obvat",
         *,
         seed: int = 0,
-        device: str = "cpu",
+        device: str | None = None,
         calibrate: bool = True,
         **settings: Any,
     ) -> None:
@@ -120,13 +121,14 @@ class NodeClassifier:
         given = {name: value for name, value in self._settings.items() if value is not None}
         known = "" if graph.recipe else graph.name  # a user's folder may be called cora too
         self.choice_, self._graph = None, graph
+        device, graph = choose_device(self.device), graph.to("cpu")  # where folds are trained
         settings = preset(known, self.method, **given)
         if self.method == AUTO:
             graph = for_ensemble(graph)
         elif lacks_validation(graph):
             self.choice_ = cross_validate(graph, settings)
             settings, graph = self.choice_.settings, self.choice_.graph
-        self.training_ = train(graph.to(self.device), settings, self.seed)
+        self.training_ = train(graph.to(device), settings, self.seed)
         found = self.choice_.out_of_fold if self.choice_ else self.training_.fit.get("out_of_fold")
         factor = self.choice_.temperature if self.choice_ and self.calibrate else 1.0
         about = graph.class_names, graph.num_features, graph.recipe
@@ -173,8 +175,8 @@ class NodeClassifier:
         """Return the probability of each class, shape (N, C), for any graph with the same features."""
         fitted = self.classifier_
         _require_graph(graph)
-        probabilities: NDArray[np.float32] = fitted.probabilities(graph.to(self.device)).cpu().numpy()
-        return probabilities
+        found: NDArray[np.float32] = fitted.probabilities(self._moved(graph)).cpu().numpy()
+        return found
 
     def predict(self, graph: Graph) -> NDArray[np.str_]:
         """Return the name of the most likely class of every node, shape (N)."""
@@ -241,19 +243,22 @@ class NodeClassifier:
         """
         return explain(self.classifier_, self._own_graph(graph), node)
 
+    def _moved(self, graph: Graph) -> Graph:
+        return graph.to(choose_device(self.device))
+
     def _own_graph(self, graph: Graph | None) -> Graph:
         graph = self._graph if graph is None else graph
         if graph is None:
             raise TrainingError("a NodeClassifier that was loaded has no graph: give it as graph=...")
         _require_graph(graph)
-        return graph.to(self.device)
+        return self._moved(graph)
 
     def _held_out(self) -> HeldOut:
         if self._out_of_fold is not None:
             return HeldOut.read(self._out_of_fold, self.classifier_.temperature)
         if self._graph is None or not self._graph.val.numel():
             raise no_held_out("this classifier")
-        return HeldOut.of_validation(self.classifier_, self._graph.to(self.device))
+        return HeldOut.of_validation(self.classifier_, self._moved(self._graph))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata.

@@ -107,7 +107,8 @@ class EdgeInputs:
     def propagation(self) -> SparseMatrix:
         """The pattern of A + I without directions, (N, N), all entries 1: where features can spread."""
         if not isinstance(self.edge_index, Tensor):  # for all nodes, edges are not needed
-            return SparseMatrix.from_scipy(sp.eye_array(self.features.shape[0], format="csr"))
+            alone = SparseMatrix.from_scipy(sp.eye_array(self.features.shape[0], format="csr"))
+            return alone.to(self.features.device)
         size, last = self.features.shape[0], self.known.pattern
         if last is not None and last[0] is self.edge_index and last[1] == self.edge_index._version:
             return last[2]

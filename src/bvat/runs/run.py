@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bvat.baselines.table import AUTO
-from bvat.errors import SettingsError, printable
+from bvat.engine.device import choose_device
+from bvat.errors import printable
 from bvat.graph import Graph
 from bvat.runs.parts import whole
 from bvat.store.claim import claim
@@ -39,7 +38,7 @@ class RunOptions:
     Args:
         name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
         threads: per process; more than one changes the rounding.
-        device: "auto", "cpu" or "cuda".
+        device: "cpu" or "cuda"; None or "auto" is a GPU if there is one.
         tensorboard: log every epoch for TensorBoard, in the folders of the seeds.
         page: whether to write ``report.html``.
         command: the command line that the page shows.
@@ -48,7 +47,7 @@ class RunOptions:
 
     name: str = ""
     threads: int = 1
-    device: str = "auto"
+    device: str | None = None
     tensorboard: bool = False
     page: bool = True
     command: str = ""
@@ -163,14 +162,6 @@ def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, An
     known = preset_key(dataset)
     method = method or ("obvat" if known else AUTO)
     return preset(known, method, **overrides), method
-
-
-def choose_device(name: str) -> str:
-    if name not in ("auto", "cpu", "cuda"):
-        raise SettingsError(f"device must be auto, cpu or cuda, not {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingsError("there is no CUDA device: install a CUDA build of torch, or use --device cpu")
-    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def note(text: str, console: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +149,19 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     state.optimizer.step()
     if state.average is not None:
         update_average(state.average, model, settings.average)
-    loss = sum(term.weight * float(term.loss.detach()) for term in terms)
-    measured = {"loss": loss, **dict.fromkeys(MEASURED, 0.0)}
-    for term in terms:
-        measured |= {name: float(value) for name, value in term.measured.items()}
-    return measured
+    found = {name: value for term in terms for name, value in term.measured.items()}
+    known = numbers([*(term.loss for term in terms), *found.values()])
+    loss = sum(term.weight * value for term, value in zip(terms, known, strict=False))
+    measured = dict(zip(found, known[len(terms) :], strict=True))
+    return {"loss": loss, **dict.fromkeys(MEASURED, 0.0), **measured}
+
+
+def numbers(values: Iterable[Any]) -> list[float]:
+    """Return scalars as numbers; what lies on a device comes in one transfer."""
+    given = list(values)
+    tensors = [each.detach().double() for each in given if isinstance(each, Tensor)]
+    moved = iter(torch.stack(tensors).tolist() if tensors else ())
+    return [next(moved) if isinstance(each, Tensor) else float(each) for each in given]
 
 
 @torch.no_grad()

@@ -82,7 +82,7 @@ def backward(terms: Sequence[Tensor], weights: Sequence[float]) -> None:
 
     The weights enter as gradients of the terms, which saves the operations that would add the terms up.
     """
-    gradients = [term.new_tensor(weight) for term, weight in zip(terms, weights, strict=True)]
+    gradients = [term.new_full((), weight) for term, weight in zip(terms, weights, strict=True)]
     if _run_engine is None:
         torch.autograd.backward(terms, gradients)
     else:
@@ -96,8 +96,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], longest: float) -> None:
     """Scale the gradients of all parameters together to at most this length; the L2 penalty comes after."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     length = torch.stack([gradient.norm() for gradient in gradients]).norm()
-    if length > longest:
-        torch._foreach_mul_(gradients, float(longest / length))
+    factor = torch.where(length > longest, longest / length, 1.0)  # a number would have to be waited for
+    torch._foreach_mul_(gradients, factor)
 
 
 def make_optimizer(model: Any, settings: Training) -> Adam:
