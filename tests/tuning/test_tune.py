@@ -283,18 +283,18 @@ def test_a_plain_model_is_tuned_and_its_page_written(
     )
     result = tune(plan, small, tmp_path, jobs=1)
     assert set(result["chosen"]) == {"lr", "weight_decay", "dropout"}
-    written = tomllib.loads((tmp_path / "small-sgc-none.toml").read_text())
+    written = tomllib.loads((tmp_path / "small-none-sgc.toml").read_text())
     assert written == {"method": "none", "model": "sgc", "epochs": 12, **result["chosen"]}
     assert tune(plan, small, tmp_path, jobs=1) == result  # with the same importance
     shares = result["importance"]
     assert set(shares) == set(result["chosen"])
     assert sum(shares.values()) == pytest.approx(1, abs=0.01)
-    page = write_tune_page(tmp_path / "small-sgc-none.json").read_text()
+    page = write_tune_page(tmp_path / "small-none-sgc.json").read_text()
     assert "Settings of SGC on small" in page
     assert page.count("<svg") == 5  # importance, trials, and one per setting
     few = write_tune_page(_sealed(tmp_path / "more" / "few.json", {**result, "importance": {}})).read_text()
     assert "too few complete trials" in few
-    for path in (tmp_path / "small-sgc-none.toml", tmp_path / "small-sgc-none.json"):
+    for path in (tmp_path / "small-none-sgc.toml", tmp_path / "small-none-sgc.json"):
         found = read_settings_file(path)
         assert found.items() >= {"method": "none", "model": "sgc", **result["chosen"]}.items()
         assert Settings(**found).lr == result["chosen"]["lr"]

@@ -21,7 +21,9 @@ def tune(
             help=f"{', '.join(name for name, row in METHODS.items() if row.space)}, or {PLAIN} for the model"
         ),
     ] = "obvat",
-    model: Annotated[str, typer.Option(help=f"one of {', '.join(MODELS)}", metavar="NAME")] = "gcn",
+    model: Annotated[
+        str, typer.Option(help=f"one of {', '.join(MODELS)}, or module:Class of your own", metavar="NAME")
+    ] = "gcn",
     trials: Annotated[
         int, typer.Option(help="total number of trials, including earlier ones", **common.COUNT)
     ] = 40,

@@ -9,8 +9,9 @@ from dataclasses import fields
 from typing import Any
 
 from bvat.errors import SettingsError
+from bvat.models.table import find_model
 from bvat.perturb.methods import METHODS, PLAIN
-from bvat.training.settings import Training, model_options
+from bvat.training.settings import Training
 
 STARTS: list[dict[str, Any]] = [
     {"alpha": 0.7, "beta": 1.2, "epsilon": 0.01, "masks": "fresh"},  # as in the authors' code
@@ -38,7 +39,7 @@ def search_space(method: str, model: str = "gcn") -> dict[str, Any]:
     It is that of the method, and of the model if that is trained without a regulariser.
     """
     if method == PLAIN:
-        own = {f.name for kind in (Training, model_options(model)) for f in fields(kind)}
+        own = {f.name for kind in (Training, find_model(model).options) for f in fields(kind)}
         return {name: span for name, span in MODEL_SPACE.items() if name in own}
     if method not in METHODS or not METHODS[method].space:
         known = [PLAIN, *(name for name, row in METHODS.items() if row.space)]

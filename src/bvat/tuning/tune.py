@@ -12,6 +12,7 @@ nodes, so that no result can depend on a test label.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,13 +72,13 @@ class TuningPlan:
     command: str = ""
 
     def __post_init__(self) -> None:
-        search_space(self.method, self.model)
         self.base()  # wrong values are refused before the graph is read
+        search_space(self.method, self.model)
 
     @property
     def name(self) -> str:
-        parts = [self.model, self.method] if self.model != "gcn" else [self.method]
-        return "-".join([short_name(self.dataset), *parts])
+        on = "" if self.model == "gcn" else "-" + re.sub(r"[^\w.-]+", "_", self.model)
+        return f"{short_name(self.dataset)}-{self.method}{on}"
 
     @property
     def space(self) -> dict[str, Any]:
@@ -101,7 +102,9 @@ class TuningPlan:
 
     def study_name(self, fingerprint: str) -> str:
         """Return a name that changes with everything the value of a trial depends on."""
-        return f"{self.name}-{digest([self.space, self.fixed(), self.seeds, fingerprint], 10)}"
+        about = [self.space, self.fixed(), self.seeds, fingerprint]
+        code = self.base().identity().get("code")
+        return f"{self.name}-{digest([*about, code] if code else about, 10)}"
 
 
 @dataclass(frozen=True)
