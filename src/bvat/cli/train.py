@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.baselines.table import ALL_METHODS, AUTO
+from bvat.baselines.table import AUTO, all_methods
 from bvat.cli import common
 from bvat.cli.options import with_settings
 from bvat.cli.runs import show_summary
@@ -27,9 +27,9 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"auto (the default on your own graph), {', '.join(m for m in ALL_METHODS if m != AUTO)}",
+            help=f"auto (the default on your own graph), {', '.join(m for m in all_methods() if m != AUTO)}",
             metavar="NAME",
-            autocompletion=lambda: list(ALL_METHODS),
+            autocompletion=lambda: list(all_methods()),
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="number of seeds to train", **common.COUNT)] = 1,

@@ -47,7 +47,7 @@ from bvat.tuning.cross_validation import (
 CLASSIFIER_FORMAT = 3
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
-_OWN, _SETTINGS = ("method", "seed", "device", "calibrate"), ("model", *all_fields())
+_OWN = ("method", "seed", "device", "calibrate")
 
 
 class NodeClassifier:
@@ -61,7 +61,8 @@ class NodeClassifier:
         device: "cpu" or "cuda"; None or "auto" is a GPU if there is one, as for ``bvat train``.
         calibrate: fit the confidence to held-out labels where there is a cross-validation; the predicted
             classes stay the same.
-        settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. Settings
+        settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``; the model
+            may be a module of your own, or a function ``(in_features, classes)`` that makes one. Settings
             that are omitted or None come from the preset of the method and, if there is one, the data set.
 
     After :meth:`fit`: ``classes_`` (C) class names, ``n_features_in_`` D, ``settings_`` the settings used,
@@ -97,14 +98,14 @@ class NodeClassifier:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all parameters; None means the value of the preset. ``deep`` has no effect."""
         own = {name: getattr(self, name) for name in _OWN}
-        return own | {name: self._settings.get(name) for name in _SETTINGS}
+        return own | {name: self._settings.get(name) for name in ("model", *all_fields())}
 
     def set_params(self, **params: Any) -> NodeClassifier:
         """Set parameters, which take effect at the next :meth:`fit`."""
         for name, value in params.items():
             if name in _OWN:
                 setattr(self, name, value)
-            elif name in _SETTINGS:
+            elif name == "model" or name in all_fields():
                 self._settings[name] = value
             else:
                 raise SettingsError(f"there is no setting {name!r}: bvat settings lists them")
@@ -265,12 +266,14 @@ class NodeClassifier:
 
         The file contains a checksum, which :meth:`load` and ``bvat data check FILE`` verify.
         """
-        fitted = self.classifier_
+        fitted, params = self.classifier_, self.get_params()
         about = {
             "kind": _KIND,
             "format": str(CLASSIFIER_FORMAT),
             "version": __version__,
-            "params": json.dumps(self.get_params()),
+            "params": json.dumps(
+                params | ({} if params["model"] is None else {"model": fitted.settings.model})
+            ),
             "settings": json.dumps(fitted.settings.as_dict()),
             "classes": json.dumps(fitted.class_names),
             "features": str(fitted.num_features),
@@ -284,8 +287,12 @@ class NodeClassifier:
             raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> NodeClassifier:
+    def load(cls, path: str | os.PathLike[str], *, model: Any = None) -> NodeClassifier:
         """Load a saved classifier; its predictions are the same, bit for bit.
+
+        Args:
+            path: the file.
+            model: what it was fitted with, if that is not a model of bvat: it is never imported unasked.
 
         Raises:
             DataError: the file is damaged, was not written by :meth:`save`, or by a version that cannot be
@@ -316,7 +323,8 @@ class NodeClassifier:
             found = checked_logits(json.loads(about["out_of_fold"]))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is damaged ({error}): fit and save again") from None
-        settings = read_settings(stored, where, version)
+        settings = read_settings(stored, where, version, () if model is None else (model,))
+        params["model"] = settings.given_model if params.get("model") is not None else None
         loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})
         loaded._fitted = build_classifier([tensors], settings, classes, features, recipe, where, factor)
         loaded._out_of_fold = found

@@ -13,6 +13,7 @@ from bvat.baselines.table import AUTO
 from bvat.engine.device import choose_device
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
+from bvat.plugins import imported
 from bvat.runs.parts import whole
 from bvat.store.claim import claim
 from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
@@ -116,6 +117,7 @@ def run(
         SettingsError: the folder holds another run, another process is working in it, or a setting is wrong.
     """
     settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
+    check_importable(settings)
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
     device = choose_device(how.device)
@@ -161,10 +163,24 @@ def run(
 def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, Any]) -> tuple[Settings, str]:
     """Return the settings of a method and its name."""
     if isinstance(method, Settings):
-        return replace(method, **overrides), method.method
+        return method.replace(**overrides), method.method
     known = preset_key(dataset)
     method = method or ("obvat" if known else AUTO)
     return preset(known, method, **overrides), method
+
+
+def check_importable(settings: Settings) -> None:
+    """Raise SettingsError unless a model can be imported by the name that a run folder records."""
+    if settings.model_row.is_own:
+        return
+    found = settings.model_row.load()
+    if settings.own is not None and (
+        settings.model.startswith("__main__:") or imported(settings.model) is not found
+    ):
+        raise SettingsError(
+            f"a run folder needs a model that can be imported again, and {settings.model} is another one: "
+            "pass a class or function that stands in a module, or train it with bvat.train"
+        )
 
 
 def note(text: str, console: Any) -> None:
@@ -190,7 +206,7 @@ def _choose(folder: RunFolder, graph: Graph, asked: Settings, how: RunOptions, j
     if (folder.path / AUTO_FILE).exists():
         stored = folder.read(AUTO_FILE)
         folder.check_same("option", stored.get("asked"), about)
-        return Choice.read(stored, graph)
+        return Choice.read(stored, graph, asked.given_model)
     choice = cross_validate(graph, asked, jobs=jobs, console=how.console)
     folder.write(AUTO_FILE, {**choice.as_dict(), "asked": about})
     return choice
