@@ -78,7 +78,7 @@ def synthetic_graph(
         features=_draw_words(rng, labels, features, classes, words_per_node, topic_share),
         adjacency=_adjacency(members[source], members[target], nodes),
         labels=torch.from_numpy(labels),
-        **{part: torch.from_numpy(np.sort(chosen)) for part, chosen in split.items()},
+        **split,
         class_names=tuple(map(str, range(classes))),
         name="synthetic",
         validation="synthetic",
@@ -165,14 +165,15 @@ def _draw_words(
 
 def _split(
     rng: np.random.Generator, members: IntArray, sizes: IntArray, per_class: int, val: Any, test: Any
-) -> dict[str, IntArray]:
+) -> dict[str, Any]:
     start = np.cumsum(sizes) - sizes  # members are shuffled, so the first of a class are a random choice
     train = members[(start[:, None] + np.arange(per_class)).ravel()]
     rest = rng.permutation(np.setdiff1d(members, train, assume_unique=True))
     val = _whole("val", min(500, len(rest) // 3) if val is None else val, 0, len(rest))
     left = len(rest) - val
     test = _whole("test", min(1000, left) if test is None else test, 0, left)
-    return {"train": train, "val": rest[:val], "test": rest[val : val + test]}
+    parts = {"train": train, "val": rest[:val], "test": rest[val : val + test]}
+    return {part: torch.from_numpy(np.sort(nodes)) for part, nodes in parts.items()}
 
 
 def _whole(name: str, value: Any, low: int, high: int | None) -> int:

@@ -121,27 +121,15 @@ def _difference(classifier: Classifier, plain: ExportedModel, graph: Graph) -> f
     part = _first_nodes(graph.to("cpu"), max(2, LARGEST // graph.num_features))
     adjacency = part.adjacency
     edges = Edges(part.num_nodes, torch.stack([adjacency.rows, adjacency.col]).long(), adjacency.values)
-    features = part.features
-    if isinstance(features, DenseMatrix):
-        dense = features.values
-    else:
-        dense = torch.from_numpy(features.to_scipy().toarray().astype(np.float32))
     ours = classifier.probabilities(part)
     with torch.no_grad():
-        return float((plain.probabilities(dense, edges) - ours).abs().max())
+        return float((plain.probabilities(part.features.to_dense().float(), edges) - ours).abs().max())
 
 
 def _first_nodes(graph: Graph, count: int) -> Graph:
     if graph.num_nodes <= count:
         return graph
     kept = torch.arange(count)
-    features = graph.features.select(kept)
-    adjacency = graph.adjacency.to_scipy()[:count, :count]
-    return Graph.build(
-        features if isinstance(features, SparseMatrix) else features.values,
-        adjacency,
-        torch.zeros(count, dtype=torch.int64),
-        train=kept[:1],
-        class_names=graph.class_names,
-        normalize=False,
-    )
+    features, adjacency = graph.features.select(kept), graph.adjacency.to_scipy()[:count, :count]
+    about: dict[str, Any] = {"train": kept[:1], "class_names": graph.class_names}
+    return Graph.build(features, adjacency, torch.zeros(count).long(), normalize=False, **about)
