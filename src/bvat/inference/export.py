@@ -8,7 +8,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from bvat._version import __version__
 from bvat.baselines.table import AUTO, BASELINES, PUBLISHED
 from bvat.errors import SettingsError
-from bvat.graph import DenseMatrix, Graph, SparseMatrix
+from bvat.graph import Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.plain import Edges, ExportedModel, network_name
 from bvat.inference.tables import check_writable, write_text
