@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,7 +57,10 @@ def reproduce(
     from bvat.runs.run import keep_results
 
     listed = {"datasets": common.comma_separated(datasets), "methods": common.comma_separated(methods)}
-    said = {"seeds": seeds, **{name: values and ",".join(values) for name, values in listed.items()}}
+    said: dict[str, Any] = {
+        "seeds": seeds,
+        **{name: values and ",".join(values) for name, values in listed.items()},
+    }
     said |= {"epochs": epochs, "out": out.name if out.is_absolute() else out, "add": add or None}
     request = Request(
         **listed,
