@@ -36,7 +36,7 @@ class ReadOptions:
         for name, low in (("train_per_class", 1), ("val", 0), ("test", 0), ("split_seed", 0)):
             value = getattr(self, name)
             absent = value is None and name != "split_seed"
-            if not absent and (not isinstance(value, int) or isinstance(value, bool) or value < low):
+            if not absent and (type(value) is not int or value < low):
                 raise SettingsError(f"{name} is {value!r}: use a whole number from {low} up")
         if self.text is not None and not (isinstance(self.text, str) and self.text.strip()):
             raise SettingsError(f"text is {self.text!r}: give the name of a column of the nodes file")

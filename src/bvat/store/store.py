@@ -94,8 +94,7 @@ class SeedTrainer:
             callbacks=callbacks,
             checkpoint=self.folder.checkpoint(seed) if all_files else None,
             resume=self.resume,
-            # the networks of auto are of no use to other runs
-            pretrained=self.folder.seed_path(seed) if self.settings.method == AUTO else self.pretrained,
+            pretrained=self._kept(seed),
         )
         result = seed_result(trained, peak_mb())
         if self.measurement is not None:
@@ -109,6 +108,10 @@ class SeedTrainer:
             self.folder.finish(seed, result)
         report(self.settings.epochs)
         return result
+
+    def _kept(self, seed: int) -> Path | None:
+        """Return the folder for parts of the training: that of the seed if no other run can use them."""
+        return self.folder.seed_path(seed) if self.settings.method == AUTO else self.pretrained
 
 
 def train_seeds(
