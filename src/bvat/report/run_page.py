@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
@@ -24,6 +23,7 @@ from bvat.report.svg import LIGHT
 from bvat.store.folder import RunFolder
 from bvat.store.results import ENOUGH, cross_validation_text, ensemble_notes, member_rows, score_texts
 from bvat.training.loop import predict
+from bvat.training.metrics import calibration_bins
 from bvat.training.phases import stopping_text
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
@@ -177,23 +177,9 @@ def trust_sections(run: SavedRun, graph: Graph) -> dict[str, Any]:
     return found
 
 
-def calibration_bins(held: HeldOut, bins: int = 10) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], float]:
-    """Return confidence, accuracy and number of nodes of each bin of equal width, and the calibration error.
-
-    Shapes: (bins) each; nan in empty bins. The error is the mean of |confidence - accuracy| over the nodes.
-    """
-    confidence = held.probabilities.max(1)
-    right = held.probabilities.argmax(1) == held.labels
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    count = np.bincount(place, minlength=bins)
-    sure, hits = (np.bincount(place, values, minlength=bins) for values in (confidence, right))
-    with np.errstate(invalid="ignore"):
-        return sure / count, hits / count, count, float(np.abs(sure - hits).sum() / max(1, held.labels.size))
-
-
 def reliability_diagram(held: HeldOut) -> Chart:
     """Draw the accuracy in each bin of confidence with its 95 % interval; calibrated is the diagonal."""
-    confidence, accuracy, count, error = calibration_bins(held)
+    confidence, accuracy, count, error = calibration_bins(held.probabilities, held.labels)
 
     def draw(ax: Axes) -> None:
         kept = count > 0
