@@ -174,7 +174,7 @@ def visible_part(graph: Graph, features: FeatureMatrix) -> VisiblePart:
     every = torch.arange(graph.num_nodes)
     nodes = every[~torch.isin(every, torch.cat([graph.val, graph.test]))]
     part = graph.adjacency.to_scipy()[nodes.numpy()][:, nodes.numpy()]
-    train = torch.searchsorted(nodes, graph.train)
+    train = torch.searchsorted(nodes, graph.train.contiguous())
     return VisiblePart(nodes, features.select(nodes), part, train, graph.labels[graph.train])
 
 
