@@ -55,7 +55,7 @@ def join_parts(
         if processes > 1:
             raise SettingsError("--batch-parts runs in one process: start it without torchrun")
         return open_batches(Path(dataset), batch)
-    if not MODELS[settings.model].distributed:
+    if not settings.model_row.distributed:
         able = ", ".join(model.name for model in MODELS.values() if model.distributed)
         raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
     if settings.model == "random-propagation" and settings.batch_norm:

@@ -157,7 +157,7 @@ class RunStore:
         graph, measured = self.fingerprints[spec.dataset], spec.measurement
         what = None if measured is None else [measured.name, measured.parameters()]
         about = {"format": RUN_FORMAT, "measurement": what, "graph": graph}
-        return digest({**about, "settings": spec.settings.as_dict()})
+        return digest({**about, "settings": spec.settings.identity()})
 
     def folder(self, spec: RunSpec) -> RunFolder:
         """Return the run folder, which the seeds of the same run share."""
