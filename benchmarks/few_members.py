@@ -100,6 +100,17 @@ def summarised(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def write(path: Path, runs: Sequence[dict[str, Any]]) -> None:
+    """Write the runs with their summary and the command that measures them."""
+    graphs, labels, draws = (
+        sorted({run[name] for run in runs}, key=str) for name in ("graph", "labels", "draw")
+    )
+    options = f"--labels {','.join(map(str, labels))} --draws {','.join(map(str, draws))}"
+    command = f"python benchmarks/few_members.py {' '.join(graphs)} {options}"
+    content = {"command": command, "versions": versions(), "labels": summarised(runs), "runs": list(runs)}
+    write_sealed_json(path, content)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Measure what is missing in the file, draw by draw, and write it after each one."""
     parser = argparse.ArgumentParser(prog="python benchmarks/few_members.py")
@@ -119,10 +130,7 @@ def main(arguments: Sequence[str]) -> None:
                 found = measure(resplit(graph, count, 0, draw), ensembles())
                 about = {"graph": graph.name, "labels": count, "draw": draw, "source": versions()["source"]}
                 runs.append({**about, "ensembles": found})
-                names = " ".join(Path(name).name for name in asked.graphs)
-                command = f"python benchmarks/few_members.py {names}"
-                content = {"command": command, "versions": versions(), "labels": summarised(runs)}
-                write_sealed_json(asked.out, {**content, "runs": runs})
+                write(asked.out, runs)
                 sys.stdout.write(f"draw {draw} of {graph.name}, {count} labels per class\n")
                 sys.stdout.flush()
 
