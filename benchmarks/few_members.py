@@ -102,9 +102,7 @@ def summarised(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def write(path: Path, runs: Sequence[dict[str, Any]]) -> None:
     """Write the runs with their summary and the command that measures them."""
-    graphs, labels, draws = (
-        sorted({run[name] for run in runs}, key=str) for name in ("graph", "labels", "draw")
-    )
+    graphs, labels, draws = (sorted({run[name] for run in runs}) for name in ("graph", "labels", "draw"))
     options = f"--labels {','.join(map(str, labels))} --draws {','.join(map(str, draws))}"
     command = f"python benchmarks/few_members.py {' '.join(graphs)} {options}"
     content = {"command": command, "versions": versions(), "labels": summarised(runs), "runs": list(runs)}
