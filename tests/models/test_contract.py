@@ -12,7 +12,7 @@ import bvat
 from bvat.errors import SettingsError
 from bvat.models import MODELS, linearize
 from bvat.models.base import ProjectedModel
-from bvat.perturb import DisjointFields, RandomDirection, Regulariser, regulariser
+from bvat.perturb import DisjointFields, RandomDirection, Regulariser
 from bvat.perturb.problem import Found, Problem
 from bvat.perturb.spaces import make_space
 from bvat.training.optimizer import make_optimizer
@@ -134,24 +134,27 @@ class AlongFeatures(RandomDirection):
 
     def find(self, problem: Problem, generator: torch.Generator | None) -> Found:
         r = problem.inputs.features.to_dense()
+        self.nodes = r.shape[0]
         return problem.scaled(Found(r, problem.space.row_squares(r)), self.epsilon, self.norm)
 
 
 @every_model
-def test_sbvat_on_the_subgraph_equals_sbvat_on_the_whole_graph(
+def test_sbvat_on_a_part_equals_sbvat_on_the_whole_graph(
     graph: bvat.Graph, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build(name).eval()
     logits = model(graph).detach()
-    results = []
-    for share in (0.0, 1.0):
-        monkeypatch.setattr(regulariser, "SUBGRAPH_SHARE", share)
+    results, sizes = [], []
+    for way in (type(model).perturbed_on, "whole"):
+        monkeypatch.setattr(type(model), "perturbed_on", way)
         generator = torch.Generator().manual_seed(7)
         search = AlongFeatures(epsilon=0.5, norm="field")
         reg = Regulariser(nodes=DisjointFields(4), search=search, space="dense", generator=generator)
         outcome = reg(model, graph, logits)
         results.append((outcome.loss.detach(), outcome.max_row_norm, gradients(model, outcome.loss)))
+        sizes.append(search.nodes)
     assert float(results[0][0]) > 0
+    assert sizes[0] < sizes[1] == graph.num_nodes
     torch.testing.assert_close(results[0], results[1])
 
 
