@@ -205,8 +205,9 @@ def test_processes(tally: list[Tally], tmp_path: Path) -> None:
     for jobs in (1, 2):
         folder = RunFolder(tmp_path / str(jobs))
         folder.start(graph, settings, resume=False)
-        train_seeds(SeedTrainer(folder, graph, settings), seeds, jobs)
-        runs.append([folder.weights(seed) for seed in seeds])
-    for other in runs[1:]:
-        for one, two in zip(runs[0], other, strict=True):
-            entry.count(all(torch.equal(tensor, two[name]) for name, tensor in one.items()))
+        results = train_seeds(SeedTrainer(folder, graph, settings), seeds, jobs)
+        assert [result["seed"] for result in results] == seeds
+        runs.append([(folder.weights(result["seed"]), result) for result in results])
+    for (one, first), (two, second) in zip(*runs, strict=True):
+        alike = all(torch.equal(tensor, two[name]) for name, tensor in one.items())
+        entry.count(alike and all(first[key] == second[key] for key in ("last", "best")))
