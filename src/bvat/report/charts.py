@@ -234,8 +234,8 @@ def _sheet(title: str, charts: Sequence[Chart], columns: int) -> Figure:
     columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
     cell = max(chart.width for chart in charts)
-    width, height = columns * cell, rows * (HEIGHT + 30)
-    figure = Figure(figsize=(width / POINTS, height / POINTS), layout="constrained")
+    width = columns * cell
+    figure = Figure(figsize=(width / POINTS, rows * (HEIGHT + 30) / POINTS), layout="constrained")
     heading = textwrap.fill(plain(title), max(20, int(width / 10)))
     _grow(figure, 26 * (1 + heading.count("\n")))
     figure.suptitle(heading, x=0.01, ha="left", color=LIGHT["ink"])
