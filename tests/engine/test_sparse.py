@@ -116,8 +116,8 @@ def test_a_matrix_without_entries() -> None:
 @pytest.mark.parametrize("limit", [0, 2**18])
 def test_products_of_matrices_by_columns(graph: Graph, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """Small ones stay by columns, large ones are laid by rows; the product is the same."""
-    monkeypatch.setattr("bvat.engine.sparse.BY_COLUMNS_UP_TO", limit)
-    dense = torch.randn(5, graph.num_nodes).t()
+    monkeypatch.setattr("bvat.engine.tensor.BY_COLUMNS_UP_TO", limit)
+    graph, dense = graph.with_engine("tensor"), torch.randn(5, graph.num_nodes).t()
     found = graph.propagation.product(dense)
     assert found.is_contiguous() == (limit == 0)
     torch.testing.assert_close(found, graph.propagation.to_dense() @ dense)

@@ -1,4 +1,4 @@
-"""Products whose rows depend on nothing but themselves, for ranks. All matrices lie by rows.
+"""Products whose rows depend on nothing but themselves, as ranks need them. All matrices lie by rows.
 
 Dense matrices are read 8 columns at a time; their width is a multiple of 8. The running sums of 8 columns are
 a tuple: numba has no small arrays that stay in registers, but LLVM turns a tuple whose elements are
@@ -111,14 +111,18 @@ def times(rows: Any, matrix: Any, out: Any) -> None:
 
 
 @compiled
-def product(matrix: Any, dense: Any, out: Any) -> None:
-    """Write ``out = S @ dense``; S (n, m), dense (m, H), out (n, H)."""
-    width = _at(dense.shape[1])
+def product(matrix: Any, dense: Any, base: Any, out: Any) -> None:
+    """Write ``out = base + S @ dense``; S (n, m), dense (m, H), base (n, H), or (0, H) for 0, out (n, H)."""
+    width, one, alone = _at(dense.shape[1]), dense.dtype.type(1), base.shape[0] == 0
     pairs = width - width % _16
     for v in range(_at(out.shape[0])):
         for first in range(_0, pairs, _16):
             left, right = _sum_16(matrix, v, dense, first)
+            if not alone:
+                left = _add_eight(left, one, base, v, first)
+                right = _add_eight(right, one, base, v, first + _8)
             _put_eight(left, out, v, first)
             _put_eight(right, out, v, first + _8)
         if pairs < width:
-            _put_eight(_sum_8(matrix, v, dense, pairs), out, v, pairs)
+            left = _sum_8(matrix, v, dense, pairs)
+            _put_eight(left if alone else _add_eight(left, one, base, v, pairs), out, v, pairs)
