@@ -9,13 +9,17 @@ import torch
 from torch import Tensor
 
 from bvat.engine.attention import Attention, arrays_of, usable
-from bvat.engine.matrix import Matrix
+from bvat.engine.matrix import Matrix, scatter
 from bvat.engine.rowwise import padded, wide_times
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 
 MOST_THREADS = 2
 """Compiled products run on one thread: those of torch, half as fast there, win with more than two."""
+
+SCATTERED_UP_TO = 2**17
+"""Numbers of ``Sᵀ H`` up to which they stay in the cache of a core while rows of H are added here and there,
+which needs no transpose; a result with more is made row by row."""
 
 
 class CompiledEngine(TensorEngine):
@@ -24,6 +28,11 @@ class CompiledEngine(TensorEngine):
     def sparse_product(self, matrix: Matrix, dense: Tensor, *, transposed: bool = False) -> Tensor:
         if not _fits(matrix, dense, transposed):
             return super().sparse_product(matrix, dense, transposed=transposed)
+        made = (matrix.shape[1], dense.shape[1])
+        if transposed and not matrix.symmetric and made[0] * made[1] <= SCATTERED_UP_TO:
+            result = dense.new_zeros(made)
+            scatter(*matrix.arrays, *arrays_of(dense, result))
+            return result
         wide = padded(dense)
         return _multiply(_arrays(matrix, transposed), wide, wide[:0])[:, : dense.shape[1]]
 

@@ -57,6 +57,8 @@ class SparseMatrix(StoredMatrix):
     ``S @ dense`` is differentiable with respect to ``dense``.
     """
 
+    symmetric = False
+
     def __init__(
         self,
         crow: Tensor,
@@ -271,6 +273,8 @@ class SparseMatrix(StoredMatrix):
 
 class SymmetricMatrix(SparseMatrix):
     """A sparse matrix that equals its transpose, so that no second copy is stored."""
+
+    symmetric = True
 
     @property
     def transposed_tensors(self) -> tuple[Tensor, Tensor, Tensor]:
