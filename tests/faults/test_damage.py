@@ -34,7 +34,8 @@ from bvat.training.loop import run_epoch
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import preset
 from bvat.training.state import TrainState, start_training
-from bvat.tuning.compare import ComparisonPlan, collect, compare
+from bvat.tuning.compare import collect, compare
+from bvat.tuning.comparison import ComparisonPlan
 from bvat.tuning.cross_validation import Choice, scores_of
 from bvat.tuning.storage import JournalFile
 

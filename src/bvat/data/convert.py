@@ -23,9 +23,10 @@ from bvat.data.readers.assemble import (
     require_classes,
     whole_labels,
 )
+from bvat.data.readers.benchmark import given_splits
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
-from bvat.data.splits import ReadOptions, Split
+from bvat.data.splits import ReadOptions, Split, marks
 from bvat.errors import DataError, GraphError
 from bvat.graph import UNKNOWN, Graph
 from bvat.graph.inputs import FeatureMatrix
@@ -86,7 +87,7 @@ def from_scipy(
         classes=classes,
         edges=edges,
         features=None if features is None else _matrix(features, size, normalize),
-        split=None if train is None else Split(_nodes(train, size), _nodes(val, size), _nodes(test, size)),
+        splits=[] if train is None else [Split(_nodes(train, size), _nodes(val, size), _nodes(test, size))],
         options=ReadOptions(None, train_per_class, val_size, split_seed, test_size),
         node_names=None if node_names is None else [str(node) for node in node_names],
     )
@@ -115,15 +116,18 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     Args:
         data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask``, all labelled
             nodes are training nodes.
-        mask: which column to use when the masks are of shape (N, k).
+        mask: which column to use when the masks are of shape (N, k); ``graph.splits`` keeps all.
         rest: as for :func:`from_scipy`.
     """
     refuse_several_kinds(data)
     x, labels, weight = (getattr(data, key, None) for key in ("x", "y", "edge_weight"))
     if labels is not None and labels.dim() == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    masks: dict[str, Any] = {}
     if "train" not in rest and getattr(data, "train_mask", None) is not None:
-        rest |= {part: _masked(getattr(data, f"{part}_mask", None), mask, part) for part in _SPLITS}
+        given = {part: getattr(data, f"{part}_mask", None) for part in _SPLITS}
+        rest |= {part: _masked(given[part], mask, part) for part in _SPLITS}
+        masks = {part: None if each is None else each.cpu().numpy() for part, each in given.items()}
     unused = [key for key, value in data.to_dict().items() if key not in _USED and value is not None]
     lost = _unused("attributes", unused)
     if "edge_attr" in unused and weight is None:
@@ -133,7 +137,11 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     if x is not None and x.layout != torch.strided:
         x = _scipy_of(x)
     adjacency = _pyg_adjacency(data, weight)
-    return _told(from_scipy(adjacency, x, labels, **rest), lost, directed=True)
+    graph = from_scipy(adjacency, x, labels, **rest)
+    if "train" in masks:
+        every = given_splits(masks, graph.labels.numpy(), graph.name)
+        graph = dataclasses.replace(graph, splits=marks(every, graph.num_nodes))
+    return _told(graph, lost, directed=True)
 
 
 def _pyg_adjacency(data: Any, weight: Tensor | None) -> Any:

@@ -79,6 +79,17 @@ class Split:
     notes: tuple[str, ...] = field(default=())
 
 
+def marks(splits: Sequence[Split], nodes: int) -> torch.Tensor | None:
+    """Return several splits as ``Graph.splits`` has them, int8 (S, N); None for fewer than two."""
+    if len(splits) < 2:
+        return None
+    found = torch.zeros(len(splits), nodes, dtype=torch.int8)
+    for row, split in zip(found, splits, strict=True):
+        for mark, chosen in enumerate((split.train, split.val, split.test), start=1):
+            row[torch.from_numpy(chosen)] = mark
+    return found
+
+
 def stratified_split(labels: IntArray, class_names: Sequence[str], options: ReadOptions) -> Split:
     """Draw a split; without options all labelled nodes are training nodes.
 

@@ -75,6 +75,8 @@ def graph_to_bytes(graph: Graph) -> bytes:
         "labels": graph.labels.cpu().numpy(),
     }
     arrays |= {split: getattr(graph, split).cpu().numpy() for split in _SPLITS}
+    if graph.splits is not None:
+        arrays["splits"] = graph.splits.cpu().numpy()
     arrays |= _csr_arrays("adjacency", graph.adjacency)
     if isinstance(graph.features, SparseMatrix):
         arrays |= _csr_arrays("features", graph.features)
@@ -148,6 +150,7 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
         repairs={str(kind): int(count) for kind, count in about["repairs"].items()},
         notes=tuple(about.get("notes", ())),
         recipe=dict(about.get("recipe", {})),
+        splits=torch.from_numpy(arrays["splits"]) if "splits" in arrays else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 import warnings
@@ -159,6 +160,14 @@ def standalone(title: str, charts: Sequence[Chart], columns: int = 2) -> str:
     """
     with style():
         return document(_sheet(title, charts, columns), title)
+
+
+def pdf(title: str, charts: Sequence[Chart], columns: int = 2) -> bytes:
+    """Return the same charts as a PDF file, the same bytes every time."""
+    file = io.BytesIO()
+    with style():
+        _sheet(title, charts, columns).savefig(file, format="pdf", metadata={"CreationDate": None})
+    return file.getvalue()
 
 
 @contextmanager

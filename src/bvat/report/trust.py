@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from bvat.errors import BvatError
 from bvat.graph import UNKNOWN, Graph
@@ -15,6 +14,7 @@ from bvat.report.charts import SERIES, Chart
 from bvat.report.pages import Cell
 from bvat.report.svg import LIGHT
 from bvat.store.results import ENOUGH
+from bvat.training.metrics import calibration_bins
 from bvat.training.statistics import wilson
 from bvat.trust.held_out import HeldOut, held_out
 from bvat.trust.review import review
@@ -52,23 +52,9 @@ def trust_sections(run: SavedRun, graph: Graph) -> dict[str, Any]:
     return found
 
 
-def calibration_bins(held: HeldOut, bins: int = 10) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], float]:
-    """Return confidence, accuracy and number of nodes of each bin of equal width, and the calibration error.
-
-    Shapes: (bins) each; nan in empty bins. The error is the mean of |confidence - accuracy| over the nodes.
-    """
-    confidence = held.probabilities.max(1)
-    right = held.probabilities.argmax(1) == held.labels
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    count = np.bincount(place, minlength=bins)
-    sure, hits = (np.bincount(place, values, minlength=bins) for values in (confidence, right))
-    with np.errstate(invalid="ignore"):
-        return sure / count, hits / count, count, float(np.abs(sure - hits).sum() / max(1, held.labels.size))
-
-
 def reliability_diagram(held: HeldOut) -> Chart:
     """Draw the accuracy in each bin of confidence with its 95 % interval; calibrated is the diagonal."""
-    confidence, accuracy, count, error = calibration_bins(held)
+    confidence, accuracy, count, error = calibration_bins(held.probabilities, held.labels)
 
     def draw(ax: Axes) -> None:
         kept = count > 0

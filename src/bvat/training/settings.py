@@ -247,6 +247,13 @@ def preset_among(dataset: str, method: str, **overrides: Any) -> Settings:
     return preset(dataset, method, **{name: value for name, value in overrides.items() if name in read})
 
 
+def labels_only(settings: Settings) -> dict[str, Any]:
+    """Return what changes where no validation node says when to stop; values other than the usual stay."""
+    usual, read = preset("", settings.method, model=settings.model), settings.read()
+    own = _presets()["labels-only"]["model"].get(settings.model, {})
+    return {n: v for n, v in own.items() if n in read and getattr(settings, n) == getattr(usual, n)}
+
+
 def _merged(dataset: str, method: str, overrides: Mapping[str, Any]) -> Settings:
     model = overrides.get("model", "gcn")
     kinds = Training, model_options(model), method_options(method)

@@ -28,7 +28,7 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN
 from bvat.store.folder import graph_parts
 from bvat.store.store import Measurement, RunSpec, RunStore
-from bvat.training.settings import Settings
+from bvat.training.settings import Settings, labels_only
 from bvat.training.state import restore_model
 from bvat.training.statistics import f1_scores, macro_f1, wilson
 from bvat.training.trained import TrainedModel, predict
@@ -193,8 +193,10 @@ def without_validation(settings: Settings) -> Settings:
     """Return the settings for labels alone: a plain model is trained for as long as its first phase."""
     if not chooses_epoch(settings):
         return settings
-    plain: dict[str, Any] = {"pretrain": 0, "epochs": settings.pretrain or settings.epochs}
-    return fixed_epochs(settings, **(plain if settings.method == PLAIN else {}))
+    changes = labels_only(settings)
+    if settings.method == PLAIN:
+        changes |= {"pretrain": 0, "epochs": settings.pretrain or settings.epochs}
+    return fixed_epochs(settings, **changes)
 
 
 def _plain(settings: Settings) -> Settings:

@@ -17,7 +17,7 @@ from bvat.baselines.base import Once
 from bvat.graph import UNKNOWN, Graph
 from bvat.models.ensemble import LINEAR, VIEWS
 from bvat.training.loop import train
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings, labels_only, preset
 from bvat.training.state import build_model, restore_model
 from bvat.training.trained import predict
 from bvat.tuning.cross_validation import fixed_epochs
@@ -108,7 +108,7 @@ def _trained(
     )
     settings = preset("", variant.method, model=variant.model)
     half = EPOCHS // 2 if settings.pretrain and variant.method != "none" else 0
-    settings = fixed_epochs(settings, epochs=EPOCHS + half, pretrain=half)
+    settings = fixed_epochs(settings, epochs=EPOCHS + half, pretrain=half, **labels_only(settings))
     shapes = _shapes(settings, graph)
 
     def compute() -> Tensor:

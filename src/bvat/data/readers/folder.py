@@ -25,6 +25,8 @@ from bvat.graph import UNKNOWN, Graph
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 """File endings of tables."""
 _SPLITS = ("train", "val", "test")
+_ONE_OF_SEVERAL = re.compile(r"(?i)split[_ ]?\d+")
+"""Names of columns when there are several splits."""
 _ID_NAME = re.compile(r"(?i:(^|[\W_])(u|gu|uu)?id)$|[a-z0-9]I[dD]$")
 """Names such as ``facebook_id``, ``uid`` and ``userId``, but not ``paid``."""
 
@@ -35,7 +37,8 @@ class _Nodes:
 
     ids: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
-    splits: list[str] = field(default_factory=list)
+    splits: dict[str, list[str]] = field(default_factory=dict)
+    """By the name of their column."""
     texts: list[str] = field(default_factory=list)
     blocks: list[Any] = field(default_factory=list)
     numbers: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
@@ -95,9 +98,9 @@ def _read(
     nodes = _read_nodes(node_table, special, numeric)
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
-    split = _given_split(node_table, nodes.splits, classes, notes)
+    splits = _given_splits(node_table, nodes.splits, classes, notes)
     edges = None if edge_table is None else _read_edges(edge_table, index, node_table, notes)
-    if split is not None and options.chooses_split:
+    if splits and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     where = str(node_table.path)
     parts = _column_part(nodes, numeric, where, like, notes)
@@ -109,7 +112,7 @@ def _read(
         classes=classes,
         edges=edges,
         features=make.joined(parts) if parts else None,
-        split=split,
+        splits=splits,
         options=options,
         node_names=nodes.ids or None,
         notes=notes,
@@ -155,6 +158,7 @@ def _special_columns(table: Table, text: str | None, *, ids: bool, labels: bool)
     """Return the columns with a meaning of their own, None for those that are missing and not needed."""
     require_columns(table, *["id"] * ids, *["label"] * labels)
     special = {name: find_column(table, name) for name in ("id", "label", "split")}
+    special |= {name: name for name in table.names if _ONE_OF_SEVERAL.fullmatch(name)}
     if text is not None and text not in table.names:
         columns = ", ".join(shown(name) for name in table.names[:6])
         raise fault(
@@ -187,14 +191,16 @@ def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], no
 
 def _read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequence[str]) -> _Nodes:
     nodes, rows = _Nodes(), 0
-    lists = {"id": nodes.ids, "label": nodes.labels, "split": nodes.splits, "text": nodes.texts}
+    lists = {"id": nodes.ids, "label": nodes.labels, "text": nodes.texts}
+    nodes.splits = {column: [] for name, column in special.items() if name not in lists and column}
+    lists |= {name: nodes.splits[column] for name, column in special.items() if column in nodes.splits}
     once: dict[str, str] = {}  # rows without ids can be many, with equal labels
     for block in table.blocks([name for name in special.values() if name is not None], numeric):
         rows += len(block.numbers)
         cells = {name: block.texts[column] for name, column in special.items() if column is not None}
         for name, values in cells.items():
             short = (value.strip() for value in values)
-            lists[name] += (once.setdefault(v, v) for v in short) if name in ("label", "split") else values
+            lists[name] += (once.setdefault(v, v) for v in short) if name not in ("id", "text") else values
         nodes.blocks.append(make.fastest_layout(block.numbers.astype(np.float32)))
         for place, name in enumerate(numeric):
             if _ID_NAME.search(name):
@@ -236,11 +242,25 @@ def _classes(table: Table, labels: Sequence[str], like: Mapping[str, Any] | None
     return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(like["classes"]))
 
 
-def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: list[str]) -> Split | None:
-    """Return the split given by the split column, or None if it is missing or empty."""
-    if not any(splits):
-        return None
-    column = find_column(table, "split")
+def _given_splits(
+    table: Table, columns: Mapping[str, Sequence[str]], classes: Classes, notes: list[str]
+) -> list[Split]:
+    """Return the splits given by the split columns; an only one may be empty."""
+    if not any(map(any, columns.values())):
+        return []
+    empty = next((name for name, words in columns.items() if not any(words)), None)
+    if empty is not None:
+        raise fault(table, None, empty, "the column is empty: write train, val or test, or remove it")
+    told = [notes, *([] for _ in range(1, len(columns)))]  # what holds for the first is enough
+    return [
+        _given_split(table, name, words, classes, said)
+        for said, (name, words) in zip(told, columns.items(), strict=True)
+    ]
+
+
+def _given_split(
+    table: Table, column: str, splits: Sequence[str], classes: Classes, notes: list[str]
+) -> Split:
     words = [word.casefold() for word in splits]
     for row, word in enumerate(words):
         if word and word not in _SPLITS:
@@ -260,7 +280,7 @@ def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: l
     train, val, test = (np.flatnonzero((parts == name) & known) for name in _SPLITS)
     if not train.size:
         raise fault(table, None, column, "there are no training nodes: write train for some labelled nodes")
-    return Split(train, val, test, f"given by the split column of {table.path.name}")
+    return Split(train, val, test, f"given by the {column} column of {table.path.name}")
 
 
 def _column_part(
