@@ -9,8 +9,7 @@ import torch
 import torch.multiprocessing  # its import teaches ForkingPickler to share tensors
 from torch import Tensor
 
-from bvat.engine import loops
-from bvat.engine.cpu import DEFAULT_ENGINE
+from bvat.engine import cpu, loops
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import Block
 from kernel_helpers import DTYPES, WIDTHS, assert_same, random, sparse, times, without_numba
@@ -33,13 +32,11 @@ def test_products_of_any_width(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)  # those of ranks run in double precision too
 def test_nothing_is_written_beside_the_result(dtype: torch.dtype, width: int) -> None:
     """The result starts at an odd place too, so that no vector is aligned."""
-    s, h, base = sparse(20, 30, dtype), random(30, width, dtype=dtype), random(20, width, dtype=dtype)
+    s, h = sparse(20, 30, dtype), random(30, width, dtype=dtype)
     memory = torch.full((20 * width + 31,), 7.0, dtype=dtype)
     out = memory[1 : 1 + 20 * width].view(20, width)
-    loops.product(s.arrays, h.numpy(), base[:0].numpy(), out.numpy())
+    loops.product(s.arrays, h.numpy(), out.numpy())
     assert_same(out, times(s.to_scipy(), h))
-    loops.product(s.arrays, h.numpy(), base.numpy(), out.numpy())
-    assert_same(out, base + times(s.to_scipy(), h))
     assert float(memory[0]) == 7
     assert memory[1 + 20 * width :].unique().tolist() == [7]
 
@@ -65,17 +62,15 @@ def test_products_of_matrices_that_do_not_lie_by_rows(dtype: torch.dtype) -> Non
             assert_same(matrix.transposed_product(g), times(scipy_matrix.T, g))
 
 
-@pytest.mark.parametrize("width", [1, 3, 7, 8, 13, 16, 40])
-def test_a_chain_of_products_keeps_its_padding(width: int) -> None:
-    """``S (H W)``, and the product of a view that only looks like the first columns of a padded matrix."""
-    s, h, weight = sparse(30, 40, F32), random(40, 16, dtype=F32), random(16, width, dtype=F32)
-    narrow = DEFAULT_ENGINE.narrow_times(h, weight)
-    assert_same(narrow, h @ weight)
-    assert_same(s.product(narrow), times(s.to_scipy(), h @ weight))
-    with without_numba():
-        assert_same(s.product(narrow), times(s.to_scipy(), h @ weight))
-    short = random(40 * 8 - 7, dtype=F32).as_strided((40, 1), (8, 1))
-    assert_same(s.product(short), times(s.to_scipy(), short))
+@pytest.mark.parametrize("limit", [0, 2**17])
+def test_a_transposed_product_with_dropped_rows(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Scattered where the result is small, else row by row of the transpose; what is not finite is seen."""
+    monkeypatch.setattr(cpu, "SCATTERED_UP_TO", limit)
+    s, g = sparse(40, 30, F32), random(40, 16, dtype=F32)
+    g[::2] = 0
+    assert_same(s.transposed_product(g), times(s.to_scipy().T, g))
+    g[1, 3] = torch.nan
+    assert s.transposed_product(g).isnan().any()
 
 
 def test_many_threads_use_the_products_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,18 +111,14 @@ def times(rows: Any, matrix: Any, out: Any) -> None:
 
 
 @compiled
-def product(matrix: Any, dense: Any, base: Any, out: Any) -> None:
-    """Write ``out = base + S @ dense``; S (n, m), dense (m, H), base (n, H), or (0, H) for 0, out (n, H)."""
-    width, one, alone = _at(dense.shape[1]), dense.dtype.type(1), base.shape[0] == 0
+def product(matrix: Any, dense: Any, out: Any) -> None:
+    """Write ``out = S @ dense``; S (n, m), dense (m, H), out (n, H)."""
+    width = _at(dense.shape[1])
     pairs = width - width % _16
     for v in range(_at(out.shape[0])):
         for first in range(_0, pairs, _16):
             left, right = _sum_16(matrix, v, dense, first)
-            if not alone:
-                left = _add_eight(left, one, base, v, first)
-                right = _add_eight(right, one, base, v, first + _8)
             _put_eight(left, out, v, first)
             _put_eight(right, out, v, first + _8)
         if pairs < width:
-            left = _sum_8(matrix, v, dense, pairs)
-            _put_eight(left if alone else _add_eight(left, one, base, v, pairs), out, v, pairs)
+            _put_eight(_sum_8(matrix, v, dense, pairs), out, v, pairs)

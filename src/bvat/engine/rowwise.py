@@ -41,17 +41,14 @@ def product(crow: Any, col: Any, values: Any, dense: Tensor, out: Tensor) -> Non
     """Write ``out = S @ dense``; S (n, m) as CSR arrays, dense (m, H), out (n, H), both contiguous."""
     from bvat.engine import loops
 
-    loops.product((crow, col, values), dense.detach().numpy(), dense[:0].detach().numpy(), out.numpy())
+    loops.product((crow, col, values), dense.detach().numpy(), out.numpy())
 
 
 def padded(dense: Tensor) -> Tensor:
-    """Return a matrix with columns at its right that nobody reads, contiguous and of a width that fits."""
+    """Return a matrix with columns of zeros at its right, contiguous and of a width that fits."""
     width = padded_width(dense.shape[1])
     if width == dense.shape[1]:
         return dense.detach().contiguous()
-    room = dense.untyped_storage().nbytes() // dense.element_size() - dense.storage_offset()
-    if dense.stride() == (width, 1) and room >= dense.shape[0] * width:  # the first columns of a padded one
-        return dense.detach().as_strided((dense.shape[0], width), (width, 1))
     wide = dense.new_zeros(dense.shape[0], width)
     wide[:, : dense.shape[1]] = dense.detach()
     return wide
@@ -64,17 +61,12 @@ def cut(wide: Tensor, width: int) -> Tensor:
 
 def times(rows: Tensor, matrix: Tensor) -> Tensor:
     """Return ``rows @ matrix`` without autograd; rows (n, K), matrix (K, M)."""
-    return cut(wide_times(rows, matrix), matrix.shape[1])
-
-
-def wide_times(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Return :func:`times` with columns at its right that nobody reads."""
     from bvat.engine import loops
 
     wide = padded(matrix)
     out = rows.new_empty(rows.shape[0], wide.shape[1])
     loops.times(_array(rows), wide.numpy(), out.numpy())
-    return out
+    return cut(out, matrix.shape[1])
 
 
 def row_dots(a: Tensor, b: Tensor) -> Tensor:

@@ -276,15 +276,6 @@ class TensorEngine:
             result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
             return result.addmm_(csr, dense, beta=0)
 
-    def power_sum(
-        self, matrix: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
-    ) -> Tensor:
-        """Return ``sum_{k <= steps} (ratio S)^k start``, or that of Sᵀ; S (n, n), start (n, H)."""
-        product, state = matrix.transposed_product if transposed else matrix.product, start
-        for _ in range(steps):  # Horner's rule
-            state = product(state).mul_(ratio).add_(start)
-        return state
-
     # layers of GAT and MoNet; nothing flows back to the features
 
     def attend(self, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -44,13 +45,22 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: SparseMatrix, ratio: float, steps: int, start: Tensor) -> Tensor:
         ctx.matrix, ctx.ratio, ctx.steps = matrix, ratio, steps
-        return matrix.engine.power_sum(matrix, ratio, steps, start)
+        return _power_sum(matrix.product, ratio, steps, start)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, Tensor]:
-        power_sum = ctx.matrix.engine.power_sum
-        return None, None, None, power_sum(ctx.matrix, ctx.ratio, ctx.steps, grads[0], transposed=True)
+        spread = _power_sum(ctx.matrix.transposed_product, ctx.ratio, ctx.steps, grads[0])
+        return None, None, None, spread
+
+
+def _power_sum(product: Callable[[Tensor], Tensor], ratio: float, steps: int, start: Tensor) -> Tensor:
+    """Return the sum by Horner's rule."""
+    state = start
+    for _ in range(steps):
+        spread = product(state)
+        state = torch.add(start, spread, alpha=ratio, out=spread)
+    return state
 
 
 class RandomPropagation(LayeredModel):
