@@ -178,7 +178,7 @@ def test_damaged_choices_of_a_method(graph: Graph, tmp_path: Path, tally: list[T
     tally.append(Tally(GROUP, "run folder, resume: auto.json", REFUSED))
 
     def answer() -> Any:
-        found = Choice.read(folder.read("auto.json"), graph)
+        found = Choice.read(folder.read("auto.json"), graph, "gcn")
         return found.settings, found.estimate
 
     assert damage_all(tally[-1], tmp_path / "auto.json", answer, answer()) == ATTEMPTS

@@ -274,7 +274,8 @@ class Attack:
         tied = proved.gather(1, own).isfinite()  # the proof, in double precision, is about another class
         proved = torch.where(tied, 0.0, proved).scatter(1, own, math.inf)
         proved, order = proved.sort(1)
-        left, longest = torch.arange(length.numel()), self.search.reach * fields.sizes.sqrt()
+        left = torch.arange(length.numel(), device=length.device)
+        longest = self.search.reach * fields.sizes.sqrt()
         for rank in range(min(self.search.targets, order.shape[1] - 1)):
             left = left[proved[left, rank] < torch.minimum(length, longest)[left]]
             parts = [fields] if left.numel() == length.numel() else self.fields_of(fields.centres[left])

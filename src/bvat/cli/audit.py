@@ -29,6 +29,7 @@ def audit(
         bool, typer.Option("--certify", help="also prove how far each prediction holds")
     ] = False,
     threads: Annotated[int, typer.Option(help="number of threads", **common.PROCESSES)] = 1,
+    model: common.Models = None,
     as_json: common.Json = False,
 ) -> None:
     """Measure how fragile each prediction is, and write a table and, with --page, a web page.
@@ -40,7 +41,8 @@ def audit(
     below which no change of the features changes the class: that is proved.
 
     Run the same command again to continue an audit that was stopped; what it
-    needs for that is in OUT.part.
+    needs for that is in OUT.part. A run with a model of your own needs --model
+    module:Class again; with --compare that may be given twice.
 
     Examples:
 
@@ -61,6 +63,7 @@ def audit(
         threads=threads,
         page=page,
         certify=certify,
+        models=tuple(model or ()),
         command=common.command_line("bvat", "audit", run, **asked, page=page, certify=certify or None),
     )
     summaries = plan.carry_out(common.messages())

@@ -20,6 +20,7 @@ def explain(
     ] = None,
     top: Annotated[int, typer.Option(help="neighbours and features to list", **common.COUNT)] = 10,
     out: Annotated[Path | None, typer.Option(help="page (.html) or table (.csv) to write")] = None,
+    model: common.Models = None,
     as_json: common.Json = False,
 ) -> None:
     """Say why a node got its class: the neighbours and features that carried the decision.
@@ -43,7 +44,7 @@ def explain(
         check_writable(out)
         if out.suffix not in (".html", ".csv"):
             raise SettingsError(f"{out} is neither a page nor a table: end its name in .html or .csv")
-    trained = open_run(run)
+    trained = open_run(run, model or ())
     graph, seed = trained.graph(), trained.seeds[0] if seed is None else seed
     found = explained(trained.classifier(graph, seed), graph, node)
     if out is not None and out.suffix == ".csv":

@@ -17,6 +17,7 @@ from bvat.cli.common import gathered
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import PLAIN
+from bvat.plugins import is_path
 from bvat.training.settings import Settings, all_fields, no_effect
 from bvat.tuning.variants import Variant
 
@@ -35,9 +36,8 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
     unless it has one. ``without`` are settings for which it has its own options or arguments.
     """
     chosen = {name: _option(name, f) for name, f in all_fields().items() if name not in without}
-    names: Any = Literal[tuple(MODELS)]
-    text = f"one of {', '.join(MODELS)}"
-    model = Annotated[names | None, typer.Option(help=text, rich_help_panel="Settings", metavar="NAME")]
+    text = f"one of {', '.join(MODELS)}, or module:Class of your own"
+    model = Annotated[str | None, typer.Option(help=text, rich_help_panel="Settings", metavar="NAME")]
     add = gathered("overrides", {"settings": SettingsFile, "model": model, **chosen})
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -46,6 +46,11 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
             given = arguments["overrides"]
             stored = read_settings_file(given.pop("settings")) if "settings" in given else {}
             method = stored.pop("method", None)
+            if is_path(stored.get("model")) and "model" not in given:
+                raise SettingsError(
+                    f"the settings name the model {stored['model']}, code that bvat does not import unasked: "
+                    f"if you trust it, add --model {stored['model']}"
+                )
             arguments["method"] = arguments["method"] or method
             arguments["overrides"] = stored | given
             command(**arguments)

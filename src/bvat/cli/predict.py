@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.common import SEED, Calibrate, Json, RunArgument, print_json
+from bvat.cli.common import SEED, Calibrate, Json, Models, RunArgument, print_json
 from bvat.errors import printable
 
 
@@ -28,6 +28,7 @@ def predict(
         bool, typer.Option(help="let the sets cover every class, not only all nodes: they are larger")
     ] = True,
     calibrate: Calibrate = True,
+    model: Models = None,
     as_json: Json = False,
 ) -> None:
     """Write the predicted class of every node, its confidence, and the probability of each class.
@@ -40,6 +41,7 @@ def predict(
     of all nodes with a label that the model was not trained on. With --coverage
     0.9 the column set has the classes that cannot be excluded: it holds the true
     class of nine nodes out of ten, of each class unless --no-per-class is given.
+    A run with a model of your own needs --model module:Class again.
 
     Examples:
 
@@ -58,7 +60,7 @@ def predict(
     from bvat.trust.held_out import held_out
 
     check_writable(out)
-    trained = open_run(run)
+    trained = open_run(run, model or ())
     nodes = trained.graph(graph)
     if coverage is not None:
         check_coverage(coverage)
@@ -120,6 +122,7 @@ def export(
         int | None, typer.Option(help="export the model of one seed (default: all, averaged)", **SEED)
     ] = None,
     calibrate: Calibrate = True,
+    model: Models = None,
     as_json: Json = False,
 ) -> None:
     """Export a trained model with its preprocessing for programs that have torch but not bvat.
@@ -138,7 +141,7 @@ def export(
     from bvat.inference.export import exported, write_export
     from bvat.inference.runs import open_run
 
-    trained = open_run(run)
+    trained = open_run(run, model or ())
     graph = trained.graph()
     plain, error = exported(trained.classifier(graph, seed, calibrate=calibrate), graph)
     files = [str(path) for path in write_export(plain, out)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bvat.baselines.table import ALL_METHODS
+from bvat.baselines.table import all_methods
 from bvat.cli import common
 
 
@@ -28,7 +28,7 @@ def reproduce(
     ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(help=f"{', '.join(ALL_METHODS)}, a model, or MODEL/METHOD (default: all)"),
+        typer.Option(help=f"{', '.join(all_methods())}, a model, or MODEL/METHOD (default: all)"),
     ] = None,
     add: Annotated[
         bool, typer.Option("--add", help="keep the rows of Table 2 in --out that are not computed again")

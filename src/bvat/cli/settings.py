@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.baselines.table import ALL_METHODS, BASELINES
+from bvat.baselines.table import BASELINES, all_methods
 from bvat.cli import common
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
@@ -56,12 +56,12 @@ def settings(
 
 def _named(names: list[str]) -> tuple[str | None, str | None]:
     model = next((name for name in names if name in MODELS), None)
-    method = next((name for name in names if name in ALL_METHODS), None)
+    method = next((name for name in names if name in all_methods()), None)
     for name in names:
         if name not in (model, method):
             raise SettingsError(
                 f"there is no model or method {name!r} to list beside others: use at most one model "
-                f"({', '.join(MODELS)}) and one method ({', '.join(ALL_METHODS)})"
+                f"({', '.join(MODELS)}) and one method ({', '.join(all_methods())})"
             )
     return model, method
 

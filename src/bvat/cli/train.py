@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.baselines.table import ALL_METHODS, AUTO
+from bvat.baselines.table import AUTO, all_methods
 from bvat.cli import common
 from bvat.cli.options import with_settings
 from bvat.cli.runs import show_summary
@@ -27,9 +27,9 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"auto (the default on your own graph), {', '.join(m for m in ALL_METHODS if m != AUTO)}",
+            help=f"auto (the default on your own graph), {', '.join(m for m in all_methods() if m != AUTO)}",
             metavar="NAME",
-            autocompletion=lambda: list(ALL_METHODS),
+            autocompletion=lambda: list(all_methods()),
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="number of seeds to train", **common.COUNT)] = 1,
@@ -41,7 +41,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
     as_json: common.Json = False,
     report: Annotated[bool, typer.Option("--report/--no-report", hidden=True)] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda", hidden=True)] = "auto",
+    device: common.Device = None,
     threads: Annotated[
         int, typer.Option(help="per process; more than one changes rounding", hidden=True, **common.PROCESSES)
     ] = 1,
@@ -81,8 +81,9 @@ def train(
 
       torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """
+    from bvat.engine.device import choose_device
     from bvat.runs.parts import join_parts, name_of_parts, resumes
-    from bvat.runs.run import RunOptions, choose_device, resolve, run
+    from bvat.runs.run import RunOptions, resolve, run
     from bvat.training.settings import short_name
 
     name, resume, said = name_of_parts(dataset, method), resumes(resume, out), common.given(context)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.common import Json, RunArgument, print_json, print_lines
+from bvat.cli.common import Json, Models, RunArgument, print_json, print_lines
 from bvat.errors import printable
 
 Out = Annotated[Path | None, typer.Option(help="CSV file to write", show_default=False)]
@@ -17,7 +17,7 @@ SHOWN = 20
 """Rows that are printed; a file has all."""
 
 
-def review(run: RunArgument, out: Out = None, as_json: Json = False) -> None:
+def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Json = False) -> None:
     """List the labels of a run, those first that look wrong.
 
     The score compares the given class with the likeliest other one, by models
@@ -38,7 +38,7 @@ def review(run: RunArgument, out: Out = None, as_json: Json = False) -> None:
 
     if out is not None:
         check_writable(out)
-    opened = open_run(run)
+    opened = open_run(run, model or ())
     found = reviewed(held_out(opened))
     title = f"{int(found.suspect.sum())} of {found.nodes.size} labels of {opened.name} are suspect"
     graph = opened.graph()
@@ -46,7 +46,9 @@ def review(run: RunArgument, out: Out = None, as_json: Json = False) -> None:
     _show(title, columns, out, as_json)
 
 
-def suggest(run: RunArgument, count: Number = 20, out: Out = None, as_json: Json = False) -> None:
+def suggest(
+    run: RunArgument, count: Number = 20, out: Out = None, model: Models = None, as_json: Json = False
+) -> None:
     """List the nodes of a run that are worth a label, the most useful first, and why.
 
     Nodes that are far from all labels and stand for many others come first;
@@ -65,7 +67,7 @@ def suggest(run: RunArgument, count: Number = 20, out: Out = None, as_json: Json
 
     if out is not None:
         check_writable(out)
-    opened = open_run(run)
+    opened = open_run(run, model or ())
     graph = opened.graph()
     labelled = torch.nonzero(graph.labels != UNKNOWN)[:, 0]
     found = suggested(graph, opened.classifier(graph).probabilities(graph), labelled, count)

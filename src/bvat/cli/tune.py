@@ -30,6 +30,9 @@ def tune(
     epochs: Annotated[
         int | None, typer.Option(help="number of epochs (default: the preset's)", **common.NODES)
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="another model than gcn, or module:Class of your own", metavar="NAME")
+    ] = None,
     out: Annotated[Path, typer.Option(help="folder for the result, DATASET-METHOD.json")] = Path(
         "results/tune"
     ),
@@ -60,9 +63,9 @@ def tune(
         dataset=dataset,
         method=method,
         **counts,
-        overrides={} if epochs is None else {"epochs": epochs},
+        overrides={k: v for k, v in {"epochs": epochs, "model": model}.items() if v is not None},
         command=common.command_line(
-            "bvat", "tune", dataset, method=method, **counts, epochs=epochs, **reading
+            "bvat", "tune", dataset, method=method, **counts, epochs=epochs, model=model, **reading
         ),
     )
     graph = common.read_graph(dataset, reading)

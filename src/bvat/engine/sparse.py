@@ -196,10 +196,13 @@ class SparseMatrix(StoredMatrix):
         """Leave out what torch makes of the same tensors, and warns of when it is sent to another process."""
         return {name: made for name, made in self.__dict__.items() if not name.endswith("csr")}
 
-    # not kept: a tensor sent to another process moves to shared memory and leaves an array made before behind
     @property
     def arrays(self) -> tuple[Any, Any, Any]:
-        """Row pointers, columns and values as numpy arrays, for compiled loops."""
+        """Row pointers, columns and values as numpy arrays, for compiled loops; a GPU's are copied once."""
+        if self.device.type != "cpu":
+            made: tuple[Any, Any, Any] = self.kept("arrays", lambda: self.to("cpu").arrays)
+            return made
+        # not kept: a tensor sent to another process moves to shared memory and leaves such an array behind
         return self.crow.numpy(), self.col.numpy(), self.values.detach().numpy()
 
     def product(self, dense: Tensor) -> Tensor:

@@ -110,8 +110,7 @@ class ReceptiveFields(Subgraph):
     def around(cls, whole: GraphInputs, chosen: Tensor, depth: int) -> ReceptiveFields:
         """Collect the fields of ``chosen`` (int64, without repeats) for a model of ``depth`` >= 1 layers."""
         matrix = whole.propagation
-        arrays = (part.detach().cpu().numpy() for part in (matrix.crow, matrix.col, matrix.values, chosen))
-        nodes, counts, *parts = _collect(*arrays, depth)
+        nodes, counts, *parts = _collect(*matrix.arrays, chosen.detach().cpu().numpy(), depth)
         crow, col, values = (torch.from_numpy(part).to(matrix.device) for part in parts)
         sizes = counts.tolist()
         ends = parts[0][counts[:-1]].tolist()

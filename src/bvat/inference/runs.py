@@ -49,6 +49,8 @@ class SavedRun:
     folder: RunFolder
     about: dict[str, Any]
     seeds: tuple[int, ...]
+    models: tuple[Any, ...] = ()
+    """Models of one's own that may be imported, by name or themselves."""
 
     @property
     def name(self) -> str:
@@ -83,7 +85,7 @@ class SavedRun:
         weights = [self.folder.weights(k) for k in (self.seeds if seed is None else (seed,))]
         found = build_classifier(
             weights if calibrate else list(map(uncalibrated, weights)),
-            read_settings(self.about["settings"], where, str(self.about.get("version"))),
+            read_settings(self.about["settings"], where, str(self.about.get("version")), self.models),
             read_class_names(self.about["classes"], where),
             self.about["features"],
             self.kept_graph.recipe if self.kept_graph is not None else {},
@@ -146,8 +148,12 @@ class SavedRun:
         return found
 
 
-def open_run(path: str | Path) -> SavedRun:
+def open_run(path: str | Path, models: Sequence[Any] = ()) -> SavedRun:
     """Open a run folder that ``bvat train`` wrote.
+
+    Args:
+        path: the folder.
+        models: of a run with a model that is not bvat's: its name, ``module:Class``, or the model itself.
 
     Raises:
         DataError: it is not a run folder, no seed has finished, or it lacks what predicting needs.
@@ -164,7 +170,7 @@ def open_run(path: str | Path) -> SavedRun:
     seeds = folder.seeds()
     if not seeds:
         raise DataError(f"{folder.path} has no finished seed: finish it with bvat train --resume")
-    return SavedRun(folder, about, seeds)
+    return SavedRun(folder, about, seeds, tuple(models))
 
 
 def _run_folder(path: str | Path) -> RunFolder:

@@ -54,7 +54,7 @@ class PartGraph(Graph):
         """Return the part itself; SettingsError for a device or precision that it does not have."""
         elsewhere = device is not None and torch.device(device).type != "cpu"
         if elsewhere or dtype not in (None, self.features.dtype):
-            raise SettingsError("training over several ranks runs on the CPU: use --device cpu")
+            raise SettingsError("ranks run on the CPU, since nccl is untested: use --device cpu")
         return self
 
 

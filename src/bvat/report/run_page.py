@@ -62,7 +62,7 @@ def write_run_page(
         settings={settings.method: settings.as_dict()},
         **_predictions(graph, logits),
         **_f1(summary),
-        **trust_sections(open_run(folder.path), graph),
+        **trust_sections(open_run(folder.path, [settings.given_model]), graph),
         folder=folder.path,
     )
     write_atomic(folder.path / PAGE, content)

@@ -35,7 +35,7 @@ class AuditPlan:
     """An audit of one run, or of two to compare.
 
     The rows of the first run are written to ``out`` as CSV, and both to ``page``. ``nodes`` are drawn at
-    random; None audits all.
+    random; None audits all; ``models`` are those of :func:`bvat.inference.open_run`.
     """
 
     runs: Sequence[str]
@@ -47,6 +47,7 @@ class AuditPlan:
     page: Path | None = None
     certify: bool = False
     command: str = ""
+    models: tuple[Any, ...] = ()
 
     def carry_out(self, console: Any = None) -> list[dict[str, Any]]:
         """Audit the runs, write the table and the page, and return one summary per run.
@@ -56,7 +57,7 @@ class AuditPlan:
         """
         check_epsilon(self.epsilon)
         check_writable(self.out, *([self.page] if self.page is not None else []))
-        runs = [open_run(path) for path in self.runs]
+        runs = [open_run(path, self.models) for path in self.runs]
         if runs[-1].about["graph"] != runs[0].about["graph"]:
             raise SettingsError(
                 f"{self.runs[0]} and {self.runs[-1]} were trained on different graphs or splits: compare "

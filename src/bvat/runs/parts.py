@@ -61,7 +61,7 @@ def join_parts(
     from bvat.parts.join import join
     from bvat.training.provenance import code
 
-    if not MODELS[settings.model].distributed:
+    if not settings.model_row.distributed:
         able = ", ".join(model.name for model in MODELS.values() if model.distributed)
         raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
     if settings.model == "random-propagation" and settings.batch_norm:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bvat.baselines.table import AUTO
+from bvat.engine.device import choose_device
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
+from bvat.plugins import imported
 from bvat.runs.parts import whole
 from bvat.store.claim import claim
 from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
@@ -39,7 +39,7 @@ class RunOptions:
     Args:
         name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
         threads: per process; more than one changes the rounding.
-        device: "auto", "cpu" or "cuda".
+        device: "cpu" or "cuda"; None or "auto" is a GPU if there is one.
         tensorboard: log every epoch for TensorBoard, in the folders of the seeds.
         page: whether to write ``report.html``.
         command: the command line that the page shows.
@@ -48,7 +48,7 @@ class RunOptions:
 
     name: str = ""
     threads: int = 1
-    device: str = "auto"
+    device: str | None = None
     tensorboard: bool = False
     page: bool = True
     command: str = ""
@@ -117,6 +117,7 @@ def run(
         SettingsError: the folder holds another run, another process is working in it, or a setting is wrong.
     """
     settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
+    check_importable(settings)
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
     device = choose_device(how.device)
@@ -159,18 +160,24 @@ def run(
 def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, Any]) -> tuple[Settings, str]:
     """Return the settings of a method and its name."""
     if isinstance(method, Settings):
-        return replace(method, **overrides), method.method
+        return method.replace(**overrides), method.method
     known = preset_key(dataset)
     method = method or ("obvat" if known else AUTO)
     return preset(known, method, **overrides), method
 
 
-def choose_device(name: str) -> str:
-    if name not in ("auto", "cpu", "cuda"):
-        raise SettingsError(f"device must be auto, cpu or cuda, not {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingsError("there is no CUDA device: install a CUDA build of torch, or use --device cpu")
-    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+def check_importable(settings: Settings) -> None:
+    """Raise SettingsError unless a model can be imported by the name that a run folder records."""
+    if settings.model_row.is_own:
+        return
+    found = settings.model_row.load()
+    if settings.own is not None and (
+        settings.model.startswith("__main__:") or imported(settings.model) is not found
+    ):
+        raise SettingsError(
+            f"a run folder needs a model that can be imported again, and {settings.model} is another one: "
+            "pass a class or function that stands in a module, or train it with bvat.train"
+        )
 
 
 def note(text: str, console: Any) -> None:
@@ -196,7 +203,7 @@ def _choose(folder: RunFolder, graph: Graph, asked: Settings, how: RunOptions, j
     if (folder.path / AUTO_FILE).exists():
         stored = folder.read(AUTO_FILE)
         folder.check_same("option", stored.get("asked"), about)
-        return Choice.read(stored, graph)
+        return Choice.read(stored, graph, asked.given_model)
     choice = cross_validate(graph, asked, jobs=jobs, console=how.console)
     folder.write(AUTO_FILE, {**choice.as_dict(), "asked": about})
     return choice

@@ -160,7 +160,7 @@ class RunStore:
                 "format": RUN_FORMAT,
                 "measurement": None if measured is None else [measured.name, measured.parameters()],
                 "graph": self.fingerprints[spec.dataset],
-                "settings": spec.settings.as_dict(),
+                "settings": spec.settings.identity(),
             }
         )
 

@@ -246,6 +246,11 @@ def _explainable(classifier: Classifier) -> Any:
         raise SettingsError(
             f"a prediction of {method}, which is no network, cannot be explained: explain a run of a model"
         )
+    if not classifier.settings.model_row.is_own:
+        raise SettingsError(
+            f"{classifier.settings.model} is not bvat's own model, whose decisions alone can be explained: "
+            "use bvat audit"
+        )
     if len(classifier.models) > 1:
         raise SettingsError("an explanation is that of one model: choose one seed")
     if len(classifier.class_names) < 2:

@@ -69,7 +69,7 @@ class _CellRunner:
     def run(self, cell: Cell, report: ReportProgress) -> None:
         whole, fingerprint = read_graph(cell.graph)
         settings = self.plan.settings(cell.graph)
-        about = {name: chosen.as_dict() for name, chosen in settings.items()}
+        about = {name: chosen.identity() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
         if (found := read_cell(path)) is None or found["key"] != key:

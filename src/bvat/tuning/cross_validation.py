@@ -71,11 +71,13 @@ class Choice:
         }
 
     @classmethod
-    def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
+    def read(cls, content: dict[str, Any], graph: Graph, model: Any) -> Choice:
+        """Return a stored choice; ``model`` is the one that was asked for, whatever the file names."""
         try:
+            settings = Settings(**{**content["settings"], "model": model})
             found = checked_estimate(content["estimate"])
             logits = checked_logits(content.get("out_of_fold"))
-            return cls(content["method"], Settings(**content["settings"]), pooled(graph), found, logits)
+            return cls(content["method"], settings, pooled(graph), found, logits)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SettingsError(
                 f"the stored choice of a method is damaged ({error}): use another --out to choose again"

@@ -11,6 +11,7 @@ nodes, so that no result can depend on a test label.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,7 +62,9 @@ class TuningPlan:
 
     @property
     def name(self) -> str:
-        return f"{short_name(self.dataset)}-{self.method}"
+        model = str(self.overrides.get("model", "gcn"))
+        on = "" if model == "gcn" else "-" + re.sub(r"[^\w.-]+", "_", model)
+        return f"{short_name(self.dataset)}-{self.method}{on}"
 
     @property
     def space(self) -> dict[str, Any]:
@@ -81,7 +84,9 @@ class TuningPlan:
 
     def study_name(self, fingerprint: str) -> str:
         """Return a name that changes with everything the value of a trial depends on."""
-        return f"{self.name}-{digest([self.space, self.fixed(), self.seeds, fingerprint], 10)}"
+        about = [self.space, self.fixed(), self.seeds, fingerprint]
+        code = self.base().identity().get("code")
+        return f"{self.name}-{digest([*about, code] if code else about, 10)}"
 
 
 @dataclass(frozen=True)
