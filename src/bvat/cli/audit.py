@@ -76,19 +76,17 @@ def audit(
 
 
 def show(summaries: list[dict[str, Any]]) -> None:
-    def text(value: float | None) -> str:
-        return "none found" if value is None else f"{value:.4g}"
-
-    rows = [
-        (label, *(text(summary[key]) for summary in summaries))
-        for label, key in (
-            ("LDS (lower is better)", "median_lds"),
-            ("smallest change of class (higher is better)", "median_smallest"),
-            ("the same, relative to the features around", "median_relative"),
-        )
-    ]
+    measures = {
+        "median_lds": "LDS (lower is better)",
+        "median_smallest": "smallest change of class (higher is better)",
+        "median_relative": "the same, relative to the features around",
+    }
     if any(summary["median_certified"] for summary in summaries):
-        rows.append(("certified: no smaller change does", *(text(s["median_certified"]) for s in summaries)))
+        measures["median_certified"] = "certified: no smaller change does"
+    rows = [
+        (text, *("none found" if each[name] is None else f"{each[name]:.4g}" for each in summaries))
+        for name, text in measures.items()
+    ]
     counts = [f"{summary['not_found']:,} of {summary['nodes']:,}" for summary in summaries]
     common.print_table(
         f"{summaries[0]['nodes']} nodes, epsilon {summaries[0]['epsilon']:g}",

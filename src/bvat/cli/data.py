@@ -35,15 +35,11 @@ def list_datasets(as_json: Json = False) -> None:
         print_json({"datasets": rows})
         return
     numbers = ("nodes", "edges", "features", "classes")
-    print_table(
-        "",
-        ("name", *numbers, "raw files"),
-        [
-            (row["name"], *(f"{row[key]:,}" if key in row else "-" for key in numbers), row["raw_files"])
-            for row in rows
-        ],
-        left=(5,),
-    )
+    cells = [
+        (row["name"], *(f"{row[key]:,}" if key in row else "-" for key in numbers), row["raw_files"])
+        for row in rows
+    ]
+    print_table("", ("name", *numbers, "raw files"), cells, left=(5,))
 
 
 @app.command()

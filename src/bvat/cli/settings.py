@@ -35,17 +35,14 @@ def settings(
       bvat settings vat --json
     """
     model, method = _named(names or [])
-    chosen = None
+    shown, chosen = set(all_fields()), None
     if model or method:
-        chosen = preset("", method or "none", **({} if method in BASELINES else {"model": model or "gcn"}))
-    has = None if chosen is None else chosen.read() if method in BASELINES else chosen.as_dict()
-    asked = {f.name for f in fields(Training)} | (_of_models() if model else set())
-    asked |= all_fields().keys() - _of_models() if method else set()
-    rows = [
-        _row(name, f, chosen)
-        for name, f in all_fields().items()
-        if has is None or (name in has and name in asked)
-    ]
+        fitted = method in BASELINES
+        chosen = preset("", method or "none", **({} if fitted else {"model": model or "gcn"}))
+        asked = {f.name for f in fields(Training)} | (_of_models() if model else set())
+        asked |= shown - _of_models() if method else set()
+        shown = asked & set(chosen.read() if fitted else chosen.as_dict())
+    rows = [_row(name, f, chosen) for name, f in all_fields().items() if name in shown]
     if as_json:
         common.print_json({"model": model, "method": method, "settings": rows})
         return

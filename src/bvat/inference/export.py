@@ -8,7 +8,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from bvat._version import __version__
 from bvat.baselines.table import AUTO, BASELINES, PUBLISHED
 from bvat.errors import SettingsError
-from bvat.graph import DenseMatrix, Graph, SparseMatrix
+from bvat.graph import Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.plain import Edges, ExportedModel, network_name
 from bvat.inference.tables import check_writable, write_text
@@ -121,27 +120,15 @@ def _difference(classifier: Classifier, plain: ExportedModel, graph: Graph) -> f
     part = _first_nodes(graph.to("cpu"), max(2, LARGEST // graph.num_features))
     adjacency = part.adjacency
     edges = Edges(part.num_nodes, torch.stack([adjacency.rows, adjacency.col]).long(), adjacency.values)
-    features = part.features
-    if isinstance(features, DenseMatrix):
-        dense = features.values
-    else:
-        dense = torch.from_numpy(features.to_scipy().toarray().astype(np.float32))
     ours = classifier.probabilities(part)
     with torch.no_grad():
-        return float((plain.probabilities(dense, edges) - ours).abs().max())
+        return float((plain.probabilities(part.features.to_dense().float(), edges) - ours).abs().max())
 
 
 def _first_nodes(graph: Graph, count: int) -> Graph:
     if graph.num_nodes <= count:
         return graph
     kept = torch.arange(count)
-    features = graph.features.select(kept)
-    adjacency = graph.adjacency.to_scipy()[:count, :count]
-    return Graph.build(
-        features if isinstance(features, SparseMatrix) else features.values,
-        adjacency,
-        torch.zeros(count, dtype=torch.int64),
-        train=kept[:1],
-        class_names=graph.class_names,
-        normalize=False,
-    )
+    features, adjacency = graph.features.select(kept), graph.adjacency.to_scipy()[:count, :count]
+    about: dict[str, Any] = {"train": kept[:1], "class_names": graph.class_names}
+    return Graph.build(features, adjacency, torch.zeros(count).long(), normalize=False, **about)

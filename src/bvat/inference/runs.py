@@ -204,11 +204,8 @@ class RunRecord:
 
     def values(self, measure: str) -> dict[int, float]:
         """Return a measure of each finished seed that has it; see :data:`MEASURES`."""
-        return {
-            result["seed"]: value
-            for result in self.results
-            if (value := measure_of(result, measure)) is not None
-        }
+        found = {result["seed"]: measure_of(result, measure) for result in self.results}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
         """Return the run as plain values: one row of a table."""
@@ -230,7 +227,6 @@ class RunRecord:
 
     @property
     def faults(self) -> list[str]:
-        """A sentence for everything of the run that is damaged."""
         return [*self.damaged.values(), *self.notes]
 
 
@@ -298,17 +294,11 @@ def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
     for run in others:
         seeds = _shared_seeds(base, run)
         rows.append({"run": str(run.path), "seeds": seeds, **_differences(base, run, seeds)})
-    changed = {
-        name: [run.settings.get(name) for run in runs]
-        for name in sorted(set.intersection(*(set(run.settings) for run in runs)))
-        if len({repr(run.settings.get(name)) for run in runs}) > 1
-    }
-    return {
-        "base": base.summary(),
-        "runs": [run.summary() for run in others],
-        "differences": rows,
-        "settings": changed,
-    }
+    shared = sorted(set.intersection(*(set(run.settings) for run in runs)))
+    values = {name: [run.settings[name] for run in runs] for name in shared}
+    changed = {name: each for name, each in values.items() if len(set(map(repr, each))) > 1}
+    summaries = [run.summary() for run in runs]
+    return {"base": summaries[0], "runs": summaries[1:], "differences": rows, "settings": changed}
 
 
 def _shared_seeds(base: RunRecord, run: RunRecord) -> list[int]:

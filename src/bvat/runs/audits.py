@@ -128,30 +128,29 @@ def _measured(batches: Iterator[Audit], total: int, name: str, kept: Path | None
     return Audit.joined(parts)
 
 
-AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
-                 "smallest_relative", "becomes")  # fmt: skip
-
-CERTIFIED_COLUMNS = ("certified", "certified_rows", "certified_node")
-"""Added with ``certify``: norms below which no change of the features changes the class."""
-
-
 def audit_csv(graph: Graph, model: Classifier, found: Audit, *, certify: bool = False) -> str:
-    """Return the columns of ``AUDIT_COLUMNS``, one line per node; cells are empty where nothing was found."""
+    """Return one line per node; cells are empty where nothing was found.
 
-    def name(k: int) -> str:
-        return "" if k == UNKNOWN else model.class_names[k]
+    With ``certify`` there are also norms below which no change of the features changes the class.
+    """
 
-    columns = (
-        [node_id(graph, node) for node in found.nodes.tolist()],
-        [name(k) for k in found.predicted.tolist()],
-        [name(k) for k in model.labels(graph).cpu()[found.nodes].tolist()],
-        [short_number(p) for p in found.confidence.tolist()],
-        found.field_size.tolist(),
-        [short_number(value) for value in found.lds.tolist()],
-        [short_number(length) for length in found.smallest.tolist()],
-        [short_number(share) for share in found.relative.tolist()],
-        [name(k) for k in found.becomes.tolist()],
-    )
-    names = AUDIT_COLUMNS + (CERTIFIED_COLUMNS if certify else ())
-    proved = [getattr(found, column).tolist() for column in CERTIFIED_COLUMNS if certify]
-    return csv_text(names, zip(*columns, *proved, strict=True))
+    def names(classes: Tensor) -> list[str]:
+        return ["" if k == UNKNOWN else model.class_names[k] for k in classes.tolist()]
+
+    def numbers(values: Tensor) -> list[str]:
+        return [short_number(value) for value in values.tolist()]
+
+    columns = {
+        "id": [node_id(graph, node) for node in found.nodes.tolist()],
+        "predicted": names(found.predicted),
+        "label": names(model.labels(graph).cpu()[found.nodes]),
+        "confidence": numbers(found.confidence),
+        "field_size": found.field_size.tolist(),
+        "lds": numbers(found.lds),
+        "smallest": numbers(found.smallest),
+        "smallest_relative": numbers(found.relative),
+        "becomes": names(found.becomes),
+    }
+    proved = ("certified", "certified_rows", "certified_node") if certify else ()
+    columns |= {name: getattr(found, name).tolist() for name in proved}
+    return csv_text(tuple(columns), zip(*columns.values(), strict=True))

@@ -123,19 +123,15 @@ def _require_features(features: Features | None, name: str) -> None:
 
 
 def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str]:
-    notes = []
-    if not adjacency.nnz:
-        notes.append("no edges: auto finds neighbours from the features, other methods see none")
-    if repairs["self_loops"]:
-        notes.append(f"self-loops removed: {repairs['self_loops']:,}")
-    if repairs["duplicate_edges"]:
-        notes.append(f"duplicate edges merged, keeping the largest weight: {repairs['duplicate_edges']:,}")
-    if repairs["unequal_weights"]:
-        notes.append(f"{UNEQUAL_WEIGHTS}, of which the larger is kept: {repairs['unequal_weights']:,}")
-    isolated = int((torch.diff(adjacency.crow) == 0).sum())
-    if isolated and adjacency.nnz:
-        notes.append(f"nodes without edges, classified by their features alone: {isolated:,}")
-    return notes
+    none = ["no edges: auto finds neighbours from the features, other methods see none"]
+    counts = {
+        "self-loops removed": repairs["self_loops"],
+        "duplicate edges merged, keeping the largest weight": repairs["duplicate_edges"],
+        f"{UNEQUAL_WEIGHTS}, of which the larger is kept": repairs["unequal_weights"],
+        "nodes without edges, classified by their features alone":
+            int((torch.diff(adjacency.crow) == 0).sum()) if adjacency.nnz else 0,
+    }  # fmt: skip
+    return none * (not adjacency.nnz) + [f"{text}: {count:,}" for text, count in counts.items() if count]
 
 
 def _absent(classes: Classes, split: Split) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes, whole_labels
-from bvat.data.readers.features import Features, matrix_features
+from bvat.data.readers.features import matrix_features
 from bvat.data.readers.matrices import csr_of, finite, read_arrays
 from bvat.data.splits import ReadOptions, Split
 from bvat.errors import GraphError
@@ -51,6 +51,10 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     if like is not None and not classes.names:
         classes = Classes(classes.labels, tuple(like["classes"]))
     require_classes(classes, str(path))
+    matrix = arrays.get("attr_matrix")
+    if matrix is None and "attr_data" in arrays:
+        matrix = csr_of(arrays, path, "attr_")
+    features = None if matrix is None else matrix_features(finite(matrix, path, "the feature matrix", size))
     node_names, notes = _names(arrays, "node_names", size), []
     if node_names is not None and len(set(node_names)) < size:
         node_names = None
@@ -62,7 +66,7 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
         name=path.stem,
         classes=classes,
         edges=edges,
-        features=_features(arrays, size, path),
+        features=features,
         splits=splits,
         options=options,
         node_names=node_names,
@@ -119,16 +123,6 @@ def given_splits(masks: Mapping[str, Any], labels: Any, where: str) -> list[Spli
     ]
 
 
-def _features(arrays: dict[str, Any], size: int, path: Path) -> Features | None:
-    if "attr_matrix" in arrays:
-        matrix = arrays["attr_matrix"]
-    elif "attr_data" in arrays:
-        matrix = csr_of(arrays, path, "attr_")
-    else:
-        return None
-    return matrix_features(finite(matrix, path, "the feature matrix", size))
-
-
 def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
     labels = arrays.get("labels")
     if labels is None:
@@ -143,7 +137,7 @@ def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
     names = _names(arrays, "class_names", int(numbers.max()) + 1)
     if names is not None and len(set(names)) == len(names):
         return Classes(numbers, names)
-    return number_classes(["" if label == UNKNOWN else str(label) for label in numbers.tolist()])
+    return number_classes(["" if label == UNKNOWN else str(label) for label in numbers])
 
 
 def _names(arrays: dict[str, Any], key: str, size: int) -> tuple[str, ...] | None:
