@@ -29,6 +29,14 @@ class Net(nn.Module):
         return logits
 
 
+class Weighted(Net):
+    """Takes edge weights, which it adds up."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        logits = super().forward(x, edge_index)
+        return logits if edge_weight is None else logits * edge_weight.mean()
+
+
 class Curved(nn.Module):
     """Not linear in x, not even in its first layer."""
 

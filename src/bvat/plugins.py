@@ -87,13 +87,18 @@ def is_path(name: object) -> bool:
 
 
 def path_of(thing: Any) -> str:
-    """Return where something, or the class of an object, could be imported from."""
-    named = thing if hasattr(thing, "__qualname__") else type(thing)
-    return f"{named.__module__}:{named.__qualname__}"
+    """Return where something, or the class of an object or of what it wraps, could be imported from."""
+    if not hasattr(thing, "__qualname__"):
+        thing = type(getattr(thing, "__dict__", {}).get("module", thing))
+    return f"{thing.__module__}:{thing.__qualname__}"
 
 
-def imported(home: Home) -> Any:
-    """Return what a home names; modules in the current folder are found if there is no other of that name.
+def imported(home: Home, *, here: bool = False) -> Any:
+    """Return what a home names.
+
+    Args:
+        home: where it is, or itself.
+        here: whether it may be in the current folder, if no other module has its name.
 
     Raises:
         SettingsError: it cannot be imported.
@@ -103,8 +108,8 @@ def imported(home: Home) -> Any:
     module, _, name = home.partition(":")
     if module.startswith("bvat."):
         return getattr(import_module(module), name)
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+    if here and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
     try:
         return attrgetter(name)(import_module(module))
     except Exception as error:

@@ -27,6 +27,7 @@ from bvat.errors import DataError, SettingsError
 from bvat.inference import open_run
 from bvat.models.own import OwnModule
 from bvat.perturb.methods import METHODS
+from bvat.plugins import imported
 from bvat.training.callbacks import Callback
 from cli_helpers import bvat as command
 from own_models import Curved, Net, deep, yes_or_no
@@ -339,7 +340,7 @@ def test_compared_and_tuned(small_file: Path, tmp_path: Path, capsys: pytest.Cap
     assert json.loads(out)["fixed"]["model"] == "own_models:Net"
 
 
-def test_settings_keep_the_model_that_was_given() -> None:
+def test_settings_keep_the_model_that_was_given(small: bvat.Graph) -> None:
     module = Net(40, 3)
     settings = bvat.Settings("vat", module, epochs=3)
     for changed in (settings.replace(epochs=4), replace(settings, epochs=4), settings.replace(method="none")):
@@ -348,3 +349,40 @@ def test_settings_keep_the_model_that_was_given() -> None:
     assert replace(settings, model="gcn").own is settings.replace(model="gcn").own is None
     assert settings == bvat.Settings("vat", "own_models:Net", epochs=3)
     assert bvat.Settings(**settings.as_dict()) == settings
+    wrapped = bvat.wrap(module, depth=1)
+    assert bvat.Settings("vat", wrapped).model == "own_models:Net"
+    assert bvat.train(small, model=wrapped, settings=bvat.preset("", "sbvat", epochs=3, count=3)).metrics
+
+
+@pytest.mark.parametrize(
+    ("model", "used"),
+    [
+        ("gcn", True),
+        ("mlp", True),
+        ("gat", False),
+        ("sage", False),
+        (Net, False),
+        (own_models.Weighted, True),
+    ],
+)
+def test_edge_weights_are_used_or_not_and_then_that_is_said(
+    small: bvat.Graph, model: Any, used: bool
+) -> None:
+    edges, features, labels = bvat.to_scipy(small)
+    splits = {name: getattr(small, name) for name in ("train", "val", "test")}
+    weighted = bvat.from_scipy(2.5 * edges, features, labels, **splits).with_engine("tensor")
+    name = model if isinstance(model, str) else f"own_models:{model.__name__}"
+    expected = [] if used else [f"{name} does not use the edge weights of graph"]
+    assert bvat.train(weighted, bvat.preset("", "none", model=model, epochs=2)).events == expected
+    assert bvat.train(small, bvat.preset("", "none", model=model, epochs=2)).events == []
+
+
+def test_only_models_that_the_user_names_are_looked_for_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "lies_here.py").write_text("Net = int\n")
+    with pytest.raises(SettingsError, match="No module named 'lies_here'"):
+        imported("lies_here:Net")  # the home of a plug-in
+    assert bvat.Settings("vat", "lies_here:Net").model_row.load() is int

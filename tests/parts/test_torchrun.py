@@ -125,15 +125,8 @@ def test_a_missing_rank_ends_the_others_in_time(tmp_path) -> None:
 @pytest.mark.slow
 def test_torchrun_needs_a_folder_of_parts(tmp_path) -> None:
     save_graph(random_graph(), tmp_path / "graph.npz")
-    command = [
-        str(tmp_path / "graph.npz"),
-        "--method",
-        "none",
-        "--epochs",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    options = ["--method", "none", "--epochs", "2", "--out", str(tmp_path / "run")]
+    command = [str(tmp_path / "graph.npz"), *options]
     for code, sentences in run_ranks([command, command]):
         assert code == 2
         assert "torchrun started 2 processes, and" in sentences[0]

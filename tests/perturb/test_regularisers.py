@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-import bvat.perturb.regulariser as module
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models import GCN
@@ -122,7 +121,6 @@ def test_pass_over_a_part_equals_whole_graph_pass(
     results = []
     for way in ("whole", part_is):
         monkeypatch.setattr(GCN, "perturbed_on", way)
-        monkeypatch.setattr(module, "SUBGRAPH_SHARE", 0 if way == "whole" else 2)
         search = Recorder(PowerIteration(0.1, 2, norm=norm), start)
         outcome = call(
             lambda search=search, **options: Regulariser(nodes=DisjointFields(8), search=search, **options),

@@ -325,21 +325,9 @@ def test_bad_input_is_one_sentence(small: Graph, tmp_path: Path, capsys: pytest.
 @pytest.mark.slow
 def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--trials", "2", "--seeds", "1", "--finalists", "1", "--check-seeds", "1", "--epochs", "2"]
+    options += ["--jobs", "2", "--json"]
     with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                "tune",
-                str(small_file),
-                "--method",
-                "vat",
-                *options,
-                "--out",
-                str(tmp_path),
-                "--jobs",
-                "2",
-                "--json",
-            ]
-        )
+        main(["tune", str(small_file), "--method", "vat", *options, "--out", str(tmp_path)])
     assert ended.value.code == 0
     result = json.loads(capsys.readouterr().out)
     stored = json.loads((tmp_path / "small-vat.json").read_text())

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bvat.engine.attention import Attention, arrays_of, usable
 from bvat.engine.matrix import Matrix, scatter
-from bvat.engine.rowwise import padded, product
+from bvat.engine.rowwise import cut, padded, product
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 
@@ -36,7 +36,7 @@ class CompiledEngine(TensorEngine):
         wide = padded(dense)
         result = wide.new_empty(made, wide.shape[1])
         product(crow, col, values, wide, result)
-        return result[:, :width]
+        return cut(result, width)  # a view could not be changed in place under autograd
 
     def attention(
         self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None

@@ -27,8 +27,10 @@ TOLERANCE = 1e-4
 """Largest difference of a probability between bvat and the exported model; rounding makes about 1e-6."""
 
 
-def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float]:
+def exported(classifier: Classifier, graph: Graph, largest: int = LARGEST) -> tuple[ExportedModel, float]:
     """Return models in plain PyTorch, and how far their probabilities are from bvat's.
+
+    Of a graph with more than ``largest`` entries of features only the first nodes are compared.
 
     Raises:
         SettingsError: this model cannot be exported, or its export gives other probabilities.
@@ -56,7 +58,8 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
         for name, tensor in model.state_dict().items():
             tensors[f"model{number}.{name}"] = tensor.detach().cpu().float().contiguous()
     plain = ExportedModel(about, tensors).eval()
-    error = _difference(classifier, plain, graph)
+    part = _first_nodes(graph.to("cpu"), max(2, largest // graph.num_features))
+    error = _difference(classifier, plain, part)
     if not error <= TOLERANCE:
         raise SettingsError(
             f"the exported {kind} differs from the trained one by {error:.2g} in a probability, so "
@@ -115,9 +118,8 @@ def _rows_sum_to_one(graph: Graph) -> bool:
     return bool((((totals - 1).abs() < 1e-4) | (totals == 0)).all())
 
 
-def _difference(classifier: Classifier, plain: ExportedModel, graph: Graph) -> float:
-    """Return the largest difference of a probability on the graph, or on its first nodes if it is large."""
-    part = _first_nodes(graph.to("cpu"), max(2, LARGEST // graph.num_features))
+def _difference(classifier: Classifier, plain: ExportedModel, part: Graph) -> float:
+    """Return the largest difference of a probability."""
     adjacency = part.adjacency
     edges = Edges(part.num_nodes, torch.stack([adjacency.rows, adjacency.col]).long(), adjacency.values)
     ours = classifier.probabilities(part)

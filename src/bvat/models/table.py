@@ -76,6 +76,7 @@ class Model:
         options: its settings, which are the arguments of the class.
         distributed: whether it runs over several ranks: its sums over nodes go through the engine, and all
             that it reads of neighbours comes through the matrix (:mod:`bvat.parts`).
+        weighs_edges: whether it uses edge weights, or reads no edges at all.
         colour: for a model that is not bvat's, its place in the palette of charts.
     """
 
@@ -84,6 +85,7 @@ class Model:
     home: Home
     options: type[Options] = NetworkOptions
     distributed: bool = False
+    weighs_edges: bool = True
     colour: int = 7
 
     @property
@@ -98,7 +100,7 @@ class Model:
 
     def load(self) -> Any:
         """Return the class."""
-        return imported(self.home)
+        return imported(self.home, here=is_path(self.name))
 
     def build(self, options: Options, in_features: int, classes: int, generator: Any = None) -> Any:
         """Return the model."""
@@ -111,10 +113,10 @@ class Model:
 
 _ROWS = [
     Model("gcn", "GCN", "bvat.models.gcn:GCN", distributed=True),
-    Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions),
+    Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions, weighs_edges=False),
     Model("monet", "MoNet", "bvat.models.monet:MoNet", MoNetOptions),
-    Model("gpnn", "GPNN", "bvat.models.gpnn:GPNN", GPNNOptions),
-    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True),
+    Model("gpnn", "GPNN", "bvat.models.gpnn:GPNN", GPNNOptions, weighs_edges=False),
+    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True, weighs_edges=False),
     Model("appnp", "APPNP", "bvat.models.appnp:APPNP", APPNPOptions, distributed=True),
     Model(
         "random-propagation",

@@ -235,6 +235,11 @@ def compare_markdown(result: dict[str, Any]) -> str:
 def notes_of(result: dict[str, Any]) -> list[str]:
     """Return what a reader has to know, a sentence each."""
     found = [result["split_note"]] if result.get("split_note") else []
+    if result.get("tuned") and not _given(result):
+        found.append(
+            "validation labels of the search for settings may be test labels on random splits: --splits "
+            "given compares on the split that was searched on"
+        )
     if any(metric_of(view).lower for view in by_metric(result)):
         found.append(
             "a positive difference is better, also where a lower value is (log-loss in nats); probabilities "

@@ -172,7 +172,7 @@ def check_importable(settings: Settings) -> None:
         return
     found = settings.model_row.load()
     if settings.own is not None and (
-        settings.model.startswith("__main__:") or imported(settings.model) is not found
+        settings.model.startswith("__main__:") or imported(settings.model, here=True) is not found
     ):
         raise SettingsError(
             f"a run folder needs a model that can be imported again, and {settings.model} is another one: "

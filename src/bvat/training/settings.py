@@ -182,7 +182,9 @@ class Settings:
         return {"model": self.model, **asdict(self.training), **asdict(self.of_model), **self._code()}
 
     def _code(self, *homes: Any) -> dict[str, str]:
-        texts = [text for home in (self.model_row.home, *homes) if home and (text := source_of(home))]
+        row = self.model_row
+        found = [*homes, *([] if row.is_own else [row.load()])]
+        texts = [text for home in found if home and (text := source_of(home))]
         return {"code": hashlib.sha256("".join(texts).encode()).hexdigest()} if texts else {}
 
 

@@ -161,28 +161,38 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         scaling=scaling,
         class_weights=class_weights,
     )
-    if told and method.regulariser is not None:
-        state.say_once(told)
+    for what, text in told.items():
+        if what == "edges" or method.regulariser is not None:
+            state.say_once(text)
     if isinstance(nodes := getattr(method.regulariser, "nodes", None), DisjointFields):
         nodes.tell = state.say_once
     return state
 
 
-def _check_reading(model: Any, graph: Graph, settings: Settings, *, scaled: bool) -> str:
-    """Return what the user should know of how a module reads its features; SettingsError if they are scaled.
+def _check_reading(model: Any, graph: Graph, settings: Settings, *, scaled: bool) -> dict[str, str]:
+    """Return what the user should know of how a model reads its ``features`` and ``edges``, if anything.
 
-    A factor of the features is moved into the weights of the first layer, if there is one.
+    Raises:
+        SettingsError: the features are scaled, and no weights are there that this factor could go into.
     """
-    if isinstance(model, OwnModule) and type(graph) is not Graph:
+    if not isinstance(model, OwnModule):
+        reason, weighs = "", settings.model_row.weighs_edges
+    elif type(graph) is not Graph:
         raise SettingsError(f"{settings.model} runs on a whole graph only: train it without parts")
-    reason = model.inspect(graph) if isinstance(model, OwnModule) else ""
+    else:
+        reason, weighs = model.inspect(graph), "edge_weight" in model.inputs(graph).arguments.kwargs
     if scaled and not first_weights(model):
         why = f" ({reason})" if reason else ""
         raise SettingsError(
             f"scale {settings.scale!r} needs a model whose first layer is linear in the features, and "
             f"{settings.model} has none{why}: use scale 'none'"
         )
-    return f"x itself is perturbed, which takes N x D numbers, because {reason}" if reason else ""
+    found = {}
+    if reason:
+        found["features"] = f"x itself is perturbed, which takes N x D numbers, because {reason}"
+    if not weighs and type(graph) is Graph and bool((graph.adjacency.values != 1).any()):
+        found["edges"] = f"{settings.model} does not use the edge weights of {graph.name}"
+    return found
 
 
 def check_fits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
