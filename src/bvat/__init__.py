@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from bvat.perturb.methods import MethodRow, RegulariserOptions
     from bvat.report.plots import plot
     from bvat.runs.run import RunOptions, run
-    from bvat.training.callbacks import Callback, TensorBoardLogger
+    from bvat.training.callbacks import Callback
     from bvat.training.loop import TrainedModel, predict, train
     from bvat.training.settings import Settings, preset
+    from bvat.training.trackers import MLflowLogger, TensorBoardLogger, WandbLogger
 
 _HOME = {
     "bvat.audit.certify": ["certify"],
@@ -65,19 +66,21 @@ _HOME = {
     "bvat.perturb.methods": ["MethodRow", "RegulariserOptions"],
     "bvat.report.plots": ["plot"],
     "bvat.runs.run": ["RunOptions", "run"],
-    "bvat.training.callbacks": ["Callback", "TensorBoardLogger"],
+    "bvat.training.callbacks": ["Callback"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
+    "bvat.training.trackers": ["MLflowLogger", "TensorBoardLogger", "WandbLogger"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "Baseline", "BvatError",
-    "Callback", "Consistency", "DataError", "DatasetRow", "Graph", "GraphError", "GraphSAGE", "MethodRow",
-    "Model", "NodeClassifier", "Options", "Random", "Regulariser", "RegulariserOptions", "RunOptions",
-    "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel", "TrainingError", "__version__",
-    "certify", "entropy", "from_networkx", "from_pyg", "from_scipy", "load", "option", "plot", "predict",
-    "preset", "register", "run", "synthetic_graph", "to_pyg", "to_scipy", "train", "wrap",
+    "Callback", "Consistency", "DataError", "DatasetRow", "Graph", "GraphError", "GraphSAGE", "MLflowLogger",
+    "MethodRow", "Model", "NodeClassifier", "Options", "Random", "Regulariser", "RegulariserOptions",
+    "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel", "TrainingError",
+    "WandbLogger", "__version__", "certify", "entropy", "from_networkx", "from_pyg", "from_scipy", "load",
+    "option", "plot", "predict", "preset", "register", "run", "synthetic_graph", "to_pyg", "to_scipy",
+    "train", "wrap",
 ]  # fmt: skip
 
 

@@ -27,7 +27,8 @@ from bvat.report.paper_page import table2_markdown
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
-WITHOUT_CODE = {"CONTRIBUTING", "contributing", "faults", "gpu", "large-graphs", "reference", "results"}
+WITHOUT_CODE = {"CONTRIBUTING", "clusters", "contributing", "faults", "gpu", "large-graphs"}
+WITHOUT_CODE |= {"reference", "results"}
 BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

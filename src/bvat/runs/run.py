@@ -20,9 +20,9 @@ from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
-from bvat.training.callbacks import tensorboard_writer
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
+from bvat.training.trackers import TRACKERS
 from bvat.tuning.cross_validation import (
     Choice,
     cross_validate,
@@ -40,7 +40,7 @@ class RunOptions:
         name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
         threads: per process; more than one changes the rounding.
         device: "cpu" or "cuda"; None or "auto" is a GPU if there is one.
-        tensorboard: log every epoch for TensorBoard, in the folders of the seeds.
+        trackers: where to log every epoch: any of "tensorboard", "mlflow" and "wandb".
         page: whether to write ``report.html``.
         command: the command line that the page shows.
         console: a rich console for progress and notes; None shows no progress, and notes are warnings.
@@ -49,7 +49,7 @@ class RunOptions:
     name: str = ""
     threads: int = 1
     device: str | None = None
-    tensorboard: bool = False
+    trackers: Sequence[str] = ()
     page: bool = True
     command: str = ""
     console: Any = None
@@ -121,8 +121,11 @@ def run(
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
     device = choose_device(how.device)
-    if how.tensorboard:
-        tensorboard_writer()  # what cannot work is refused before anything is trained
+    for tracker in how.trackers:  # what cannot work is refused before anything is trained
+        if tracker not in TRACKERS:
+            raise SettingsError(f"a tracker is {', '.join(TRACKERS)}, not {tracker!r}")
+        if graph.engine.leads:
+            TRACKERS[tracker].prepare()
     label = f"{how.name or short_name(graph.name)}-{name}"
     place = graph.engine.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
@@ -141,7 +144,7 @@ def run(
         if graph.engine.leads:
             place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         trainer = SeedTrainer(
-            place, graph, settings, resume=resume, device=device, tensorboard=how.tensorboard,
+            place, graph, settings, resume=resume, device=device, trackers=tuple(how.trackers),
             notes=how.console is not None and len(numbers) == 1,
         )  # fmt: skip
         results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)

@@ -22,11 +22,12 @@ from bvat.store.pool import ReportProgress, run_tasks
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import seed_result
 from bvat.training.baseline import SHARED
-from bvat.training.callbacks import Callback, EpochReporter, NotePrinter, TensorBoardLogger
+from bvat.training.callbacks import Callback, EpochReporter, NotePrinter
 from bvat.training.loop import TrainedModel, train
 from bvat.training.memory import peak_mb
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.settings import Settings
+from bvat.training.trackers import TRACKERS
 
 RUN_FORMAT = 2
 """Version of what a run computes and keeps; a new version invalidates the runs of all stores."""
@@ -65,7 +66,7 @@ class SeedTrainer:
 
     ``keep`` is "all", or "result" for neither weights, metrics nor checkpoints; ``key`` identifies the run in
     a store, ``pretrained`` is a folder for what several runs share,
-    ``tensorboard`` logs every epoch, and ``notes`` prints what is known before the end.
+    ``trackers`` are names of what logs every epoch, and ``notes`` prints what is known before the end.
     """
 
     folder: RunFolder
@@ -77,7 +78,7 @@ class SeedTrainer:
     measurement: Measurement | None = None
     key: str = ""
     pretrained: Path | None = None
-    tensorboard: bool = False
+    trackers: tuple[str, ...] = ()
     notes: bool = False
 
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
@@ -85,8 +86,7 @@ class SeedTrainer:
         started = time.perf_counter()
         graph, leads, all_files = self.graph.to(self.device), self.graph.engine.leads, self.keep == "all"
         callbacks: list[Callback] = [EpochReporter(report), *([NotePrinter()] if self.notes else [])]
-        if self.tensorboard and leads:
-            callbacks.append(TensorBoardLogger(self.folder.seed_path(seed) / "tensorboard"))
+        callbacks += [TRACKERS[name](self.folder.seed_path(seed)) for name in self.trackers if leads]
         trained = train(
             graph,
             self.settings,
