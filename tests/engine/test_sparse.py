@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from bvat.engine.sparse import BY_COLUMNS_UP_TO, SparseMatrix, SymmetricMatrix
+from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
+from bvat.engine.tensor import BY_COLUMNS_UP_TO
 from bvat.graph import Graph
 
 
@@ -116,7 +117,7 @@ def test_a_matrix_without_entries() -> None:
 @pytest.mark.parametrize("columns", [5, 7000])
 def test_products_of_matrices_by_columns(graph: Graph, columns: int) -> None:
     """Small ones stay by columns, large ones are laid by rows; the product is the same."""
-    dense = torch.randn(columns, graph.num_nodes).t()
+    graph, dense = graph.with_engine("tensor"), torch.randn(columns, graph.num_nodes).t()
     found = graph.propagation.product(dense)
     assert found.is_contiguous() == (columns * graph.num_nodes > BY_COLUMNS_UP_TO)
     torch.testing.assert_close(found, graph.propagation.to_dense() @ dense)
