@@ -167,10 +167,11 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
 
 def numbers(values: Iterable[Any]) -> list[float]:
     """Return scalars as numbers; what lies on a device comes in one transfer."""
-    given = list(values)
-    tensors = [each.detach().double() for each in given if isinstance(each, Tensor)]
+    given = [each.detach() if isinstance(each, Tensor) else each for each in values]
+    there = [isinstance(each, Tensor) and not each.is_cpu for each in given]
+    tensors = [each.double() for each, away in zip(given, there, strict=True) if away]
     moved = iter(torch.stack(tensors).tolist() if tensors else ())
-    return [next(moved) if isinstance(each, Tensor) else float(each) for each in given]
+    return [next(moved) if away else float(each) for each, away in zip(given, there, strict=True)]
 
 
 @torch.no_grad()
