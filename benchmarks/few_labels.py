@@ -78,7 +78,7 @@ class Job:
 
 
 def read_runs(path: Path) -> list[dict[str, Any]]:
-    """Return the runs of a file, of several of the same labels the last.
+    """Return the runs of a file, of several of the same draw and labels the last.
 
     A line that was cut off by a kill does not count.
     """
@@ -92,8 +92,9 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def key_of(run: Mapping[str, Any]) -> tuple[str, int, int]:
-    return run["graph"], run["labels"], run["draw"]
+def key_of(run: Mapping[str, Any]) -> tuple[str, int | None, int]:
+    """Return what a run is of; benchmarks with one number of labels do not store it."""
+    return run["graph"], run.get("labels"), run["draw"]
 
 
 def _begin(path: Path) -> str:

@@ -20,6 +20,12 @@ from bvat.training.settings import preset, short_name
 WIDTHS = (16, 64)
 BUDGET = Budget(warmup=2, rounds=100, seconds=4.0, min_rounds=5)
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "GCN": ("none", {}),
+    "VAT": ("vat", {}),
+    "S-BVAT": ("sbvat", {}),
+    "O-BVAT, 10 steps": ("obvat", {"search": "adam", "steps": 10}),
+    "FLAG": ("flag", {}),
+    "random propagation, 4 passes": ("grand", {"model": "random-propagation", "ramp": 0}),
     "GAT": ("none", {"model": "gat"}),
     "GAT + VAT": ("vat", {"model": "gat"}),
 }

@@ -26,7 +26,8 @@ def read_tuning_results(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     for path in sorted(folder.glob("*.json")):
         try:
             result = read_sealed_json(path)
-            found[result["dataset"], result["method"]] = dict(result["chosen"])
+            if result.get("model", "gcn") == "gcn":  # the tables of other models are not searched
+                found[result["dataset"], result["method"]] = dict(result["chosen"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SettingsError(f"{path} is not a result of bvat tune ({error}): move it elsewhere") from None
     if not found:

@@ -23,6 +23,7 @@ TABLE_TITLES = {
     "spreading": "`LabelSpreading`",
     "self-training": "`SelfTrainingClassifier`",
 }
+MEMBER_TITLES = {"none": "no network", "effort 3": "all of effort 3", "effort 4": "all of effort 4"}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -142,13 +143,36 @@ def edgeless(found: Mapping[str, Any]) -> str:
     return table(["table", "classifier", *counts], rows)
 
 
+def members(found: Mapping[str, Any]) -> str:
+    """Return what networks add to effort 2: points with their interval, weight, and processor seconds."""
+    results = found["labels"]
+    rows = []
+    for title in (name for name in next(iter(results.values())) if name != "effort 2"):
+        row = [MEMBER_TITLES.get(title) or f"with {Variant.parse(title).title}"]
+        for result in results.values():
+            gain, added = result[title]["gain"], result[title]["weights"]
+            share = sum(weight for name, weight in added.items() if name != "gcn+none")
+            span = f" ({gain['low']:+.1f} to {gain['high']:+.1f})" if gain["n"] > 1 else ""
+            row += [
+                f"{gain['mean']:+.1f}{span}",
+                f"{100 * share:.0f} %",
+                f"{result[title]['training_cpu_seconds']:.0f}",
+            ]
+        rows.append(row)
+    words = ("points", "weight", "seconds")
+    head = ["against effort 2", *(f"{n} labels: {word}" for n in results for word in words)]
+    runs = [f"{run['graph']}, {run['labels']} labels, draw {run['draw']}" for run in found["runs"]]
+    return f"{table(head, rows)}\n\nMeasured: {'; '.join(runs)}."
+
+
 def with_tables(text: str) -> str:
     """Return the page with its current tables."""
-    summary, tables = (
-        json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("summary", "tables")
+    summary, tables, networks = (
+        json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("summary", "tables", "members")
     )
     for make in (recipes, gains, graphs, weights, costs, protocol):
         text = replace_between(text, make.__name__, make(summary))
+    text = replace_between(text, "members", members(networks))
     return replace_between(text, "tables", edgeless(tables))
 
 

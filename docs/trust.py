@@ -25,18 +25,26 @@ SETS = {
 
 
 def aims(trust: Mapping[str, Any], suggest: Mapping[str, Any]) -> str:
-    """Return what was aimed at and what was reached."""
+    """Return what was aimed at and what was reached, then and with newer code."""
+    newer = json.loads((RESULTS / "newer" / "trust.json").read_text("utf-8"))
     rows = [
-        [name, f"{found['measured']:.2f}", "yes" if found["met"] else "no"]
+        [
+            name,
+            *(
+                f"{each['measured']:.2f}, {'yes' if each['met'] else 'no'}"
+                for each in (found, newer["targets"][name])
+            ),
+        ]
         for name, found in trust["targets"].items()
     ]
     gains = [f"{suggest['gain_at_10']:+.2f}", f"{suggest['worst_gain_at_10']:+.2f}"]
     halves = [", ".join(suggest["graphs_with_half_the_labels"][count]) or "none" for count in ("4", "10")]
     rows += [
-        [name, measured, "yes" if met else "no"]
+        [name, f"{measured}, {'yes' if met else 'no'}", "-"]
         for (name, met), measured in zip(suggest["targets"].items(), gains + halves, strict=True)
     ]
-    return table(["aim", "measured", "met"], rows)
+    runs = f"{newer['runs']} runs of {len(newer['by_graph'])} graphs"
+    return table(["aim", "measured, met", f"with newer code, {runs}"], rows)
 
 
 def sets(trust: Mapping[str, Any], suggest: Mapping[str, Any]) -> str:

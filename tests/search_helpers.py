@@ -9,9 +9,7 @@ from torch import Tensor
 
 from bvat.graph import Graph
 from bvat.models import GCN
-from bvat.perturb import (
-    Regulariser,
-)
+from bvat.perturb import Regulariser
 from bvat.perturb.problem import Problem
 from core_helpers import Recorder, seeded
 
@@ -42,11 +40,7 @@ def run(
     masks = model.draw_masks(graph, seeded(3)) if shared else None
     recorder = Recorder(search, start, given_space)
     regulariser = Regulariser(
-        search=recorder,
-        space=space,
-        dropout="shared" if shared else "fresh",
-        generator=seeded(11),
-        **options,
+        search=recorder, space=space, dropout="shared" if shared else "fresh", generator=seeded(11), **options
     )
     outcome = regulariser(model, graph, model(graph, masks, seeded(12)), masks)
     return recorder, outcome.loss

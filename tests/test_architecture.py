@@ -12,7 +12,7 @@ PICTURE = runpy.run_path(str(ROOT / "docs" / "pictures" / "imports.py"))
 read_imports, room_of, draw = PICTURE["read_imports"], PICTURE["room_of"], PICTURE["draw"]
 
 RANK = {room: rank for rank, room in enumerate(PICTURE["ORDER"])} | {"_version": 0}
-TOP_LEVEL = {"__main__", "_version", "errors"}
+TOP_LEVEL = {"__main__", "_version", "errors", "plugins", "testing"}
 """The only modules beside the packages; the package itself and ``__main__`` may import everything."""
 
 Imports = dict[str, set[str]]

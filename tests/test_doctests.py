@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import bvat
+from bvat.perturb.methods import METHODS
 
 PACKAGE = Path(bvat.__file__).parent
 
@@ -38,6 +39,7 @@ def modules_with_examples() -> list[str]:
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_examples(name: str, names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(METHODS, "added", dict(METHODS.added))
     module = import_module(name.removesuffix(".__init__"))
     result = doctest.testmod(
         module, extraglobs=names, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -16,6 +16,7 @@ SOURCE = HERE.parents[1] / "src" / "bvat"
 
 ORDER = {
     "errors": "errors for the user",
+    "plugins": "rows of other packages",
     "engine": "how numbers are computed",
     "graph": "Graph and receptive fields",
     "data": "data sets and readers",

@@ -20,27 +20,37 @@ from bvat.training.plottable import Plottable
 
 if TYPE_CHECKING:
     from bvat.audit.certify import certify
+    from bvat.baselines.table import Baseline, register
     from bvat.data import load, synthetic_graph
     from bvat.data.convert import from_networkx, from_pyg, from_scipy, to_pyg, to_scipy
+    from bvat.data.loading import DatasetRow
     from bvat.errors import BvatError, DataError, GraphError, SettingsError, TrainingError
     from bvat.estimator.node_classifier import NodeClassifier
     from bvat.graph import Graph
     from bvat.models import APPNP, GAT, GCN, MLP, SGC, GraphSAGE, wrap
+    from bvat.models.options import Options, option
+    from bvat.models.table import Model
     from bvat.perturb import FLAG, GRAND, OBVAT, SBVAT, VAT, Consistency, Random, Regulariser, entropy
+    from bvat.perturb.methods import MethodRow, RegulariserOptions
     from bvat.report.plots import plot
     from bvat.runs.run import RunOptions, run
-    from bvat.training.callbacks import Callback, TensorBoardLogger
+    from bvat.training.callbacks import Callback
     from bvat.training.loop import TrainedModel, predict, train
     from bvat.training.settings import Settings, preset
+    from bvat.training.trackers import MLflowLogger, TensorBoardLogger, WandbLogger
 
 _HOME = {
     "bvat.audit.certify": ["certify"],
+    "bvat.baselines.table": ["Baseline", "register"],
     "bvat.data": ["load", "synthetic_graph"],
     "bvat.data.convert": ["from_networkx", "from_pyg", "from_scipy", "to_pyg", "to_scipy"],
+    "bvat.data.loading": ["DatasetRow"],
     "bvat.errors": ["BvatError", "DataError", "GraphError", "SettingsError", "TrainingError"],
     "bvat.estimator.node_classifier": ["NodeClassifier"],
     "bvat.graph": ["Graph"],
     "bvat.models": ["APPNP", "GAT", "GCN", "MLP", "SGC", "GraphSAGE"],
+    "bvat.models.options": ["Options", "option"],
+    "bvat.models.table": ["Model"],
     "bvat.models.wrapped": ["wrap"],
     "bvat.perturb": [
         "FLAG",
@@ -53,20 +63,24 @@ _HOME = {
         "Regulariser",
         "entropy",
     ],
+    "bvat.perturb.methods": ["MethodRow", "RegulariserOptions"],
     "bvat.report.plots": ["plot"],
     "bvat.runs.run": ["RunOptions", "run"],
-    "bvat.training.callbacks": ["Callback", "TensorBoardLogger"],
+    "bvat.training.callbacks": ["Callback"],
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
+    "bvat.training.trackers": ["MLflowLogger", "TensorBoardLogger", "WandbLogger"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "BvatError",
-    "Callback", "Consistency", "DataError", "Graph", "GraphError", "GraphSAGE", "NodeClassifier", "Random",
-    "Regulariser", "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel",
-    "TrainingError", "__version__", "certify", "entropy", "from_networkx", "from_pyg", "from_scipy", "load",
-    "plot", "predict", "preset", "run", "synthetic_graph", "to_pyg", "to_scipy", "train", "wrap",
+    "APPNP", "FLAG", "GAT", "GCN", "GRAND", "MLP", "OBVAT", "SBVAT", "SGC", "VAT", "Baseline", "BvatError",
+    "Callback", "Consistency", "DataError", "DatasetRow", "Graph", "GraphError", "GraphSAGE", "MLflowLogger",
+    "MethodRow", "Model", "NodeClassifier", "Options", "Random", "Regulariser", "RegulariserOptions",
+    "RunOptions", "Settings", "SettingsError", "TensorBoardLogger", "TrainedModel", "TrainingError",
+    "WandbLogger", "__version__", "certify", "entropy", "from_networkx", "from_pyg", "from_scipy", "load",
+    "option", "plot", "predict", "preset", "register", "run", "synthetic_graph", "to_pyg", "to_scipy",
+    "train", "wrap",
 ]  # fmt: skip
 
 

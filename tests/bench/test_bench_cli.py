@@ -16,7 +16,9 @@ FEW = measure.Budget(warmup=1, rounds=2, seconds=0.0, min_rounds=2)
 def _tiny_plan(graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure a small graph, whatever the command asks for."""
     tiny = partial(measure.run_bench, [str(graph_file)], FEW)
-    monkeypatch.setattr(measure, "run_bench", lambda datasets, budget, log: tiny(log, ("gcn", "vat")))
+    monkeypatch.setattr(
+        measure, "run_bench", lambda datasets, budget, log, device: tiny(log, ("gcn", "vat"), device)
+    )
 
 
 def bvat(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

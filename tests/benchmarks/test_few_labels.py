@@ -14,6 +14,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 import bvat
 import few_labels
+import few_members
 import few_recipes
 import few_summary
 import few_tables
@@ -133,3 +134,18 @@ def test_tables_are_measured_as_bvat_reads_them(tmp_path: Path) -> None:
     assert found["tables"]["wine"]["nodes"] == 178
     assert found["tables"]["wine"]["edges"] == 0
     assert min(found["mean"]["wine"]["5"].values()) > 80
+
+
+@pytest.mark.slow
+def test_every_ensemble_is_that_of_its_effort(small: bvat.Graph) -> None:
+    graph = resplit(small.with_engine("tensor"), 3, 0, 3)
+    sets = {"none": (), "effort 2": ("gcn",), "vat": ("gcn", "vat")}
+    found = few_members.measure(graph, sets)
+    for effort, title in ((1, "none"), (2, "effort 2")):
+        measured = few_labels.measure_auto(graph, effort)["accuracy"]
+        assert found[title]["accuracy"] == pytest.approx(measured)
+    assert set(found["vat"]["weights"]) == {"gcn+none", "gcn+vat"}
+    assert found["vat"]["training_cpu_seconds"] > found["effort 2"]["training_cpu_seconds"] > 0
+    summary = few_members.summarised([{"labels": 3, "ensembles": found}] * 2)["3"]
+    expected = found["none"]["accuracy"] - found["effort 2"]["accuracy"]
+    assert summary["none"]["gain"]["mean"] == pytest.approx(expected)

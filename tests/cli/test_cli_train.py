@@ -227,12 +227,7 @@ def test_help_needs_no_torch() -> None:
 
 def start(arguments: list[str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "bvat.cli.main", *arguments]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
 
 def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:
@@ -247,21 +242,8 @@ def wait_for(path: str, process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_done(graph_file: Path, processes: int) -> None:
     several = ["--seeds", str(processes), "--jobs", str(processes)]
-    process = start(
-        [
-            "train",
-            str(graph_file),
-            "--method",
-            "obvat",
-            "--epochs",
-            "100000",
-            "--hidden",
-            "8",
-            "--out",
-            "run",
-            *several,
-        ]
-    )
+    options = ["--method", "obvat", "--epochs", "100000", "--hidden", "8", "--out", "run"]
+    process = start(["train", str(graph_file), *options, *several])
     wait_for(f"run/seed-{processes - 1}/checkpoint.safetensors", process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     _, err = process.communicate(timeout=120)

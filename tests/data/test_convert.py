@@ -131,9 +131,7 @@ class TestPyg:
 
     def test_sparse_features(self) -> None:
         data = self.data.Data(
-            x=torch.eye(3).to_sparse(),
-            edge_index=torch.tensor([[0, 1], [1, 0]]),
-            y=torch.tensor([0, 1, 1]),
+            x=torch.eye(3).to_sparse(), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([0, 1, 1])
         )
         assert isinstance(from_pyg(data).features, SparseMatrix)
 
@@ -142,16 +140,10 @@ class TestPyg:
         [
             ({}, ""),
             ({"edge_attr": torch.ones(4, 3), "pos": torch.ones(3, 2)}, "not used: edge_attr, pos"),
-            (
-                {"edge_attr": torch.ones(4, 3)},
-                "to use edge_attr, put one positive number per edge",
-            ),
+            ({"edge_attr": torch.ones(4, 3)}, "to use edge_attr, put one positive number per edge"),
             ({"edge_index": torch.tensor([[0, 1, 1], [1, 0, 2]])}, "one direction only and count in both: 1"),
             ({"x": torch.full((3, 2), 0.1, dtype=torch.float64)}, "x is float64 and was rounded to float32"),
-            (
-                {"edge_weight": torch.tensor([1.0, 3, 1, 1])},
-                "weights, of which the larger is kept: 1",
-            ),
+            ({"edge_weight": torch.tensor([1.0, 3, 1, 1])}, "weights, of which the larger is kept: 1"),
         ],
     )
     def test_what_is_lost_is_named(self, more: dict[str, Any], note: str) -> None:

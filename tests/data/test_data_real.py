@@ -28,12 +28,7 @@ def given(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("pubmed", 44324, (60, 500, 1000), 0),
     ],
 )
-def test_citation_graphs(
-    name: str,
-    edges: int,
-    splits: tuple[int, int, int],
-    unknown: int,
-) -> None:
+def test_citation_graphs(name: str, edges: int, splits: tuple[int, int, int], unknown: int) -> None:
     graph = load(name)
     assert graph.num_edges == edges
     assert (len(graph.train), len(graph.val), len(graph.test)) == splits

@@ -225,19 +225,8 @@ def test_train_and_predict(
     rows = [f"a{k},{names[k % 2] if k < 20 else ''},{words[k % 2]} on day {k % 7}" for k in range(40)]
     Path("articles.csv").write_text("\n".join(["id,label,body", *rows]))
     Path("more.csv").write_text("id,label,body\nb1,,fresh bread\nb2,,our team\na0,food,salt\n")
-    options = [
-        "--text",
-        "body",
-        "--method",
-        "sbvat",
-        "--epochs",
-        "20",
-        "--val",
-        "4",
-        "--jobs",
-        "1",
-        "--no-report",
-    ]
+    options = ["--text", "body", "--method", "sbvat", "--epochs", "20", "--val", "4"]
+    options += ["--jobs", "1", "--no-report"]
     code, _, err = bvat(["train", "articles.csv", *options], capsys)
     assert code == 0
     assert f"note: {NO_EDGES}" in err

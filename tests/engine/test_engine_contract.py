@@ -43,9 +43,7 @@ REGULARISERS: dict[str, Callable[[Any], Any]] = {
     "sure nodes": lambda draws: bvat.SBVAT(0.1, count=2, confidence=0.34, generator=draws),
     "obvat": lambda draws: bvat.Regulariser(search=AdamAscent(3, 0.01), dropout="pair", generator=draws),
     "obvat of means": lambda draws: bvat.Regulariser(
-        search=AdamAscent(3, 0.01, reduction="mean"),
-        divergence="squared",
-        generator=draws,
+        search=AdamAscent(3, 0.01, reduction="mean"), divergence="squared", generator=draws
     ),
     "fast": lambda draws: bvat.Regulariser(search=FastAscent(0.1), dropout="reuse", generator=draws),
     "flag": lambda draws: FLAG(generator=draws),

@@ -9,10 +9,12 @@ import torch
 import torch.multiprocessing  # its import teaches ForkingPickler to share tensors
 from torch import Tensor
 
-from bvat.engine import loops
+from bvat.engine import cpu, loops
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import Block
 from kernel_helpers import DTYPES, WIDTHS, assert_same, random, sparse, times, without_numba
+
+F32 = torch.float32
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -58,6 +60,24 @@ def test_products_of_matrices_that_do_not_lie_by_rows(dtype: torch.dtype) -> Non
         assert_same(s.product(h), times(scipy_matrix, h))
         for matrix in (s, block):
             assert_same(matrix.transposed_product(g), times(scipy_matrix.T, g))
+
+
+@pytest.mark.parametrize("limit", [0, 2**17])
+def test_a_transposed_product_with_dropped_rows(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Scattered where the result is small, else row by row of the transpose; what is not finite is seen."""
+    monkeypatch.setattr(cpu, "SCATTERED_UP_TO", limit)
+    s, g = sparse(40, 30, F32), random(40, 16, dtype=F32)
+    g[::2] = 0
+    assert_same(s.transposed_product(g), times(s.to_scipy().T, g))
+    g[1, 3] = torch.nan
+    assert s.transposed_product(g).isnan().any()
+
+
+def test_many_threads_use_the_products_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    s, h = sparse(30, 40, F32), random(40, 8, dtype=F32)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(loops, "product", None)
+    assert_same(s.product(h), times(s.to_scipy(), h))
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (3, 4), (1, 1)])

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
+from bvat.engine.tensor import BY_COLUMNS_UP_TO
 from bvat.graph import Graph
 
 
@@ -113,13 +114,12 @@ def test_a_matrix_without_entries() -> None:
     assert "3 x 4" in repr(s)
 
 
-@pytest.mark.parametrize("limit", [0, 2**18])
-def test_products_of_matrices_by_columns(graph: Graph, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+@pytest.mark.parametrize("columns", [5, 7000])
+def test_products_of_matrices_by_columns(graph: Graph, columns: int) -> None:
     """Small ones stay by columns, large ones are laid by rows; the product is the same."""
-    monkeypatch.setattr("bvat.engine.sparse.BY_COLUMNS_UP_TO", limit)
-    dense = torch.randn(5, graph.num_nodes).t()
+    graph, dense = graph.with_engine("tensor"), torch.randn(columns, graph.num_nodes).t()
     found = graph.propagation.product(dense)
-    assert found.is_contiguous() == (limit == 0)
+    assert found.is_contiguous() == (columns * graph.num_nodes > BY_COLUMNS_UP_TO)
     torch.testing.assert_close(found, graph.propagation.to_dense() @ dense)
 
 

@@ -1,7 +1,8 @@
 """Binary files that somebody has changed and sealed again: checksums are right, what they hold is not.
 
-``python hostile.py KIND FOLDER FIRST LAST`` tries mutations FIRST to LAST - 1 in this process and prints how
-each ended, so that a process that is killed by a signal shows which mutation killed it.
+``python hostile.py FOLDER FIRST TIMES`` tries TIMES mutations of every kind in this process, beginning with
+number FIRST of all, and prints how each ended, so that a process that is killed by a signal shows which
+mutation killed it.
 """
 
 from __future__ import annotations
@@ -252,10 +253,7 @@ class RunFolders:
             content = odd_json(rng, read_sealed_json(path))
             content = content if isinstance(content, dict) else {"settings": content}
             write_sealed_json(path, content)
-            if {
-                "graph",
-                "settings",
-            } <= content.keys():  # the result names its settings
+            if {"graph", "settings"} <= content.keys():  # the result names its settings
                 seed = self.folder / "seed-0" / "result.json"
                 identity = digest([content["graph"], content["settings"]])
                 write_sealed_json(seed, {**read_sealed_json(seed), "identity": identity})
@@ -322,14 +320,18 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    kind, folder, first, last = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    folder, first, times = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
-    target = KINDS[kind](folder)
+    targets = []
+    for kind, build in KINDS.items():
+        (folder / kind).mkdir(exist_ok=True)
+        targets.append((kind, build(folder / kind)))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for number in range(first, last):
+    for number in range(first, times * len(KINDS)):
+        kind, target = targets[number // times]
         say(f"{number} ")
         try:
-            target.mutate(Random(f"{kind} {number}"))
+            target.mutate(Random(f"{kind} {number % times}"))
             target.use()
             answer = "accepted"
         except BvatError as error:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file
-from tally import Tally
+from tally import Tally, times
 from test_damage import damages
 
 from bvat.data import save_graph, synthetic_graph
@@ -31,20 +31,13 @@ GROUP = "compiled code"
 OPTIONS = "--method sbvat --epochs 3 --hidden 8 --pretrain 0 --select last --device cpu --no-report --json"
 SMALL = 25_000
 """Bytes: machine code of a kernel is larger, the files of a run are not."""
+FIRST_RUNS = times(4, 2)
 
 
 class Run:
     """A run of ``bvat train`` in the background."""
 
-    def __init__(
-        self,
-        root: Path,
-        name: str,
-        *,
-        limit: int = 0,
-        terminal: bool = False,
-        **env: str,
-    ) -> None:
+    def __init__(self, root: Path, name: str, *, limit: int = 0, terminal: bool = False, **env: str) -> None:
         self.out, self.shown = root / name, b""
         self._end, stderr = pty.openpty() if terminal else (None, subprocess.PIPE)
         command = [sys.executable, "-m", "bvat", "train", str(root / "graph.npz")]
@@ -103,8 +96,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(root: Path) -> list[tuple[Any, Run]]:
-    """Four first runs at once, at terminals."""
-    runs = [Run(root, f"first-{k}", terminal=True) for k in range(4)]
+    """First runs at once, at terminals."""
+    runs = [Run(root, f"first-{k}", terminal=True) for k in range(FIRST_RUNS)]
     return [(run.result(), run) for run in runs]
 
 
@@ -112,8 +105,9 @@ def kept_code(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in (root / "code").rglob("*") if path.is_file()}
 
 
-def test_four_first_runs_at_once(root: Path, first: list[tuple[Any, Run]], tally: list[Tally]) -> None:
-    entry = Tally(GROUP, "four first runs at once, empty cache", "all work, the same result")
+def test_first_runs_at_once(root: Path, first: list[tuple[Any, Run]], tally: list[Tally]) -> None:
+    count = {4: "four", 2: "two"}[FIRST_RUNS]
+    entry = Tally(GROUP, f"{count} first runs at once, empty cache", "all work, the same result")
     tally.append(entry)
     for result, _ in first:
         entry.count(same(result, first[0][0]))

@@ -34,7 +34,8 @@ from bvat.training.loop import run_epoch
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import preset
 from bvat.training.state import TrainState, start_training
-from bvat.tuning.compare import ComparisonPlan, collect, compare
+from bvat.tuning.compare import collect, compare
+from bvat.tuning.comparison import ComparisonPlan
 from bvat.tuning.cross_validation import Choice, scores_of
 from bvat.tuning.storage import JournalFile
 
@@ -177,7 +178,7 @@ def test_damaged_choices_of_a_method(graph: Graph, tmp_path: Path, tally: list[T
     tally.append(Tally(GROUP, "run folder, resume: auto.json", REFUSED))
 
     def answer() -> Any:
-        found = Choice.read(folder.read("auto.json"), graph)
+        found = Choice.read(folder.read("auto.json"), graph, "gcn")
         return found.settings, found.estimate
 
     assert damage_all(tally[-1], tmp_path / "auto.json", answer, answer()) == ATTEMPTS

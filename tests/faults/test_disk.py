@@ -18,6 +18,7 @@ from cli_helpers import bvat
 
 RUN = ["--method", "obvat", "--epochs", "120", "--patience", "120", "--hidden", "8", "--device", "cpu"]
 RUN += ["--no-report"]
+TUNE = ["--method", "vat", "--trials", "1", "--epochs", "2", "--out"]
 
 Capture = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
@@ -139,36 +140,15 @@ def test_a_folder_is_read_only(
     small_graph: str, whole: Path, tmp_path: Path, tally: list[Tally], capsys: Capture
 ) -> None:
     tally.append(Tally("disk", "read-only folder", "one sentence, older results intact"))
+    again = ["train", small_graph, *RUN, "--seeds", "2", "--jobs", "1", "--resume"]
     with read_only(tmp_path / "frozen", whole / "first") as frozen:
         before = content_of(frozen)
         for arguments in (
-            [
-                "train",
-                small_graph,
-                *RUN,
-                "--seeds",
-                "2",
-                "--jobs",
-                "1",
-                "--out",
-                str(frozen / "run"),
-                "--resume",
-            ],
+            [*again, "--out", str(frozen / "run")],
             ["train", small_graph, *RUN, "--out", str(frozen / "new")],
             ["predict", str(frozen / "run"), "--out", str(frozen / "predicted.csv")],
             ["predict", str(frozen / "run"), "--out", str(frozen / "run" / "settings.json")],
-            [
-                "tune",
-                small_graph,
-                "--method",
-                "vat",
-                "--trials",
-                "1",
-                "--epochs",
-                "2",
-                "--out",
-                str(frozen / "tune"),
-            ],
+            ["tune", small_graph, *TUNE, str(frozen / "tune")],
             ["compare", small_graph, "--epochs", "4", "--val", "30", "--out", str(frozen / "compare")],
         ):
             code, out, err = bvat(arguments, capsys)
@@ -222,20 +202,7 @@ def test_places_that_cannot_be_written(
         for arguments in (
             ["train", small_graph, *RUN, "--out", place],
             ["predict", run, "--out", f"{place}/x.csv"],
-            [
-                "tune",
-                small_graph,
-                "--method",
-                "vat",
-                "--trials",
-                "1",
-                "--epochs",
-                "2",
-                "--jobs",
-                "1",
-                "--out",
-                place,
-            ],
+            ["tune", small_graph, "--jobs", "1", *TUNE, place],
             ["compare", small_graph, "--methods", "gcn", "--epochs", "4", "--val", "30", "--out", place],
         ):
             code, out, err = bvat(arguments, capsys)

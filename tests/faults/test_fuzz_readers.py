@@ -116,8 +116,7 @@ def test_raw_files_of_data_sets(tally: list[Tally]) -> None:
         which = rng.randrange(2)
         pair[which] = corpus.mutated(rng, pair[which])
         attempt(
-            pair,
-            lambda pair=pair: read_cora(*pair, class_names=("a", "b"), order=order, train=2, test=2),
+            pair, lambda pair=pair: read_cora(*pair, class_names=("a", "b"), order=order, train=2, test=2)
         )
     attempt.finish()
 

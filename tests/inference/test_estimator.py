@@ -242,7 +242,7 @@ def test_parameters() -> None:
     assert classifier.get_params()["alpha"] == 0.5
     assert classifier.get_params()["beta"] is None
     assert classifier.set_params(beta=2.0, seed=4, method="vat") is classifier
-    shown = "NodeClassifier(method='vat', seed=4, device='cpu', calibrate=True, alpha=0.5, beta=2.0)"
+    shown = "NodeClassifier(method='vat', seed=4, calibrate=True, alpha=0.5, beta=2.0)"
     assert repr(classifier) == shown
     with pytest.raises(SettingsError, match="there is no setting 'apha'"):
         bvat.NodeClassifier(apha=1)

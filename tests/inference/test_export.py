@@ -186,13 +186,10 @@ def test_a_wrong_export_is_refused(weighted: Graph, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_a_large_graph_is_checked_on_a_part(
-    weighted: Graph, graph: Graph, dense: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exporting, "LARGEST", 24 * 10)
+def test_a_large_graph_is_checked_on_a_part(weighted: Graph, graph: Graph, dense: bool) -> None:
     chosen = weighted if dense else graph
     assert exporting._first_nodes(chosen, 10).num_nodes == 10
-    assert exported(classifier_of(chosen, "sage"), chosen)[1] < 2e-6
+    assert exported(classifier_of(chosen, "sage"), chosen, largest=24 * 10)[1] < 2e-6
 
 
 def test_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

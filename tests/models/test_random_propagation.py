@@ -114,12 +114,17 @@ def test_weights_of_the_steps_sum_to_one() -> None:
     assert sum(first * ratio**k for k in range(11)) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("engine", ["tensor", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("steps", [0, 1, 4])
-def test_the_sum_of_powers_and_its_gradient(graph: bvat.Graph, steps: int) -> None:
+def test_the_sum_of_powers_and_its_gradient(
+    graph: bvat.Graph, steps: int, dtype: torch.dtype, engine: str
+) -> None:
     """Also of a matrix that is not symmetric, which is transposed in the backward pass."""
-    part = graph.propagation
-    matrix = bvat.engine.sparse.SparseMatrix(part.crow, part.col, torch.rand_like(part.values), part.shape)
-    start, weights = torch.randn(2, NODES, 3, dtype=torch.float64)
+    part = graph.to(dtype=dtype).with_engine(engine).propagation
+    values = torch.rand_like(part.values)
+    matrix = bvat.engine.sparse.SparseMatrix(part.crow, part.col, values, part.shape, part.engine)
+    start, weights = torch.randn(2, NODES, 3, dtype=dtype)
     start.requires_grad_()
     found = _Spread.apply(matrix, 0.9, steps, start)
     powers = sum(torch.linalg.matrix_power(0.9 * matrix.to_dense(), k) for k in range(steps + 1))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +51,27 @@ def test_two_ranks_train_as_one_and_the_run_can_be_used(tmp_path, capsys) -> Non
     assert ended.value.code == 0
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 121
     assert "120 nodes" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_two_agents_that_meet_train_as_one_rank(tmp_path) -> None:
+    """As on two nodes of a cluster: each agent of torchrun starts one rank, and they find each other."""
+    graph, command = synthetic_graph(nodes=120, edges=400, features=40), [*OPTIONS, "--json", "--out"]
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    one, two = (write(graph, parts, tmp_path / f"parts-{parts}", "random") for parts in (1, 2))
+    assert run_ranks([[str(one), *command, str(alone)]], size=1) == [(0, [])]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    agent += ["--rdzv-id", "7", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+    agent += ["--local-addr", "127.0.0.1", "-m", "bvat", "train", str(two), *command, str(together)]
+    streams = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    agents = [subprocess.Popen(agent, env=LOOPBACK, **streams) for _ in range(2)]
+    answers = [each.communicate(timeout=300) for each in agents]
+    assert [each.returncode for each in agents] == [0, 0], answers
+    assert sum(bool(out) for out, _ in answers) == 1  # one of the ranks prints
+    found = [weights_of(run) for run in (alone, together)]
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 @pytest.mark.slow
@@ -125,15 +149,8 @@ def test_a_missing_rank_ends_the_others_in_time(tmp_path) -> None:
 @pytest.mark.slow
 def test_torchrun_needs_a_folder_of_parts(tmp_path) -> None:
     save_graph(random_graph(), tmp_path / "graph.npz")
-    command = [
-        str(tmp_path / "graph.npz"),
-        "--method",
-        "none",
-        "--epochs",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    options = ["--method", "none", "--epochs", "2", "--out", str(tmp_path / "run")]
+    command = [str(tmp_path / "graph.npz"), *options]
     for code, sentences in run_ranks([command, command]):
         assert code == 2
         assert "torchrun started 2 processes, and" in sentences[0]

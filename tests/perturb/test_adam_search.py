@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from bvat.graph import Graph
-from bvat.perturb import (
-    AdamAscent,
-    NoSearch,
-)
+from bvat.perturb import AdamAscent, NoSearch
 from bvat.perturb.problem import Problem
 from core_helpers import coordinates, lds, make_gcn
 from search_helpers import run, start_of

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-import bvat.perturb.regulariser as module
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models import GCN
@@ -28,6 +27,7 @@ from bvat.perturb import (
     Regulariser,
     SquaredError,
 )
+from bvat.testing import check_regulariser
 from core_helpers import Recorder, gradients, make_gcn, seeded
 
 Make = Callable[..., Regulariser]
@@ -59,46 +59,23 @@ def test_contract(graph: Graph, name: str, space: str) -> None:
     make, model = ALL[name], make_gcn(graph, dropout=0.5)
     masks = model.draw_masks(graph, seeded(1))
     logits = model(graph, masks)
-    before = [weight.detach().clone() for weight in model.weights]
-    global_state = torch.get_rng_state()
-
     regulariser = make(space=space, generator=seeded(3))
     recorder = Recorder(regulariser.search)
     regulariser.search = recorder
     outcome = regulariser(model, graph, logits)
 
-    # it measures: R_vadv >= 0, a number of nodes, lengths
-    assert outcome.loss.shape == ()
     assert outcome.r_vadv == float(outcome.loss.detach()) >= 0
     assert outcome.space == space
     assert 1 <= outcome.nodes <= (4 if name == "sbvat" else graph.num_nodes)
     assert name == "sbvat" or outcome.nodes == graph.num_nodes
-    assert 0 <= float(outcome.row_norm) <= float(outcome.max_row_norm) * (1 + 1e-6)
-
-    # it leaves nothing behind: no .grad, parameters and global randomness untouched, r without gradient
-    assert all(weight.grad is None for weight in model.weights)
-    assert all(torch.equal(a, b) for a, b in zip(before, model.weights, strict=True))
-    assert torch.equal(global_state, torch.get_rng_state())
     if recorder.found is not None:
         assert not recorder.found.r.requires_grad
 
     # the loss reaches every weight, and not through the clean side
     grads = gradients(outcome.loss, model)
-    assert all(bool(torch.isfinite(g).all()) and float(g.abs().max()) > 0 for g in grads)
+    assert all(float(g.abs().max()) > 0 for g in grads)
     assert torch.autograd.grad(outcome.loss, logits, allow_unused=True, retain_graph=True)[0] is None
-
-    # same seed, same answer; another seed, another one
-    again = make(space=space, generator=seeded(3))(model, graph, logits.detach())
-    assert torch.equal(again.loss, outcome.loss)
-    assert all(torch.equal(a, b) for a, b in zip(grads, gradients(again.loss, model), strict=True))
-    other = make(space=space, generator=seeded(4))(model, graph, logits)
-    assert not torch.equal(other.loss, outcome.loss)
-
-    # gradients that are there already are not touched either
-    for weight in model.weights:
-        weight.grad = torch.full_like(weight, 7)
-    make(space=space, generator=seeded(3))(model, graph, logits)
-    assert all(torch.equal(w.grad, torch.full_like(w, 7)) for w in model.weights)  # type: ignore[arg-type]
+    check_regulariser(lambda generator: make(space=space, generator=generator), model, graph)
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -144,7 +121,6 @@ def test_pass_over_a_part_equals_whole_graph_pass(
     results = []
     for way in ("whole", part_is):
         monkeypatch.setattr(GCN, "perturbed_on", way)
-        monkeypatch.setattr(module, "SUBGRAPH_SHARE", 0 if way == "whole" else 2)
         search = Recorder(PowerIteration(0.1, 2, norm=norm), start)
         outcome = call(
             lambda search=search, **options: Regulariser(nodes=DisjointFields(8), search=search, **options),

@@ -140,16 +140,8 @@ def test_names_cannot_break_a_run_page(run_folder: Path, tmp_path: Path) -> None
 def test_many_classes_and_no_test_nodes(tmp_path: Path) -> None:
     graph = synthetic_graph(nodes=150, edges=300, features=60, classes=25, train_per_class=1, val=50, test=0)
     save_graph(graph, tmp_path / "many.npz")
-    command = [
-        "train",
-        str(tmp_path / "many.npz"),
-        "--method",
-        "none",
-        "--epochs",
-        "3",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    options = ["--method", "none", "--epochs", "3", "--out", str(tmp_path / "run")]
+    command = ["train", str(tmp_path / "many.npz"), *options]
     with pytest.raises(SystemExit) as ended:
         main(command)
     assert ended.value.code == 0

@@ -40,18 +40,6 @@ def run(graph: Graph, path: Path, seeds: list[int], jobs: int, settings: Setting
     return train_seeds(SeedTrainer(folder, graph, settings, resume=path.exists()), seeds, jobs)
 
 
-@pytest.mark.slow
-def test_one_and_two_processes_give_the_same(graph: Graph, tmp_path: Path) -> None:
-    one = run(graph, tmp_path / "one", [0, 1, 2], 1)
-    two = run(graph, tmp_path / "two", [0, 1, 2], 2)
-    for a, b in zip(one, two, strict=True):
-        assert (a["seed"], a["last"], a["best"]) == (b["seed"], b["last"], b["best"])
-        weights = [
-            load_file(tmp_path / n / f"seed-{a['seed']}" / "weights.safetensors") for n in ("one", "two")
-        ]
-        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
 def test_the_folder_holds_everything(graph: Graph, tmp_path: Path) -> None:
     results = run(graph, tmp_path / "run", [4, 5], 1)
     folder = RunFolder(tmp_path / "run")

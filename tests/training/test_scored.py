@@ -40,12 +40,7 @@ def test_the_rows_are_those_of_the_whole_graph(layers: int) -> None:
 
 @pytest.mark.parametrize(
     ("preset_name", "settings", "test_nodes"),
-    [
-        ("cora", {"model": "gat"}, 20),
-        ("cora", {"select": "loss"}, 20),
-        ("none", {}, 20),
-        ("cora", {}, 200),
-    ],
+    [("cora", {"model": "gat"}, 20), ("cora", {"select": "loss"}, 20), ("none", {}, 20), ("cora", {}, 200)],
     ids=["another model", "the largest class counts", "two phases", "many labels"],
 )
 def test_the_whole_graph_where_it_is_needed(

@@ -15,7 +15,15 @@ from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.training.settings import Settings, preset
 from bvat.training.trained import accuracy
-from bvat.tuning.cross_validation import Choice, cross_validate, estimate, labelled_folds, pooled, refitted
+from bvat.tuning.cross_validation import (
+    Choice,
+    cross_validate,
+    estimate,
+    labelled_folds,
+    pooled,
+    refitted,
+    without_validation,
+)
 
 QUICK = {"epochs": 16, "hidden": 16}
 
@@ -38,7 +46,7 @@ def test_all_labels_train_and_the_folds_say_how_accurate_that_is(graph: Graph) -
     assert found["accuracy"] == pytest.approx(100 * found["correct"] / 30)
     assert found["low"] < found["accuracy"] < found["high"]
     assert [entry["nodes"] for entry in found["f1"]] == [10, 10, 10]
-    again = Choice.read(choice.as_dict(), graph)
+    again = Choice.read(choice.as_dict(), graph, "gcn")
     assert (again.settings, again.estimate) == (choice.settings, found)
     assert torch.equal(again.graph.train, choice.graph.train)
 
@@ -139,4 +147,14 @@ def test_one_label_per_class_trains_all_epochs_and_claims_nothing(graph: Graph, 
     assert choice.settings.method == "none"  # a regulariser that nothing checks collapses with so few labels
     assert ("the plain model is trained" in choice.notes[0]) == (method != "none")
     assert "no class has two labelled nodes" in choice.notes[0]
-    assert torch.equal(Choice.read(choice.as_dict(), few).graph.train, few.train)
+    assert torch.equal(Choice.read(choice.as_dict(), few, "gcn").graph.train, few.train)
+
+
+def test_with_labels_alone_usual_values_change_and_chosen_ones_stay() -> None:
+    usual = preset("", "grand", model="random-propagation")
+    blind = without_validation(usual)
+    assert (usual.weight_decay, usual.confidence) == (5e-3, 0)
+    assert (blind.weight_decay, blind.confidence) == (5e-4, 0.9)
+    assert without_validation(usual.replace(weight_decay=1e-2)).weight_decay == 1e-2
+    assert without_validation(preset("", "none", model="random-propagation")).weight_decay == 5e-4
+    assert without_validation(preset("", "vat")).confidence == preset("", "vat").confidence

@@ -14,13 +14,19 @@ import pytest
 import torch
 
 from bvat.cli.main import main
+from bvat.cli.options import read_settings_file, read_tuned
+from bvat.data import save_graph
+from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import UNKNOWN, Graph
+from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
+from bvat.report.tune_page import write_tune_page
 from bvat.store.claim import share
 from bvat.training.settings import Settings, preset
 from bvat.tuning import tune as tuning
 from bvat.tuning.space import STARTS, parameters, search_space, suggest, tuned_settings
+from bvat.tuning.storage import give_up, halving
 from bvat.tuning.tune import TuningPlan, blind, tune
 from presets import PRESETS, read_tuning_results, with_results
 
@@ -199,7 +205,7 @@ epochs = 3
     assert text.index("# why") < text.index("[dataset.b]")
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m != "none"])
+@pytest.mark.parametrize("method", list(METHODS))
 @pytest.mark.parametrize("dataset", ["cora", "citeseer", "pubmed", "nell"])
 def test_spaces_hold_only_settings(method: str, dataset: str) -> None:
     space = search_space(method)
@@ -219,24 +225,109 @@ def test_spaces_hold_only_settings(method: str, dataset: str) -> None:
         assert {name.split(".")[0] for name in inside} == set(values)
 
 
+@pytest.mark.parametrize("model", list(MODELS))
+def test_spaces_of_models_hold_only_settings(model: str) -> None:
+    space, today = search_space("none", model), preset("", "none", model=model).as_dict()
+    assert set(space) <= set(today)
+    assert "lr" in space
+    assert ("hidden" in space) == ("hidden" in today)
+    trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask()
+    assert Settings(**{**today, **suggest(trial, space, today)})
+
+
+def test_half_of_the_trials_go_on(small: Graph, tmp_path: Path, monkeypatch: Any) -> None:
+    """Of trials in falling order only the first passes: each of the others stops after its first seed."""
+    seeds: dict[float, list[int]] = {}
+
+    def run(store: Any, spec: Any, report: Any = None) -> dict[str, Any]:
+        seeds.setdefault(spec.settings.lr, []).append(spec.seed)
+        return {"selected": {"val": 100 * spec.settings.lr + 0.001 * spec.seed}}
+
+    monkeypatch.setattr(tuning.RunStore, "run", run)
+    monkeypatch.setattr(tuning.RunStore, "run_all", lambda *_: 0)
+    monkeypatch.setattr(tuning.RunStore, "results", lambda store, specs: [store.run(spec) for spec in specs])
+    values = iter([0.05, 0.04, 0.03, 0.02, 0.01])
+    monkeypatch.setattr(tuning, "suggest", lambda *_: {"lr": next(values)})
+    plan = TuningPlan("small", "none", trials=5, seeds=5, finalists=1, check_seeds=1)
+    result = tune(plan, small, tmp_path, jobs=1)
+    assert [trial["state"] for trial in result["trials"]] == ["complete", *["pruned"] * 4]
+    assert [seeds[lr] for lr in (0.04, 0.03, 0.02)] == [[0]] * 3
+    assert [seed for seed in seeds[0.05] if seed < 1000] == [0, 1, 2, 3, 4]
+    assert result["chosen"] == {"lr": 0.05}
+
+
+def test_trials_that_were_given_up_do_not_compete() -> None:
+    study = optuna.create_study(direction="maximize", pruner=halving())
+
+    def begun(value: float) -> optuna.Trial:
+        trial = study.ask()
+        trial.report(value, 1)
+        return trial
+
+    first = begun(0.5)
+    assert not first.should_prune()
+    study.tell(first, 0.5)
+    for _ in range(3):  # each reached its first rung, and was then interrupted
+        lost = begun(0.9)
+        assert not lost.should_prune()
+        give_up(study.get_trials(deepcopy=False)[lost.number], study._storage)
+    assert not begun(0.6).should_prune()  # better than the only one that counts
+    assert begun(0.1).should_prune()
+
+
+def test_a_plain_model_is_tuned_and_its_page_written(
+    small: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = TuningPlan(
+        "small", "none", "sgc", trials=9, seeds=1, finalists=1, check_seeds=1, overrides={"epochs": 12}
+    )
+    result = tune(plan, small, tmp_path, jobs=1)
+    assert set(result["chosen"]) == {"lr", "weight_decay", "dropout"}
+    written = tomllib.loads((tmp_path / "small-none-sgc.toml").read_text())
+    assert written == {"method": "none", "model": "sgc", "epochs": 12, **result["chosen"]}
+    assert tune(plan, small, tmp_path, jobs=1) == result  # with the same importance
+    shares = result["importance"]
+    assert set(shares) == set(result["chosen"])
+    assert sum(shares.values()) == pytest.approx(1, abs=0.01)
+    page = write_tune_page(tmp_path / "small-none-sgc.json").read_text()
+    assert "Settings of SGC on small" in page
+    assert page.count("<svg") == 5  # importance, trials, and one per setting
+    few = write_tune_page(_sealed(tmp_path / "more" / "few.json", {**result, "importance": {}})).read_text()
+    assert "too few complete trials" in few
+    for path in (tmp_path / "small-none-sgc.toml", tmp_path / "small-none-sgc.json"):
+        found = read_settings_file(path)
+        assert found.items() >= {"method": "none", "model": "sgc", **result["chosen"]}.items()
+        assert Settings(**found).lr == result["chosen"]["lr"]
+    assert read_tuned(tmp_path, ["small"], ["gcn", "sgc"])[1].keys() == {("small", "sgc")}
+
+
+def _sealed(path: Path, content: dict[str, Any]) -> Path:
+    path.parent.mkdir()
+    write_sealed_json(path, content)
+    return path
+
+
+def test_bad_input_is_one_sentence(small: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_graph(replace(small, val=small.val[:0]), tmp_path / "g.npz")
+    for options, message in (
+        (["--method", "auto"], "nothing to tune in 'auto': use one of none, consistency"),
+        (["--model", "cubic"], "model must be one of"),
+        (["--method", "none"], "has no validation nodes, which a search needs: hold some out"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["tune", str(tmp_path / "g.npz"), *options, "--out", str(tmp_path / "out")])
+        assert ended.value.code == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert sum("note:" not in line for line in said.splitlines()) == 1
+
+
 @pytest.mark.slow
 def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--trials", "2", "--seeds", "1", "--finalists", "1", "--check-seeds", "1", "--epochs", "2"]
+    options += ["--jobs", "2", "--json"]
     with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                "tune",
-                str(small_file),
-                "--method",
-                "vat",
-                *options,
-                "--out",
-                str(tmp_path),
-                "--jobs",
-                "2",
-                "--json",
-            ]
-        )
+        main(["tune", str(small_file), "--method", "vat", *options, "--out", str(tmp_path)])
     assert ended.value.code == 0
     result = json.loads(capsys.readouterr().out)
     stored = json.loads((tmp_path / "small-vat.json").read_text())
@@ -244,9 +335,9 @@ def test_command(small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert result == stored
     assert {trial["number"] for trial in result["trials"]} == {0, 1}
     with pytest.raises(SystemExit) as ended:
-        main(["tune", str(small_file), "--method", "none", "--out", str(tmp_path)])
+        main(["tune", str(small_file), "--method", "lp", "--out", str(tmp_path)])
     assert ended.value.code == 2
-    assert "nothing to tune in 'none'" in capsys.readouterr().err
+    assert "nothing to tune in 'lp'" in capsys.readouterr().err
 
 
 def test_without_optuna_the_remedy_is_named(monkeypatch: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -214,6 +215,22 @@ def smallest_perturbation(
     return r.index_copy_(0, fields.nodes, problem.space.to_dense(flip.r)), flip
 
 
+def smallest_change(model: ProjectedModel, graph: Graph, node: int) -> tuple[float, float, int]:
+    """Return the entries ``smallest``, ``relative`` and ``becomes`` that :func:`audit` has for one node.
+
+    A model that reads the whole graph needs a pass over it for every step, and here only the path to its next
+    class is searched: an audit, which searches more, may find a smaller change.
+    """
+    if not getattr(model, "reads_whole_graph", False):
+        found = audit(model, graph, nodes=torch.tensor([node]))
+        return float(found.smallest[0]), float(found.relative[0]), int(found.becomes[0])
+    with torch.no_grad(), _attack(model, graph) as attack:
+        fields = next(attack.fields_of(torch.tensor([node])))
+        flip = dataclasses.replace(attack.search, targets=1).flips(attack.problem(fields))
+        norm = fields.sums(graph.features.row_squares().index_select(0, fields.nodes)).sqrt()
+    return float(flip.length[0]), float(flip.length[0] / norm[0]), int(flip.becomes[0])
+
+
 def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
     """Return ``count`` distinct nodes drawn at random (all if the graph has fewer), ascending."""
     if count < 1:
@@ -274,7 +291,8 @@ class Attack:
         tied = proved.gather(1, own).isfinite()  # the proof, in double precision, is about another class
         proved = torch.where(tied, 0.0, proved).scatter(1, own, math.inf)
         proved, order = proved.sort(1)
-        left, longest = torch.arange(length.numel()), self.search.reach * fields.sizes.sqrt()
+        left = torch.arange(length.numel(), device=length.device)
+        longest = self.search.reach * fields.sizes.sqrt()
         for rank in range(min(self.search.targets, order.shape[1] - 1)):
             left = left[proved[left, rank] < torch.minimum(length, longest)[left]]
             parts = [fields] if left.numel() == length.numel() else self.fields_of(fields.centres[left])

@@ -65,10 +65,10 @@ class Frozen(nn.Module):
         """Raise ValueError unless the parameters fit D features, C classes and each other."""
         found, sizes = dict(self.named_parameters()), {"D": features, "C": classes, "B": 2 * classes}
         for name, letters in self.shapes.items():
-            shape = found[name].shape if name in found else ()
+            shape = tuple(found[name].shape) if name in found else ()
             known = zip(letters, shape, strict=False)
             if len(shape) != len(letters) or any(sizes.setdefault(k, size) != size for k, size in known):
-                raise ValueError(f"{name} has shape {tuple(shape)}")
+                raise ValueError(f"{name} has shape {shape}")
         if {parameter.dtype for parameter in found.values()} not in ({torch.float32}, {torch.float64}):
             raise ValueError("its parameters are not all float32 or all float64")
 
@@ -171,15 +171,11 @@ class VisiblePart:
 
 def visible_part(graph: Graph, features: FeatureMatrix) -> VisiblePart:
     """Return what is left without validation and test nodes; features (N, D) are those of the graph."""
-    seen = torch.ones(graph.num_nodes, dtype=torch.bool)
-    seen[graph.val] = False
-    seen[graph.test] = False
-    nodes = seen.nonzero().flatten()
-    place = torch.full((graph.num_nodes,), -1)
-    place[nodes] = torch.arange(nodes.numel())
-    chosen = nodes.numpy()
-    part = graph.adjacency.to_scipy()[chosen][:, chosen]
-    return VisiblePart(nodes, features.select(nodes), part, place[graph.train], graph.labels[graph.train])
+    every = torch.arange(graph.num_nodes)
+    nodes = every[~torch.isin(every, torch.cat([graph.val, graph.test]))]
+    part = graph.adjacency.to_scipy()[nodes.numpy()][:, nodes.numpy()]
+    train = torch.searchsorted(nodes, graph.train.contiguous())
+    return VisiblePart(nodes, features.select(nodes), part, train, graph.labels[graph.train])
 
 
 def used_columns(features: FeatureMatrix) -> Tensor:

@@ -9,7 +9,7 @@ Mobahi, Collobert 2012) has a hidden layer h.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, ClassVar
 
 import torch
@@ -73,13 +73,11 @@ def _batches(
 ) -> Iterator[tuple[Any, Tensor, Tensor]]:
     """Yield features, the rows of the training nodes in them, and pairs of rows (2, e) for every step."""
     edges = part.edges if smoothness else torch.zeros(2, 0, dtype=torch.int64)
-    fixed = _cut(part, edges) if edges.shape[1] <= PAIRS else None
+    if edges.shape[1] <= PAIRS:
+        yield from repeat(_cut(part, edges))
     while True:
-        if fixed is not None:
-            yield fixed
-        else:
-            drawn = torch.randint(edges.shape[1], (PAIRS,), generator=generator)
-            yield _cut(part, edges[:, drawn])
+        drawn = torch.randint(edges.shape[1], (PAIRS,), generator=generator)
+        yield _cut(part, edges[:, drawn])
 
 
 def _cut(part: VisiblePart, pairs: Tensor) -> tuple[Any, Tensor, Tensor]:
@@ -117,11 +115,8 @@ def fit_manireg(graph: Graph, seed: int) -> Fit:
 
 def gradient(part: VisiblePart, classes: int, weight_decay: float, smoothness: float) -> Weights:
     """Minimise the loss with h = softmax of the logits, from zero."""
-    dtype = part.features.dtype
-    start = {
-        "weight": torch.zeros(part.features.shape[1], classes, dtype=dtype),
-        "bias": torch.zeros(classes, dtype=dtype),
-    }
+    shapes = {"weight": (part.features.shape[1], classes), "bias": (classes,)}
+    start = {name: torch.zeros(shape, dtype=part.features.dtype) for name, shape in shapes.items()}
 
     def network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor, Tensor]:
         logits = features @ weights["weight"] + weights["bias"]
@@ -152,7 +147,10 @@ def fit_semiemb(graph: Graph, seed: int) -> Fit:
     features = normalize_rows(graph.features)
     part, held_out = visible_part(graph, features), features.select(graph.val)
     generator = torch.Generator().manual_seed(seed)
-    start = _start(graph, generator)
+    start: Weights = {}
+    for number, (inputs, outputs) in enumerate(pairwise((graph.num_features, WIDTH, graph.num_classes)), 1):
+        start[f"weight{number}"] = glorot(inputs, outputs, generator, graph.features.dtype)
+        start[f"bias{number}"] = torch.zeros(outputs, dtype=graph.features.dtype)
     lower = min(1.0, FEW_CLASSES / graph.num_classes)
 
     def fitted(decay: float, smoothness: float) -> tuple[float, Weights]:
@@ -164,11 +162,3 @@ def fit_semiemb(graph: Graph, seed: int) -> Fit:
     decays = tuple(decay * lower for decay in DECAYS)
     (decay, smoothness), weights = choose(graph, decays, SMOOTHNESS, fit=fitted)
     return Fit(Embedding(**weights), {"weight_decay": decay, "smoothness": smoothness})
-
-
-def _start(graph: Graph, generator: torch.Generator) -> Weights:
-    weights, dtype = {}, graph.features.dtype
-    for number, (inputs, outputs) in enumerate(pairwise((graph.num_features, WIDTH, graph.num_classes)), 1):
-        weights[f"weight{number}"] = glorot(inputs, outputs, generator, dtype)
-        weights[f"bias{number}"] = torch.zeros(outputs, dtype=dtype)
-    return weights

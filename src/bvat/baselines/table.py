@@ -5,13 +5,15 @@ To add a baseline, write one file with a function that fits it and add one row h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
+from bvat.errors import SettingsError, shown
 from bvat.models.options import Options, option
+from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
+from bvat.plugins import Home, Table, imported
 
 AUTO = "auto"
 """The ensemble for few labels."""
@@ -36,7 +38,7 @@ class Baseline:
     Args:
         name: what ``--method`` and :class:`bvat.Settings` call it.
         title: its row in tables.
-        home: ``module:function``, called as ``fit(graph, seed)``; returns a
+        home: ``module:function``, or the function itself, called as ``fit(graph, seed)``; returns a
             :class:`bvat.baselines.base.Fit`.
         model: ``module:class`` of the fitted model, called with its tensors as keywords; another than the
             default predicts graphs that it was not fitted to.
@@ -49,8 +51,8 @@ class Baseline:
 
     name: str
     title: str
-    home: str
-    model: str = "bvat.baselines.base:NodeTable"
+    home: Home
+    model: Home = "bvat.baselines.base:NodeTable"
     random: bool = True
     shares: bool = False
     options: type[Options] = Options
@@ -66,22 +68,16 @@ class Baseline:
         ``shared`` is nothing, or ``once`` if the baseline ``shares``.
         """
         own = {} if self.options is Options else {"options": options}
-        return _load(self.home)(graph, seed, **own, **shared)
+        return imported(self.home)(graph, seed, **own, **shared)
 
     def restore(self, weights: Mapping[str, Any], features: int, classes: int) -> Any:
         """Return the fitted model with these tensors; ValueError if they are not its own."""
         try:
-            model = _load(self.model)(**weights)
+            model = imported(self.model)(**weights)
         except TypeError:
             raise ValueError(f"the tensors are not those of {self.name}") from None
         model.check(features, classes)
         return model
-
-
-def _load(home: str) -> Callable[..., Any]:
-    module, _, name = home.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found
 
 
 _SMOOTH, _PLANETOID = "bvat.baselines.smooth", "bvat.baselines.planetoid"
@@ -97,9 +93,38 @@ _OF_TABLE2 = [
 _ENSEMBLE = Baseline(
     AUTO, AUTO, "bvat.tuning.auto:fit", "bvat.models.ensemble:Ensemble", True, True, AutoOptions, 3
 )
-BASELINES: dict[str, Baseline] = {row.name: row for row in (*_OF_TABLE2, _ENSEMBLE)}
+BASELINES = Table("bvat.baselines", Baseline, (*_OF_TABLE2, _ENSEMBLE), METHODS, MODELS)
 """By name: those of the paper's Table 2 in its order, then our own."""
 PUBLISHED = tuple(row.name for row in _OF_TABLE2)
 """The baselines of the paper's Table 2."""
-ALL_METHODS = (*METHODS, *BASELINES)
-"""Every value of ``--method``."""
+
+
+def register(row: Any) -> None:
+    """Add a method, a model, a baseline or a data set for as long as this program runs.
+
+    Packages name such rows in entry points instead, see :mod:`bvat.plugins`. Parallel processes run the
+    script again: register at its top level, not under ``if __name__ == "__main__":``.
+
+    Args:
+        row: a :class:`bvat.MethodRow`, :class:`bvat.Model`, :class:`bvat.Baseline` or
+            :class:`bvat.DatasetRow`.
+
+    Example:
+        >>> bvat.register(bvat.MethodRow("shout", "GCN + shout", "VAT under another name", home=bvat.VAT))
+        >>> bvat.Settings("shout").beta
+        1.0
+    """
+    from bvat.data.loading import DATASETS
+
+    named: list[Table[Any]] = [MODELS, METHODS, BASELINES]
+    table = next((table for table in (*named, DATASETS) if isinstance(row, table.kind)), None)
+    if table is None:
+        raise SettingsError(f"{shown(row)} is no MethodRow, Model, Baseline or DatasetRow")
+    if table is not DATASETS and any(row.name in other for other in named):
+        raise SettingsError(f"the name {row.name!r} is taken: choose another one")
+    table.register(row)
+
+
+def all_methods() -> tuple[str, ...]:
+    """Return every value of ``--method``."""
+    return (*METHODS, *BASELINES)

@@ -29,6 +29,7 @@ def audit(
         bool, typer.Option("--certify", help="also prove how far each prediction holds")
     ] = False,
     threads: Annotated[int, typer.Option(help="number of threads", **common.PROCESSES)] = 1,
+    model: common.Models = None,
     as_json: common.Json = False,
 ) -> None:
     """Measure how fragile each prediction is, and write a table and, with --page, a web page.
@@ -40,7 +41,8 @@ def audit(
     below which no change of the features changes the class: that is proved.
 
     Run the same command again to continue an audit that was stopped; what it
-    needs for that is in OUT.part.
+    needs for that is in OUT.part. A run with a model of your own needs --model
+    module:Class again; with --compare that may be given twice.
 
     Examples:
 
@@ -61,6 +63,7 @@ def audit(
         threads=threads,
         page=page,
         certify=certify,
+        models=tuple(model or ()),
         command=common.command_line("bvat", "audit", run, **asked, page=page, certify=certify or None),
     )
     summaries = plan.carry_out(common.messages())
@@ -73,19 +76,17 @@ def audit(
 
 
 def show(summaries: list[dict[str, Any]]) -> None:
-    def text(value: float | None) -> str:
-        return "none found" if value is None else f"{value:.4g}"
-
-    rows = [
-        (label, *(text(summary[key]) for summary in summaries))
-        for label, key in (
-            ("LDS (lower is better)", "median_lds"),
-            ("smallest change of class (higher is better)", "median_smallest"),
-            ("the same, relative to the features around", "median_relative"),
-        )
-    ]
+    measures = {
+        "median_lds": "LDS (lower is better)",
+        "median_smallest": "smallest change of class (higher is better)",
+        "median_relative": "the same, relative to the features around",
+    }
     if any(summary["median_certified"] for summary in summaries):
-        rows.append(("certified: no smaller change does", *(text(s["median_certified"]) for s in summaries)))
+        measures["median_certified"] = "certified: no smaller change does"
+    rows = [
+        (text, *("none found" if each[name] is None else f"{each[name]:.4g}" for each in summaries))
+        for name, text in measures.items()
+    ]
     counts = [f"{summary['not_found']:,} of {summary['nodes']:,}" for summary in summaries]
     common.print_table(
         f"{summaries[0]['nodes']} nodes, epsilon {summaries[0]['epsilon']:g}",

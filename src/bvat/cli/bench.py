@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bvat.cli import common
 from bvat.cli.common import Json, print_json, print_table
 from bvat.errors import SettingsError
 
@@ -16,13 +17,15 @@ def bench(
         bool, typer.Option("--quick", help="Cora and Pubmed only, and fewer rounds: half a minute")
     ] = False,
     as_json: Json = False,
+    device: common.Device = None,
     out: Annotated[Path | None, typer.Option(help="folder for bench.json", metavar="DIR")] = None,
 ) -> None:
     """Measure the epoch time of the methods on this machine, also relative to a GCN's.
 
     The methods are measured in turn, in one process with one thread. An epoch
     is the training step and the evaluation after it, as in bvat train. The full
-    run, with Citeseer and NELL too, takes about three minutes.
+    run, with Citeseer and NELL too, takes about three minutes. --device cpu|cuda
+    chooses where; the default is a GPU if there is one.
 
     Examples:
 
@@ -32,15 +35,17 @@ def bench(
     """
     from bvat.bench import measure
     from bvat.data.files import write_json
+    from bvat.engine.device import choose_device
 
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)  # before minutes are spent
         except OSError as error:
             raise SettingsError(f"--out {out} cannot be a folder ({error.strerror}): use another") from None
+    device = choose_device(device)
     datasets, seconds = (("cora", "pubmed"), 8.0) if quick else (measure.DATASETS, 30.0)
     results = measure.run_bench(
-        datasets, measure.Budget(seconds=seconds), lambda text: typer.echo(text, err=True)
+        datasets, measure.Budget(seconds=seconds), lambda text: typer.echo(text, err=True), device=device
     )
     if out is not None:
         write_json(out / "bench.json", results)

@@ -42,6 +42,16 @@ PROCESSES: dict[str, Any] = {"callback": between(1, MAX_PROCESSES), "metavar": "
 """What options of the same kind share: their range, and one letter in the help."""
 
 RunArgument = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        help="import this module:Class, with which the run was trained",
+        metavar="NAME",
+        hidden=True,
+    ),
+]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: a GPU if there is one)", hidden=True)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 Calibrate = Annotated[
     bool, typer.Option(help="fit the confidence to held-out labels; accuracy stays the same")

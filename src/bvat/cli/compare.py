@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from bvat.cli import common
-from bvat.cli.options import SettingsFile, read_settings_file
+from bvat.cli.options import read_tuned
 from bvat.errors import SettingsError
+from bvat.training.settings import short_name
 
 
 def compare(
@@ -27,10 +28,13 @@ def compare(
         str | None, typer.Option(help="training nodes per class, separated by commas (default: 5,20)")
     ] = None,
     splits: Annotated[
-        str, typer.Option(help="random splits per graph, or given for the split that each graph has")
+        str, typer.Option(help="random splits per graph, or given for the splits that each graph has")
     ] = "10",
     seeds: Annotated[
-        int | None, typer.Option(help="training seeds on given splits (default: 10)", **common.COUNT)
+        int | None,
+        typer.Option(
+            help="training seeds per given split (default: 10, or 1 on each of several)", **common.COUNT
+        ),
     ] = None,
     val: Annotated[
         int | None,
@@ -54,7 +58,31 @@ def compare(
         bool,
         typer.Option("--report-only", help="train nothing: make the page from the splits that are finished"),
     ] = False,
-    settings: SettingsFile = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="accuracy, macro_f1, roc_auc, average_precision, log_loss, ece, separated by commas",
+            metavar="NAMES",
+        ),
+    ] = "accuracy",
+    significance: Annotated[
+        bool,
+        typer.Option(
+            "--significance",
+            help="p-values of paired permutation tests, and with three graphs and methods mean ranks",
+        ),
+    ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="start no run after so many minutes, and say what is missing", metavar="MINUTES"),
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="settings for the method that the file names, or for all; or a folder of bvat tune",
+        ),
+    ] = None,
     as_json: common.Json = False,
 ) -> None:
     """Compare methods on splits of your graphs, with paired differences to a plain GCN or another one.
@@ -74,27 +102,36 @@ def compare(
       bvat compare my-graph/ --methods gcn,auto --labels 1,2,5 --val 0
 
       bvat compare my-graph/ --splits given --seeds 10
+
+      bvat compare a.npz b.npz c.npz --metric accuracy,ece --significance
     """
-    from bvat.report.compare_page import compare_markdown, write_compare_files
+    from bvat.report.compare_page import compare_markdown, notes_of, write_compare_files
     from bvat.runs.run import keep_results
-    from bvat.tuning.compare import DEFAULT_VARIANTS, ComparisonPlan, collect
+    from bvat.training.metrics import chosen_metrics
+    from bvat.tuning.compare import collect
     from bvat.tuning.compare import compare as run_comparison
+    from bvat.tuning.comparison import DEFAULT_VARIANTS, ComparisonPlan
     from bvat.tuning.variants import Variant
 
-    given_settings = read_settings_file(settings) if settings is not None else {}
-    for name in ("method", "model"):  # each variant has its own
-        given_settings.pop(name, None)
+    if budget is not None and not budget > 0:
+        raise SettingsError(f"--budget is {budget:g}: use a number of minutes above 0")
     chosen = (common.comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
     against = Variant.parse(against).name
     if against not in chosen:
         chosen = [against, *chosen]
     how, options = _split_options(splits, seeds, labels=labels, val=val, first_split=first_split)
+    shared, tuned = read_tuned(settings, [short_name(graph) for graph in graphs], chosen)
+    metrics = chosen_metrics(common.comma_separated([metric]) or ())
     plan = ComparisonPlan(
         graphs=tuple(graphs),
         variants=tuple(chosen),
         **how,
-        overrides=given_settings | ({} if epochs is None else {"epochs": epochs}),
+        overrides=shared | ({} if epochs is None else {"epochs": epochs}),
+        tuned=tuned,
         against=against,
+        metrics=tuple(metrics),
+        significance=significance,
+        budget=budget,
         command=common.command_line(
             "bvat",
             "compare",
@@ -105,6 +142,8 @@ def compare(
             epochs=epochs,
             settings=settings,
             against=against if against != "gcn" else None,
+            metric=metric if metric != "accuracy" else None,
+            **({"significance": True} if significance else {}),
         ),
     )
     run, console = collect if report_only else run_comparison, common.messages()
@@ -114,7 +153,7 @@ def compare(
         page = write_compare_files(out)
     if as_json:
         common.print_json(result)
-        common.print_notes([result["split_note"]] if result["split_note"] else ())
+        common.print_notes(notes_of(result))
         return
     common.print_markdown(compare_markdown(result))
     if page is not None:
@@ -122,7 +161,7 @@ def compare(
 
 
 def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    from bvat.tuning.compare import GIVEN
+    from bvat.tuning.comparison import GIVEN
 
     given = splits == GIVEN
     for name, value in (random if given else {"seeds": seeds}).items():
@@ -132,7 +171,7 @@ def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[
     plan: dict[str, Any] = {"labels": "5,20", "val": 500, "first_split": 0}
     plan |= {name: value for name, value in random.items() if value is not None}
     if given:
-        return {**plan, "labels": (GIVEN,), "splits": seeds or 10}, {"seeds": seeds or 10}
+        return {**plan, "labels": (GIVEN,), "splits": seeds}, {"seeds": seeds}
     return {**plan, "labels": tuple(numbers(plan["labels"])), "splits": split_count(splits)}, plan
 
 

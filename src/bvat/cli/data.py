@@ -23,22 +23,23 @@ Name = Annotated[
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
     """List the data sets, their sizes in Table 1 of the paper, and where their files are."""
+    from bvat.data.loading import DATASETS
     from bvat.data.sources import read_registry
 
     rows: list[dict[str, Any]] = [
         {"name": name, "about": dataset.about, **dataset.table1, "raw_files": _whereabouts(dataset)}
         for name, dataset in read_registry().datasets.items()
     ]
+    rows += [{"name": row.name, "about": row.about, "raw_files": "plug-in"} for row in DATASETS.values()]
     if as_json:
         print_json({"datasets": rows})
         return
     numbers = ("nodes", "edges", "features", "classes")
-    print_table(
-        "",
-        ("name", *numbers, "raw files"),
-        [(row["name"], *(f"{row[key]:,}" for key in numbers), row["raw_files"]) for row in rows],
-        left=(5,),
-    )
+    cells = [
+        (row["name"], *(f"{row[key]:,}" if key in row else "-" for key in numbers), row["raw_files"])
+        for row in rows
+    ]
+    print_table("", ("name", *numbers, "raw files"), cells, left=(5,))
 
 
 @app.command()

@@ -12,7 +12,6 @@ import typer
 
 from bvat._version import __version__
 from bvat.cli import audit, bench, compare, data, partition, predict, reproduce, runs, train, trust, tune
-from bvat.cli import explain as explain_command
 from bvat.cli import settings as settings_command
 from bvat.errors import BvatError, explain
 from bvat.training.interrupt import stop_like_ctrl_c
@@ -26,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (train.train, predict.predict, audit.audit, explain_command.explain, predict.export,
+for _command in (train.train, predict.predict, audit.audit, trust.explain, predict.export,
                  trust.suggest, trust.review, reproduce.reproduce, compare.compare, tune.tune,
                  settings_command.settings, partition.partition, bench.bench):  # fmt: skip
     app.command()(_command)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import functools
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from bvat.baselines.table import BASELINES
 from bvat.cli.common import gathered
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
+from bvat.perturb.methods import PLAIN
+from bvat.plugins import is_path
 from bvat.training.settings import Settings, all_fields, no_effect
+from bvat.tuning.variants import Variant
 
 SHOWN = ("hidden", "layers", "dropout", "lr", "weight_decay", "alpha", "beta", "epsilon", "steps")
 """Settings that ``--help`` shows; all others are options too, and ``bvat settings`` lists them."""
@@ -32,9 +36,8 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
     unless it has one. ``without`` are settings for which it has its own options or arguments.
     """
     chosen = {name: _option(name, f) for name, f in all_fields().items() if name not in without}
-    names: Any = Literal[tuple(MODELS)]
-    text = f"one of {', '.join(MODELS)}"
-    model = Annotated[names | None, typer.Option(help=text, rich_help_panel="Settings", metavar="NAME")]
+    text = f"one of {', '.join(MODELS)}, or module:Class of your own"
+    model = Annotated[str | None, typer.Option(help=text, rich_help_panel="Settings", metavar="NAME")]
     add = gathered("overrides", {"settings": SettingsFile, "model": model, **chosen})
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,6 +46,11 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
             given = arguments["overrides"]
             stored = read_settings_file(given.pop("settings")) if "settings" in given else {}
             method = stored.pop("method", None)
+            if is_path(stored.get("model")) and "model" not in given:
+                raise SettingsError(
+                    f"the settings name the model {stored['model']}, code that bvat does not import unasked: "
+                    f"if you trust it, add --model {stored['model']}"
+                )
             arguments["method"] = arguments["method"] or method
             arguments["overrides"] = stored | given
             command(**arguments)
@@ -74,6 +82,58 @@ def read_settings_file(path: Path) -> dict[str, Any]:
         return dict(content)
     read = Settings(**found).read()  # a run keeps all settings, also those that have no effect on it
     return {name: value for name, value in found.items() if name in read}
+
+
+Tuned = dict[tuple[str, str], dict[str, Any]]
+"""Settings by name of graph and variant."""
+
+
+def read_tuned(
+    path: Path | None, graphs: Sequence[str], variants: Sequence[str]
+) -> tuple[dict[str, Any], Tuned]:
+    """Return settings for all variants, and those for single ones, in a file or a folder of ``bvat tune``.
+
+    A file that names a method is for this one, on all graphs; a file of a folder is for its graph too.
+    """
+    if path is None:
+        return {}, {}
+    known = {Variant.parse(name).name for name in variants}
+    if not path.is_dir() or (path / "settings.json").exists():
+        found = read_settings_file(path)
+        if "method" not in found and "model" not in found:
+            return found, {}
+        name = _variant_of(found).name
+        if name not in known:
+            raise SettingsError(
+                f"{path} has settings of {name}, which is not among the methods: add it with --methods"
+            )
+        return {}, {(graph, name): found for graph in graphs}
+    tuned: Tuned = {}
+    for file in sorted(path.glob("*.json")):
+        found, dataset = read_settings_file(file), _dataset_of(file)
+        if (key := (dataset, _variant_of(found).name)) in tuned:
+            raise SettingsError(
+                f"{path} has two results for {key[1]} on {dataset}: remove one, such as {file}"
+            )
+        tuned[key] = found
+    used = {key: found for key, found in tuned.items() if key[0] in graphs and key[1] in known}
+    if not used:
+        has = ", ".join(f"{variant} on {graph}" for graph, variant in tuned) or "no result of bvat tune"
+        raise SettingsError(f"{path} has nothing for these graphs and methods: it has {has}")
+    return {}, used
+
+
+def _dataset_of(file: Path) -> str:
+    content = json.loads(file.read_bytes())
+    if not {"dataset", "method", "chosen"} <= content.keys():
+        raise SettingsError(f"{file} is not a result of bvat tune: remove it from the folder")
+    return str(content["dataset"])
+
+
+def _variant_of(settings: dict[str, Any]) -> Variant:
+    """Take method and model out of the settings in a file and return them."""
+    model, method = settings.pop("model", "gcn"), settings.pop("method", PLAIN)
+    return Variant.parse(method if method in BASELINES else f"{model}/{method}")
 
 
 def _option(name: str, f: Field[Any]) -> Any:

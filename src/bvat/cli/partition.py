@@ -75,22 +75,12 @@ def _write(graph: Any, parts: int, out: Path, by: Any, seed: int) -> dict[str, A
 
 
 def _show(about: dict[str, Any], folder: Path) -> None:
-    def share(row: dict[str, Any], name: str) -> str:
-        return f"{100 * row[name] / max(1, row['nodes']):.1f} %"
-
-    print_table(
-        f"{about['name']} in {about['parts']} parts",
-        ("part", "nodes", "entries of Â", "halo", "halo share", "interior", "data"),
-        [
-            (
-                str(number),
-                *(f"{row[name]:,}" for name in ("nodes", "edges", "halo")),
-                share(row, "halo"),
-                share(row, "interior"),
-                f"{row['bytes'] / 2**20:.1f} MiB",
-            )
-            for number, row in enumerate(about["table"])
-        ],
-    )
+    rows = []
+    for number, row in enumerate(about["table"]):
+        counts = [f"{row[name]:,}" for name in ("nodes", "edges", "halo")]
+        shares = [f"{100 * row[name] / max(1, row['nodes']):.1f} %" for name in ("halo", "interior")]
+        rows.append((str(number), *counts, *shares, f"{row['bytes'] / 2**20:.1f} MiB"))
+    header = ("part", "nodes", "entries of Â", "halo", "halo share", "interior", "data")
+    print_table(f"{about['name']} in {about['parts']} parts", header, rows)
     typer.echo(f"{100 * about['cut']:.2f} % of {about['edges']:,} edges are cut (by {about['by']}).")
     typer.echo(f"folder of parts: {folder}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.common import SEED, Calibrate, Json, RunArgument, print_json
+from bvat.cli.common import SEED, Calibrate, Json, Models, RunArgument, print_json
 from bvat.errors import printable
 
 
@@ -28,6 +28,7 @@ def predict(
         bool, typer.Option(help="let the sets cover every class, not only all nodes: they are larger")
     ] = True,
     calibrate: Calibrate = True,
+    model: Models = None,
     as_json: Json = False,
 ) -> None:
     """Write the predicted class of every node, its confidence, and the probability of each class.
@@ -40,6 +41,7 @@ def predict(
     of all nodes with a label that the model was not trained on. With --coverage
     0.9 the column set has the classes that cannot be excluded: it holds the true
     class of nine nodes out of ten, of each class unless --no-per-class is given.
+    A run with a model of your own needs --model module:Class again.
 
     Examples:
 
@@ -58,7 +60,7 @@ def predict(
     from bvat.trust.held_out import held_out
 
     check_writable(out)
-    trained = open_run(run)
+    trained = open_run(run, model or ())
     nodes = trained.graph(graph)
     if coverage is not None:
         check_coverage(coverage)
@@ -82,35 +84,32 @@ def predict(
         about = {"run": trained.name, "graph": nodes.name, "nodes": nodes.num_nodes, "out": str(out)}
         seeds = [seed] if seed is not None else list(trained.seeds)
         print_json({**about, "seeds": seeds, "scores": scores, "sets": sets and sets.about})
-    else:
-        count = len(classifier.models)
-        models = "one model" if count == 1 else f"the mean of {count} models"
-        typer.echo(printable(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"))
-        if said := _accuracy(scores, left_out, labelled, new_graph=graph is not None):
-            typer.echo(said)
-        if sets is not None:
-            typer.echo(printable(sets.text))
+        return
+    count = len(classifier.models)
+    models = "one model" if count == 1 else f"the mean of {count} models"
+    typer.echo(printable(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"))
+    if said := _accuracy(scores, left_out, labelled, new_graph=graph is not None):
+        typer.echo(said)
+    if sets is not None:
+        typer.echo(printable(sets.text))
 
 
 def _accuracy(scores: dict[str, Any] | None, left_out: int | None, labelled: int, *, new_graph: bool) -> str:
     """Say how accurate the predictions are, or why that is unknown; nothing where there are no labels."""
     from bvat.training.statistics import accuracy_text
 
-    if scores is not None:
-        counted = f"{scores['nodes']:,} {scores['of']}" + (_left_out(left_out) if new_graph else "")
-        accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
-        return f"accuracy {accuracy}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
-    if not new_graph:
+    if scores is None and not new_graph:
         return "no accuracy: no test nodes were held out"
-    return f"no accuracy: the model was trained on all {labelled:,} nodes with a label" if labelled else ""
-
-
-def _left_out(count: int | None) -> str:
-    if count is None:
-        return "; some of them may be nodes that the model was trained on: there are no ids to tell them by"
-    return (
-        f"; {count:,} nodes that the model was trained on do not count" if count else ", all new to the model"
-    )
+    if scores is None:
+        return f"no accuracy: the model was trained on all {labelled:,} nodes with a label" * bool(labelled)
+    seen = ", all new to the model"
+    if left_out is None:
+        seen = "; some of them may be nodes that the model was trained on: there are no ids to tell them by"
+    elif left_out:
+        seen = f"; {left_out:,} nodes that the model was trained on do not count"
+    accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
+    counted = f"{scores['nodes']:,} {scores['of']}{seen * new_graph}"
+    return f"accuracy {accuracy}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
 
 
 def export(
@@ -120,6 +119,7 @@ def export(
         int | None, typer.Option(help="export the model of one seed (default: all, averaged)", **SEED)
     ] = None,
     calibrate: Calibrate = True,
+    model: Models = None,
     as_json: Json = False,
 ) -> None:
     """Export a trained model with its preprocessing for programs that have torch but not bvat.
@@ -138,7 +138,7 @@ def export(
     from bvat.inference.export import exported, write_export
     from bvat.inference.runs import open_run
 
-    trained = open_run(run)
+    trained = open_run(run, model or ())
     graph = trained.graph()
     plain, error = exported(trained.classifier(graph, seed, calibrate=calibrate), graph)
     files = [str(path) for path in write_export(plain, out)]

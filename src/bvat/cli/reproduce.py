@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bvat.baselines.table import ALL_METHODS
+from bvat.baselines.table import all_methods
 from bvat.cli import common
 
 
@@ -28,7 +28,7 @@ def reproduce(
     ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(help=f"{', '.join(ALL_METHODS)}, a model, or MODEL/METHOD (default: all)"),
+        typer.Option(help=f"{', '.join(all_methods())}, a model, or MODEL/METHOD (default: all)"),
     ] = None,
     add: Annotated[
         bool, typer.Option("--add", help="keep the rows of Table 2 in --out that are not computed again")
@@ -56,23 +56,17 @@ def reproduce(
     from bvat.report.paper_page import PAGE, figure_tables, table2_markdown, write_paper_files
     from bvat.runs.run import keep_results
 
-    chosen_datasets, chosen_methods = common.comma_separated(datasets), common.comma_separated(methods)
+    listed = {"datasets": common.comma_separated(datasets), "methods": common.comma_separated(methods)}
+    said: dict[str, Any] = {
+        "seeds": seeds,
+        **{name: values and ",".join(values) for name, values in listed.items()},
+    }
+    said |= {"epochs": epochs, "out": out.name if out.is_absolute() else out, "add": add or None}
     request = Request(
-        datasets=chosen_datasets,
-        methods=chosen_methods,
+        **listed,
         seeds=parse_seeds(seeds),
         overrides={} if epochs is None else {"epochs": epochs},
-        command=common.command_line(
-            "bvat",
-            "reproduce",
-            what,
-            seeds=seeds,
-            datasets=",".join(chosen_datasets or ()) or None,
-            methods=",".join(chosen_methods or ()) or None,
-            epochs=epochs,
-            out=out.name if out.is_absolute() else out,
-            add=add or None,
-        ),
+        command=common.command_line("bvat", "reproduce", what, **said),
     )
     names, console = list(TARGETS) if what == "all" else [what], common.messages()
     found = run_reproduction(names, request, out, common.processes(jobs), console, add=add)

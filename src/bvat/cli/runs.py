@@ -43,21 +43,13 @@ def list_runs(
         print_json({"runs": rows, "faults": faults})
         return
     print_notes(faults)
-    print_lines(
-        f"{len(rows)} run{'s' * (len(rows) != 1)} in {folder}",
-        ("data set", "model", "seeds", "accuracy (%)", "finished", "run"),
-        [
-            (
-                _short(row["dataset"], 16),
-                _short(_name(row), 18),
-                _seeds(row),
-                _accuracy(row),
-                "-" if row["finished"] is None else f"{datetime.fromtimestamp(row['finished']):%Y-%m-%d}",
-                row["run"],
-            )
-            for row in rows
-        ],
-    )
+    lines = []
+    for row in rows:
+        day = row["finished"] and f"{datetime.fromtimestamp(row['finished']):%Y-%m-%d}"
+        names = _short(row["dataset"], 16), _short(_name(row), 18)
+        lines.append((*names, _seeds(row), _accuracy(row), day, row["run"]))
+    header = ("data set", "model", "seeds", "accuracy (%)", "finished", "run")
+    print_lines(f"{len(rows)} run{'s' * (len(rows) != 1)} in {folder}", header, lines)
 
 
 @app.command("show")
@@ -74,7 +66,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     found = read_run(run)
     names = {name: found.settings[name] for name in ("method", "model") if name in found.settings}
     defaults = Settings(**names).as_dict()
-    changed = {name: value for name, value in found.settings.items() if value != defaults.get(name)}
+    changed = [f"{name} {value}" for name, value in found.settings.items() if value != defaults.get(name)]
     summary = found.summary()
     if as_json:
         about = {"settings": found.settings, "faults": found.faults}
@@ -93,8 +85,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
     rows.append((f"all {_seeds(summary)}", *(spread(summary[name]) for name in MEASURES), "", ""))
     title = f"{_name(summary)} on {summary['dataset']}, bvat {summary['version']}"
     print_lines(title, ("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows)
-    described = ", ".join(f"{name} {value}" for name, value in changed.items())
-    typer.echo(printable(f"settings that differ from the defaults: {described or 'none'}"))
+    typer.echo(printable(f"settings that differ from the defaults: {', '.join(changed) or 'none'}"))
     for text in _uncertain(summary):
         typer.echo(text)
 
@@ -124,13 +115,10 @@ def compare_runs(
         print_json({**found, "faults": faults})
         return
     print_notes(faults)
-    names = tuple(run_list.MEASURES)
-    base = found["base"]
+    names, base = tuple(run_list.MEASURES), found["base"]
     rows = [(_seeds(base), *(spread(base[name]) for name in names), base["run"])]
-    rows += [
-        (len(row["seeds"]), *(_difference(row[name]) for name in names), row["run"])
-        for row in found["differences"]
-    ]
+    for row in found["differences"]:
+        rows.append((len(row["seeds"]), *(_difference(row[name]) for name in names), row["run"]))
     title = f"differences to {base['run']}, in points"
     print_lines(title, ("seeds", *run_list.MEASURES.values(), "run"), rows)
     for name, values in found["settings"].items():
@@ -195,17 +183,13 @@ def _accuracy(row: dict[str, Any]) -> str:
     """Return the accuracy on nodes that the model has not seen, as it is listed."""
     from bvat.training.statistics import FEW_NODES, wilson
 
-    part, nodes, word = row["test"], row["nodes"].get("test", 0), ""
-    if part["mean"] is None and (found := row["cross_validation"]):
-        part, nodes, word = {"mean": found["accuracy"], "values": []}, found["nodes"], " cv"
-    elif part["mean"] is None:
-        part, nodes, word = row["val"], row["nodes"].get("val", 0), " val"
-    if part["mean"] is None:
-        return "-"
-    low, high = wilson(part["mean"], nodes) if 0 < nodes < FEW_NODES else (0.0, 0.0)
-    if word == " cv":
-        low, high = row["cross_validation"]["low"], row["cross_validation"]["high"]
-    return spread(part, 1) + (f" [{low:.0f}, {high:.0f}]" if high else "") + word
+    name, found = "test" if row["test"]["mean"] is not None else "val", row["cross_validation"]
+    if found and name == "val":
+        return f"{found['accuracy']:.1f} [{found['low']:.0f}, {found['high']:.0f}] cv"
+    mean, nodes = row[name]["mean"], row["nodes"].get(name, 0)
+    few = mean is not None and 0 < nodes < FEW_NODES
+    interval = " [{:.0f}, {:.0f}]".format(*wilson(mean, nodes)) if few else ""
+    return spread(row[name], 1) + interval + (" val" if name == "val" and mean is not None else "")
 
 
 def _uncertain(summary: dict[str, Any]) -> list[str]:
@@ -219,8 +203,7 @@ def _uncertain(summary: dict[str, Any]) -> list[str]:
         if 0 < nodes.get(name, 0) < FEW_NODES
     ]
     if folds is not None:
-        interval = (folds["low"], folds["high"])
-        text = accuracy_text(folds["accuracy"], folds["nodes"], interval=interval)
+        text = accuracy_text(folds["accuracy"], folds["nodes"], interval=(folds["low"], folds["high"]))
         lines.append(f"cross-validated accuracy: {text}")
     return lines
 

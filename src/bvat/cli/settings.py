@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.baselines.table import ALL_METHODS, BASELINES
+from bvat.baselines.table import BASELINES, all_methods
 from bvat.cli import common
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
@@ -35,17 +35,14 @@ def settings(
       bvat settings vat --json
     """
     model, method = _named(names or [])
-    chosen = None
+    shown, chosen = set(all_fields()), None
     if model or method:
-        chosen = preset("", method or "none", **({} if method in BASELINES else {"model": model or "gcn"}))
-    has = None if chosen is None else chosen.read() if method in BASELINES else chosen.as_dict()
-    asked = {f.name for f in fields(Training)} | (_of_models() if model else set())
-    asked |= all_fields().keys() - _of_models() if method else set()
-    rows = [
-        _row(name, f, chosen)
-        for name, f in all_fields().items()
-        if has is None or (name in has and name in asked)
-    ]
+        fitted = method in BASELINES
+        chosen = preset("", method or "none", **({} if fitted else {"model": model or "gcn"}))
+        asked = {f.name for f in fields(Training)} | (_of_models() if model else set())
+        asked |= shown - _of_models() if method else set()
+        shown = asked & set(chosen.read() if fitted else chosen.as_dict())
+    rows = [_row(name, f, chosen) for name, f in all_fields().items() if name in shown]
     if as_json:
         common.print_json({"model": model, "method": method, "settings": rows})
         return
@@ -56,12 +53,12 @@ def settings(
 
 def _named(names: list[str]) -> tuple[str | None, str | None]:
     model = next((name for name in names if name in MODELS), None)
-    method = next((name for name in names if name in ALL_METHODS), None)
+    method = next((name for name in names if name in all_methods()), None)
     for name in names:
         if name not in (model, method):
             raise SettingsError(
                 f"there is no model or method {name!r} to list beside others: use at most one model "
-                f"({', '.join(MODELS)}) and one method ({', '.join(ALL_METHODS)})"
+                f"({', '.join(MODELS)}) and one method ({', '.join(all_methods())})"
             )
     return model, method
 

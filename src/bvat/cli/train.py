@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.baselines.table import ALL_METHODS, AUTO
+from bvat.baselines.table import AUTO, all_methods
 from bvat.cli import common
 from bvat.cli.options import with_settings
 from bvat.cli.runs import show_summary
 
 SAME_RESULT = ("dataset", "method", "seeds", "seed", "jobs", "out", "resume", "as_json", "report",
-               "tensorboard", "rank_timeout")  # fmt: skip
+               "tensorboard", "mlflow", "wandb", "rank_timeout")  # fmt: skip
 """Parameters that the page need not repeat as options: they change no number, or are there anyway."""
 
 
@@ -27,9 +27,9 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"auto (the default on your own graph), {', '.join(m for m in ALL_METHODS if m != AUTO)}",
+            help=f"auto (the default on your own graph), {', '.join(m for m in all_methods() if m != AUTO)}",
             metavar="NAME",
-            autocompletion=lambda: list(ALL_METHODS),
+            autocompletion=lambda: list(all_methods()),
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="number of seeds to train", **common.COUNT)] = 1,
@@ -41,13 +41,13 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
     as_json: common.Json = False,
     report: Annotated[bool, typer.Option("--report/--no-report", hidden=True)] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda", hidden=True)] = "auto",
+    device: common.Device = None,
     threads: Annotated[
         int, typer.Option(help="per process; more than one changes rounding", hidden=True, **common.PROCESSES)
     ] = 1,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="log epochs in the seed folders", hidden=True)
-    ] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", hidden=True)] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", hidden=True)] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", hidden=True)] = False,
     rank_timeout: Annotated[
         float, typer.Option(help="seconds to wait for another rank", metavar="SECONDS", hidden=True)
     ] = 600.0,
@@ -70,7 +70,7 @@ def train(
     All settings that bvat settings lists are options, such as --heads 4; those
     that are not given come from the preset of the data set and method, or from
     the defaults for any graph. Further options: --device cpu|cuda, --threads N,
-    --no-report, --tensorboard, --space NAME, and for folders of parts
+    --no-report, --tensorboard, --mlflow, --wandb, --space NAME, and for folders of parts
     --rank-timeout SECONDS and --batch-parts N.
 
     Examples:
@@ -81,8 +81,9 @@ def train(
 
       torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """
+    from bvat.engine.device import choose_device
     from bvat.runs.parts import join_parts, name_of_parts, resumes
-    from bvat.runs.run import RunOptions, choose_device, resolve, run
+    from bvat.runs.run import RunOptions, resolve, run
     from bvat.training.settings import short_name
 
     name, resume, said = name_of_parts(dataset, method), resumes(resume, out), common.given(context)
@@ -91,11 +92,12 @@ def train(
     choose_device(device)
     numbers, repeated = range(seed, seed + seeds), {k: v for k, v in said.items() if k not in SAME_RESULT}
     words = {"method": method, "seeds": seeds, "seed": seed}
+    trackers = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
     options = RunOptions(
         name=short_name(name),
         threads=threads,
         device=device,
-        tensorboard=tensorboard,
+        trackers=[name for name, on in trackers.items() if on],
         page=report,
         command=common.command_line("bvat", "train", dataset, **words, **repeated),
         console=common.messages(),

@@ -1,4 +1,4 @@
-"""``bvat review`` and ``bvat suggest``."""
+"""``bvat review``, ``bvat suggest`` and ``bvat explain``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bvat.cli.common import Json, RunArgument, print_json, print_lines
-from bvat.errors import printable
+from bvat.cli.common import COUNT, SEED, Json, Models, RunArgument, command_line, print_json, print_lines
+from bvat.errors import SettingsError, printable
 
 Out = Annotated[Path | None, typer.Option(help="CSV file to write", show_default=False)]
 Number = Annotated[int, typer.Option(help="number of nodes", metavar="N")]
@@ -17,7 +17,7 @@ SHOWN = 20
 """Rows that are printed; a file has all."""
 
 
-def review(run: RunArgument, out: Out = None, as_json: Json = False) -> None:
+def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Json = False) -> None:
     """List the labels of a run, those first that look wrong.
 
     The score compares the given class with the likeliest other one, by models
@@ -38,7 +38,7 @@ def review(run: RunArgument, out: Out = None, as_json: Json = False) -> None:
 
     if out is not None:
         check_writable(out)
-    opened = open_run(run)
+    opened = open_run(run, model or ())
     found = reviewed(held_out(opened))
     title = f"{int(found.suspect.sum())} of {found.nodes.size} labels of {opened.name} are suspect"
     graph = opened.graph()
@@ -46,7 +46,9 @@ def review(run: RunArgument, out: Out = None, as_json: Json = False) -> None:
     _show(title, columns, out, as_json)
 
 
-def suggest(run: RunArgument, count: Number = 20, out: Out = None, as_json: Json = False) -> None:
+def suggest(
+    run: RunArgument, count: Number = 20, out: Out = None, model: Models = None, as_json: Json = False
+) -> None:
     """List the nodes of a run that are worth a label, the most useful first, and why.
 
     Nodes that are far from all labels and stand for many others come first;
@@ -65,7 +67,7 @@ def suggest(run: RunArgument, count: Number = 20, out: Out = None, as_json: Json
 
     if out is not None:
         check_writable(out)
-    opened = open_run(run)
+    opened = open_run(run, model or ())
     graph = opened.graph()
     labelled = torch.nonzero(graph.labels != UNKNOWN)[:, 0]
     found = suggested(graph, opened.classifier(graph).probabilities(graph), labelled, count)
@@ -88,3 +90,82 @@ def _show(title: str, columns: Mapping[str, list[Any]], out: Path | None, as_jso
         typer.echo(f"{out}: {len(rows)} rows")
     elif len(rows) > SHOWN:
         typer.echo(f"{len(rows) - SHOWN} more: write them to a file with --out")
+
+
+def explain(
+    run: RunArgument,
+    node: Annotated[str, typer.Option(help="id of the node", metavar="ID", show_default=False)],
+    seed: Annotated[
+        int | None,
+        typer.Option(help="seed of the model to explain (default: the run's first)", **SEED),
+    ] = None,
+    top: Annotated[int, typer.Option(help="neighbours and features to list", **COUNT)] = 10,
+    out: Annotated[Path | None, typer.Option(help="page (.html) or table (.csv) to write")] = None,
+    model: Models = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a node got its class: the neighbours and features that carried the decision.
+
+    A share is what a neighbour or feature adds to the lead of the predicted class
+    over the next one; negative shares speak for the next one. The smallest change
+    of the features that changes the class is that of bvat audit. The page has
+    a picture of the neighbourhood; the table lists all contributions.
+
+    Examples:
+
+      bvat explain runs/papers --node p17
+
+      bvat explain runs/papers --node p17 --out why.html
+    """
+    from bvat.inference.runs import open_run
+    from bvat.inference.tables import check_writable, write_text
+    from bvat.trust.explain import explain as explained
+
+    if out is not None:
+        check_writable(out)
+        if out.suffix not in (".html", ".csv"):
+            raise SettingsError(f"{out} is neither a page nor a table: end its name in .html or .csv")
+    trained = open_run(run, model or ())
+    graph, seed = trained.graph(), trained.seeds[0] if seed is None else seed
+    found = explained(trained.classifier(graph, seed), graph, node)
+    if out is not None and out.suffix == ".csv":
+        write_text(out, found.csv())
+    elif out is not None:
+        from bvat.report.explain_page import explain_page
+
+        command = command_line("bvat", "explain", run, node=node, seed=seed, top=top, out=out)
+        write_text(out, explain_page(graph, found, trained.name, top, command))
+    if as_json:
+        print_json({"run": trained.name, "seed": seed, "out": out and str(out), **found.as_dict(top)})
+        return
+    _show_explanation(found, top)
+    if out is not None:
+        typer.echo(f"{out}")
+
+
+def _show_explanation(found: Any, top: int) -> None:
+    p, neighbours, features = found.probabilities, found.node_columns, found.feature_columns
+    for name, value in (
+        (found.id, f"{found.predicted}, probability {p[found.predicted]:.3f}"),
+        ("next class", f"{found.next}, probability {p[found.next]:.3f}"),
+        ("label", found.label or "unknown"),
+        ("smallest change of class", found.change_text()),
+    ):
+        typer.echo(printable(f"{name}: {value}"))
+    shown = found.as_dict(top)
+    typer.echo()
+    print_lines(
+        f"neighbours, {len(shown['neighbours'])} of {neighbours['node'].size:,} that contributed",
+        ("share", "hops", "predicted", "label", "node"),
+        [
+            (f"{100 * row['share']:+.1f} %", row["hops"] if row["hops"] >= 0 else None, row["predicted"],
+             row["label"] or None, row["id"])
+            for row in shown["neighbours"]
+        ],
+    )  # fmt: skip
+    typer.echo()
+    print_lines(
+        f"features, {len(shown['features'])} of {features['feature'].size:,} that contributed",
+        ("share", "own value", "feature"),
+        [(f"{100 * r['share']:+.1f} %", f"{r['value']:.3g}", r["feature"]) for r in shown["features"]],
+    )

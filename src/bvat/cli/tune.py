@@ -8,19 +8,26 @@ from typing import Annotated, Any
 import typer
 
 from bvat.cli import common
-from bvat.perturb.methods import METHODS
+from bvat.models.table import MODELS
+from bvat.perturb.methods import METHODS, PLAIN
 
 
 @common.with_graph_options
 def tune(
     dataset: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")],
     method: Annotated[
-        str, typer.Option(help=", ".join(name for name, row in METHODS.items() if row.space))
+        str,
+        typer.Option(
+            help=f"{', '.join(name for name, row in METHODS.items() if row.space)}, or {PLAIN} for the model"
+        ),
     ] = "obvat",
+    model: Annotated[
+        str, typer.Option(help=f"one of {', '.join(MODELS)}, or module:Class of your own", metavar="NAME")
+    ] = "gcn",
     trials: Annotated[
         int, typer.Option(help="total number of trials, including earlier ones", **common.COUNT)
     ] = 40,
-    seeds: Annotated[int, typer.Option(help="seeds per trial", **common.COUNT)] = 5,
+    seeds: Annotated[int, typer.Option(help="seeds per trial at most", **common.COUNT)] = 5,
     finalists: Annotated[
         int, typer.Option(help="number of best trials that are trained again", **common.COUNT)
     ] = 5,
@@ -40,7 +47,8 @@ def tune(
 ) -> None:
     """Search for settings with the best validation accuracy.
 
-    The search does not see the test labels. Run the same command again to
+    With --method none those of the plain model are searched: lr, weight_decay,
+    dropout and hidden. The search does not see the test labels. Run the same command again to
     continue a search that was stopped, or with more --trials to extend it;
     several processes can share one --out.
 
@@ -49,7 +57,11 @@ def tune(
       bvat tune cora --method sbvat --trials 60
 
       bvat tune my-graph/ --method obvat --out search
+
+      bvat tune my-graph/ --method none --model appnp --val 200
     """
+    from bvat.report.tune_page import write_tune_page
+    from bvat.runs.run import keep_results
     from bvat.tuning.storage import require_optuna
     from bvat.tuning.tune import TuningPlan
     from bvat.tuning.tune import tune as run_search
@@ -59,14 +71,25 @@ def tune(
     plan = TuningPlan(
         dataset=dataset,
         method=method,
+        model=model,
         **counts,
         overrides={} if epochs is None else {"epochs": epochs},
         command=common.command_line(
-            "bvat", "tune", dataset, method=method, **counts, epochs=epochs, **reading
+            "bvat",
+            "tune",
+            dataset,
+            method=method,
+            model=model if model != "gcn" else None,
+            **counts,
+            epochs=epochs,
+            **reading,
         ),
     )
     graph = common.read_graph(dataset, reading)
-    result = run_search(plan, graph, out, common.processes(jobs), common.messages())
+    console = common.messages()
+    result = run_search(plan, graph, out, common.processes(jobs), console)
+    with keep_results(console):
+        write_tune_page(out / f"{plan.name}.json")
     if as_json:
         common.print_json(result)
     else:
@@ -75,6 +98,7 @@ def tune(
 
 def show(result: dict[str, Any], path: Path) -> None:
     from bvat.training.statistics import accuracy_text
+    from bvat.tuning.variants import Variant
 
     rows = []
     for entry in result["finalists"]:
@@ -83,9 +107,11 @@ def show(result: dict[str, Any], path: Path) -> None:
         settings = ", ".join(f"{name} {value}" for name, value in entry["settings"].items())
         reached = accuracy_text(val["mean"], result["graph"]["val"], val["std"] if val["n"] > 1 else None)
         rows.append((mark + entry["from"], reached, settings))
-    title = f"{result['method']} on {result['dataset']}"
+    title = f"{Variant(result['model'], result['method']).name} on {result['dataset']}"
     common.print_table(title, ("", "validation accuracy", "settings"), rows, left=(2,))
     states = [trial["state"] for trial in result["trials"]]
     typer.echo(f"{len(states)} trials, {states.count('pruned')} of them pruned")
     typer.echo(f"result: {path}")
     typer.echo(f"settings: {path.with_suffix('.toml')}")
+    if path.with_suffix(".html").exists():
+        typer.echo(f"page: {path.with_suffix('.html')}")

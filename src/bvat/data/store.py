@@ -19,7 +19,6 @@ from bvat.engine.matrix import check_csr
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, GraphError
 from bvat.graph import DenseMatrix, Graph
-from bvat.graph.inputs import FeatureMatrix
 
 FORMAT = 1
 """Version of the file format and of the readers of raw files; increasing it invalidates the cache."""
@@ -75,6 +74,8 @@ def graph_to_bytes(graph: Graph) -> bytes:
         "labels": graph.labels.cpu().numpy(),
     }
     arrays |= {split: getattr(graph, split).cpu().numpy() for split in _SPLITS}
+    if graph.splits is not None:
+        arrays["splits"] = graph.splits.cpu().numpy()
     arrays |= _csr_arrays("adjacency", graph.adjacency)
     if isinstance(graph.features, SparseMatrix):
         arrays |= _csr_arrays("features", graph.features)
@@ -128,26 +129,22 @@ def _csr_arrays(name: str, matrix: SparseMatrix) -> dict[str, Any]:
 def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     size = len(arrays["labels"])
     rows, columns = about["features_shape"]
-    whole = [name for name in ("labels", *_SPLITS) if arrays[name].dtype.kind not in "iu"]
-    if whole:
-        raise GraphError(f"its {whole[0]} are not whole numbers: write it with bvat.data.save_graph")
-    adjacency = _read_csr(arrays, "adjacency", (size, size))
-    if "features" in arrays:
-        features: FeatureMatrix = DenseMatrix(torch.from_numpy(arrays["features"]))
-    else:
-        features = _read_csr(arrays, "features", (rows, columns))
-    node_names = about["node_names"]
+    for name in ("labels", *_SPLITS):
+        if arrays[name].dtype.kind not in "iu":
+            raise GraphError(f"its {name} are not whole numbers: write it with bvat.data.save_graph")
+    dense = DenseMatrix(torch.from_numpy(arrays["features"])) if "features" in arrays else None
     return Graph(
-        features=features,
-        adjacency=SymmetricMatrix.of(adjacency),
+        features=dense or _read_csr(arrays, "features", (rows, columns)),
+        adjacency=SymmetricMatrix.of(_read_csr(arrays, "adjacency", (size, size))),
         **{name: torch.from_numpy(arrays[name].astype(np.int64)) for name in ("labels", *_SPLITS)},
         class_names=tuple(about["class_names"]),
         name=about["name"],
-        node_names=None if node_names is None else tuple(node_names),
+        node_names=None if about["node_names"] is None else tuple(about["node_names"]),
         validation=about["validation"],
         repairs={str(kind): int(count) for kind, count in about["repairs"].items()},
         notes=tuple(about.get("notes", ())),
         recipe=dict(about.get("recipe", {})),
+        splits=torch.from_numpy(arrays["splits"]) if "splits" in arrays else None,
     )
 
 

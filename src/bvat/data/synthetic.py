@@ -72,16 +72,14 @@ def synthetic_graph(
     members = rng.permutation(nodes)  # first the nodes of class 0, then class 1, ...
     labels = np.empty(nodes, dtype=np.int64)
     labels[members] = np.repeat(np.arange(classes), sizes)
-    train, validate, tested = _split(rng, members, sizes, train_per_class, val, test)
+    split = _split(rng, members, sizes, train_per_class, val, test)
     source, target = _draw_edges(rng, sizes, edges, homophily)
     return Graph(
         features=_draw_words(rng, labels, features, classes, words_per_node, topic_share),
         adjacency=_adjacency(members[source], members[target], nodes),
         labels=torch.from_numpy(labels),
-        train=train,
-        val=validate,
-        test=tested,
-        class_names=tuple(str(k) for k in range(classes)),
+        **split,
+        class_names=tuple(map(str, range(classes))),
         name="synthetic",
         validation="synthetic",
     )
@@ -166,24 +164,16 @@ def _draw_words(
 
 
 def _split(
-    rng: np.random.Generator,
-    members: IntArray,
-    sizes: IntArray,
-    per_class: int,
-    val: int | None,
-    test: int | None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    rng: np.random.Generator, members: IntArray, sizes: IntArray, per_class: int, val: Any, test: Any
+) -> dict[str, Any]:
     start = np.cumsum(sizes) - sizes  # members are shuffled, so the first of a class are a random choice
     train = members[(start[:, None] + np.arange(per_class)).ravel()]
     rest = rng.permutation(np.setdiff1d(members, train, assume_unique=True))
     val = _whole("val", min(500, len(rest) // 3) if val is None else val, 0, len(rest))
     left = len(rest) - val
     test = _whole("test", min(1000, left) if test is None else test, 0, left)
-    return _index(train), _index(rest[:val]), _index(rest[val : val + test])
-
-
-def _index(nodes: IntArray) -> torch.Tensor:
-    return torch.from_numpy(np.sort(nodes))
+    parts = {"train": train, "val": rest[:val], "test": rest[val : val + test]}
+    return {part: torch.from_numpy(np.sort(nodes)) for part, nodes in parts.items()}
 
 
 def _whole(name: str, value: Any, low: int, high: int | None) -> int:

@@ -1,17 +1,42 @@
-"""The engine of a CPU: compiled attention, tensor operations for everything else."""
+"""The engine of a CPU: compiled products and attention, tensor operations for everything else."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from bvat.engine.attention import Attention, usable
-from bvat.engine.matrix import Matrix
+from bvat.engine.attention import Attention, arrays_of, usable
+from bvat.engine.matrix import Matrix, scatter
+from bvat.engine.rowwise import cut, padded, product
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
+
+MOST_THREADS = 2
+"""Compiled products run on one thread: those of torch, half as fast there, win with more than two."""
+
+SCATTERED_UP_TO = 2**17
+"""Numbers of ``Sᵀ H`` up to which they stay in the cache of a core while rows of H are added here and there,
+which needs no transpose; a result with more is made row by row."""
 
 
 class CompiledEngine(TensorEngine):
     """One process with compiled loops where they pay (``results/bench/kernels.json``)."""
+
+    def sparse_product(self, matrix: Matrix, dense: Tensor, *, transposed: bool = False) -> Tensor:
+        taken, made = matrix.shape if transposed else matrix.shape[::-1]
+        width = dense.shape[1]
+        fits = dense.shape[0] == taken and usable(matrix.values, dense)  # the loops check nothing
+        if not fits or torch.get_num_threads() > MOST_THREADS:
+            return super().sparse_product(matrix, dense, transposed=transposed)
+        if transposed and not matrix.symmetric and made * width <= SCATTERED_UP_TO:
+            summed = dense.new_zeros(made, width)
+            scatter(*matrix.arrays, *arrays_of(dense, summed))
+            return summed
+        crow, col, values = arrays_of(*(matrix.transposed_tensors if transposed else matrix.tensors()))
+        wide = padded(dense)
+        result = wide.new_empty(made, wide.shape[1])
+        product(crow, col, values, wide, result)
+        return cut(result, width)  # a view could not be changed in place under autograd
 
     def attention(
         self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None

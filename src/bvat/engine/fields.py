@@ -36,7 +36,7 @@ def grown_fields(
         The chosen nodes int64 (b), and the number of the chosen node in whose ball a node lies, int64 (N).
     """
     size = matrix.shape[0] if among is None else among.numel()
-    pattern = matrix.crow.cpu().numpy(), matrix.col.cpu().numpy()
+    pattern = matrix.arrays[:2]
     owner = np.full(matrix.shape[0], -1, dtype=np.int64)
     rejected = np.zeros(matrix.shape[0], dtype=np.bool_)
     chosen = np.empty(min(count, size), dtype=np.int64)

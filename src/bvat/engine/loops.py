@@ -1,4 +1,4 @@
-"""Products whose rows depend on nothing but themselves, for ranks. All matrices lie by rows.
+"""Products whose rows depend on nothing but themselves, as ranks need them. All matrices lie by rows.
 
 Dense matrices are read 8 columns at a time; their width is a multiple of 8. The running sums of 8 columns are
 a tuple: numba has no small arrays that stay in registers, but LLVM turns a tuple whose elements are

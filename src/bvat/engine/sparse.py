@@ -29,26 +29,6 @@ with warnings.catch_warnings():
     torch.sparse_csr_tensor(_none, _none[:0], torch.zeros(0), size=(0, 0), check_invariants=False)
 
 
-BY_COLUMNS_UP_TO = 2**18
-"""Entries of a dense matrix up to which it may lie by columns: a larger one does not stay in the cache, and a
-product would fetch a line of memory for every column of a neighbour instead of one for all."""
-
-
-def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
-    """Return ``csr @ dense`` without autograd, into memory that need not be cleared first.
-
-    The result of a small product lies in memory as ``dense`` does, by rows or by columns, which saves
-    transpositions; that of a large one by rows.
-    """
-    rows, width = csr.shape[0], dense.shape[1]
-    by_columns = width > 1 and dense.stride() == (1, dense.shape[0])
-    with torch.no_grad():
-        if by_columns and dense.numel() > BY_COLUMNS_UP_TO:
-            dense, by_columns = dense.contiguous(), False
-        result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
-        return result.addmm_(csr, dense, beta=0)
-
-
 class _Product(torch.autograd.Function):
     """``S @ H`` whose backward uses the stored transpose of S; no gradient reaches S."""
 
@@ -76,6 +56,8 @@ class SparseMatrix(StoredMatrix):
 
     ``S @ dense`` is differentiable with respect to ``dense``.
     """
+
+    symmetric = False
 
     def __init__(
         self,
@@ -214,19 +196,22 @@ class SparseMatrix(StoredMatrix):
         """Leave out what torch makes of the same tensors, and warns of when it is sent to another process."""
         return {name: made for name, made in self.__dict__.items() if not name.endswith("csr")}
 
-    # not kept: a tensor sent to another process moves to shared memory and leaves an array made before behind
     @property
     def arrays(self) -> tuple[Any, Any, Any]:
-        """Row pointers, columns and values as numpy arrays, for compiled loops."""
+        """Row pointers, columns and values as numpy arrays, for compiled loops; a GPU's are copied once."""
+        if self.device.type != "cpu":
+            made: tuple[Any, Any, Any] = self.kept("arrays", lambda: self.to("cpu").arrays)
+            return made
+        # not kept: a tensor sent to another process moves to shared memory and leaves such an array behind
         return self.crow.numpy(), self.col.numpy(), self.values.detach().numpy()
 
     def product(self, dense: Tensor) -> Tensor:
         """Return ``S @ dense`` without autograd; dense (columns, H), result (rows, H)."""
-        return _multiply(self.csr, dense)
+        return self.engine.sparse_product(self, dense)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
         """Return ``Sᵀ @ dense`` without autograd; dense (rows, H), result (columns, H)."""
-        return _multiply(self.transposed_csr, dense)
+        return self.engine.sparse_product(self, dense, transposed=True)
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.requires_grad and torch.is_grad_enabled():
@@ -291,6 +276,8 @@ class SparseMatrix(StoredMatrix):
 
 class SymmetricMatrix(SparseMatrix):
     """A sparse matrix that equals its transpose, so that no second copy is stored."""
+
+    symmetric = True
 
     @property
     def transposed_tensors(self) -> tuple[Tensor, Tensor, Tensor]:

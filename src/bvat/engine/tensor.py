@@ -28,6 +28,11 @@ CLASS_MAJOR_UP_TO = 32
 """Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
 
 
+BY_COLUMNS_UP_TO = 2**18
+"""Entries of a dense matrix up to which it may lie by columns: a larger one does not stay in the cache, and a
+product would fetch a line of memory for every column of a neighbour instead of one for all."""
+
+
 class _KnownGradient(torch.autograd.Function):
     """A scalar whose gradient with respect to the logits has been worked out beside it."""
 
@@ -253,6 +258,23 @@ class TensorEngine:
         Shapes: logits (n, C), labels int64 (n), weight (C).
         """
         return F.cross_entropy(logits, labels, weight=weight)
+
+    # products of sparse matrices
+
+    def sparse_product(self, matrix: Matrix, dense: Tensor, *, transposed: bool = False) -> Tensor:
+        """Return ``S @ dense``, or ``Sᵀ @ dense``, without autograd; dense (columns, H), or (rows, H).
+
+        The result of a small product lies in memory as ``dense`` does, by rows or by columns, which saves
+        transpositions; that of a large one by rows.
+        """
+        csr = matrix.transposed_csr if transposed else matrix.csr
+        rows, width = csr.shape[0], dense.shape[1]
+        by_columns = width > 1 and dense.stride() == (1, dense.shape[0])
+        with torch.no_grad():
+            if by_columns and dense.numel() > BY_COLUMNS_UP_TO:
+                dense, by_columns = dense.contiguous(), False
+            result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
+            return result.addmm_(csr, dense, beta=0)
 
     # layers of GAT and MoNet; nothing flows back to the features
 

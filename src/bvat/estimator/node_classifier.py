@@ -15,6 +15,7 @@ from bvat._version import __version__
 from bvat.baselines.table import AUTO
 from bvat.data.checksums import CHECKSUM
 from bvat.data.tensors import read_safetensors, write_safetensors
+from bvat.engine.device import choose_device
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import (
@@ -46,7 +47,7 @@ from bvat.tuning.cross_validation import (
 CLASSIFIER_FORMAT = 3
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
-_OWN, _SETTINGS = ("method", "seed", "device", "calibrate"), ("model", *all_fields())
+_OWN = ("method", "seed", "device", "calibrate")
 
 
 class NodeClassifier:
@@ -57,10 +58,11 @@ class NodeClassifier:
             baseline of :data:`bvat.baselines.table.BASELINES`, such as "lp", or "auto", an ensemble for few
             labels.
         seed: of the weights, the dropout and the search.
-        device: "cpu" or "cuda".
+        device: "cpu" or "cuda"; None or "auto" is a GPU if there is one, as for ``bvat train``.
         calibrate: fit the confidence to held-out labels where there is a cross-validation; the predicted
             classes stay the same.
-        settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``. Settings
+        settings: any field of :class:`bvat.Settings`, such as ``model="gat"`` or ``epochs=100``; the model
+            may be a module of your own, or a function ``(in_features, classes)`` that makes one. Settings
             that are omitted or None come from the preset of the method and, if there is one, the data set.
 
     After :meth:`fit`: ``classes_`` (C) class names, ``n_features_in_`` D, ``settings_`` the settings used,
@@ -80,7 +82,7 @@ class NodeClassifier:
         method: str = "obvat",
         *,
         seed: int = 0,
-        device: str = "cpu",
+        device: str | None = None,
         calibrate: bool = True,
         **settings: Any,
     ) -> None:
@@ -96,14 +98,14 @@ class NodeClassifier:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all parameters; None means the value of the preset. ``deep`` has no effect."""
         own = {name: getattr(self, name) for name in _OWN}
-        return own | {name: self._settings.get(name) for name in _SETTINGS}
+        return own | {name: self._settings.get(name) for name in ("model", *all_fields())}
 
     def set_params(self, **params: Any) -> NodeClassifier:
         """Set parameters, which take effect at the next :meth:`fit`."""
         for name, value in params.items():
             if name in _OWN:
                 setattr(self, name, value)
-            elif name in _SETTINGS:
+            elif name == "model" or name in all_fields():
                 self._settings[name] = value
             else:
                 raise SettingsError(f"there is no setting {name!r}: bvat settings lists them")
@@ -120,13 +122,14 @@ class NodeClassifier:
         given = {name: value for name, value in self._settings.items() if value is not None}
         known = "" if graph.recipe else graph.name  # a user's folder may be called cora too
         self.choice_, self._graph = None, graph
+        device, graph = choose_device(self.device), graph.to("cpu")  # where folds are trained
         settings = preset(known, self.method, **given)
         if self.method == AUTO:
             graph = for_ensemble(graph)
         elif lacks_validation(graph):
             self.choice_ = cross_validate(graph, settings)
             settings, graph = self.choice_.settings, self.choice_.graph
-        self.training_ = train(graph.to(self.device), settings, self.seed)
+        self.training_ = train(graph.to(device), settings, self.seed)
         found = self.choice_.out_of_fold if self.choice_ else self.training_.fit.get("out_of_fold")
         factor = self.choice_.temperature if self.choice_ and self.calibrate else 1.0
         about = graph.class_names, graph.num_features, graph.recipe
@@ -173,8 +176,8 @@ class NodeClassifier:
         """Return the probability of each class, shape (N, C), for any graph with the same features."""
         fitted = self.classifier_
         _require_graph(graph)
-        probabilities: NDArray[np.float32] = fitted.probabilities(graph.to(self.device)).cpu().numpy()
-        return probabilities
+        found: NDArray[np.float32] = fitted.probabilities(self._moved(graph)).cpu().numpy()
+        return found
 
     def predict(self, graph: Graph) -> NDArray[np.str_]:
         """Return the name of the most likely class of every node, shape (N)."""
@@ -241,31 +244,36 @@ class NodeClassifier:
         """
         return explain(self.classifier_, self._own_graph(graph), node)
 
+    def _moved(self, graph: Graph) -> Graph:
+        return graph.to(choose_device(self.device))
+
     def _own_graph(self, graph: Graph | None) -> Graph:
         graph = self._graph if graph is None else graph
         if graph is None:
             raise TrainingError("a NodeClassifier that was loaded has no graph: give it as graph=...")
         _require_graph(graph)
-        return graph.to(self.device)
+        return self._moved(graph)
 
     def _held_out(self) -> HeldOut:
         if self._out_of_fold is not None:
             return HeldOut.read(self._out_of_fold, self.classifier_.temperature)
         if self._graph is None or not self._graph.val.numel():
             raise no_held_out("this classifier")
-        return HeldOut.of_validation(self.classifier_, self._graph.to(self.device))
+        return HeldOut.of_validation(self.classifier_, self._moved(self._graph))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.safetensors`` file: the weights, with settings, classes and version as metadata.
 
         The file contains a checksum, which :meth:`load` and ``bvat data check FILE`` verify.
         """
-        fitted = self.classifier_
+        fitted, params = self.classifier_, self.get_params()
         about = {
             "kind": _KIND,
             "format": str(CLASSIFIER_FORMAT),
             "version": __version__,
-            "params": json.dumps(self.get_params()),
+            "params": json.dumps(
+                params | ({} if params["model"] is None else {"model": fitted.settings.model})
+            ),
             "settings": json.dumps(fitted.settings.as_dict()),
             "classes": json.dumps(fitted.class_names),
             "features": str(fitted.num_features),
@@ -279,8 +287,12 @@ class NodeClassifier:
             raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> NodeClassifier:
+    def load(cls, path: str | os.PathLike[str], *, model: Any = None) -> NodeClassifier:
         """Load a saved classifier; its predictions are the same, bit for bit.
+
+        Args:
+            path: the file.
+            model: what it was fitted with, if that is not a model of bvat: it is never imported unasked.
 
         Raises:
             DataError: the file is damaged, was not written by :meth:`save`, or by a version that cannot be
@@ -311,7 +323,8 @@ class NodeClassifier:
             found = checked_logits(json.loads(about["out_of_fold"]))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is damaged ({error}): fit and save again") from None
-        settings = read_settings(stored, where, version)
+        settings = read_settings(stored, where, version, () if model is None else (model,))
+        params["model"] = settings.given_model if params.get("model") is not None else None
         loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})
         loaded._fitted = build_classifier([tensors], settings, classes, features, recipe, where, factor)
         loaded._out_of_fold = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from types import SimpleNamespace
@@ -18,10 +18,11 @@ from bvat.engine.cpu import find_engine
 from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.engine.tensor import TensorEngine
+from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix, Subgraph
 from bvat.graph.neighbours import Latent, nearest_nodes
 from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
-from bvat.graph.validation import validate, validate_features
+from bvat.graph.validation import validate, validate_features, validate_marks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,6 +54,9 @@ class Graph:
     """What a reader has to tell the user, a sentence each: features it made, labels it left out, ..."""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     """How a reader made the features, in plain values, so that another graph can be read in the same way."""
+    splits: Tensor | None = None
+    """All splits that the graph came with if there are several: int8 (S, N), 1 for a training node, 2 for
+    validation, 3 for testing, 0 for none; see :meth:`with_split`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.features, Tensor):
@@ -61,6 +65,8 @@ class Graph:
             object.__setattr__(self, "adjacency", self.adjacency.to(dtype=torch.float64))
         splits = {"train": self.train, "val": self.val, "test": self.test}
         names = ("class_names", "node_names", "name", "validation", "notes")
+        if self.splits is not None:
+            validate_marks(self.splits, self.labels.numel())
         validate(
             self.features, self.adjacency, self.labels, splits, {name: getattr(self, name) for name in names}
         )
@@ -169,6 +175,21 @@ class Graph:
             edge_index=torch.stack([self.adjacency.col.long(), self.adjacency.rows]),
             edge_weight=self.adjacency.values if weighted else None,
         )
+
+    @property
+    def num_splits(self) -> int:
+        """Number of splits that the graph came with."""
+        return 1 if self.splits is None else len(self.splits)
+
+    def with_split(self, number: int) -> Self:
+        """Return the graph with one of the splits that it came with, counted from 0."""
+        if not 0 <= number < self.num_splits:
+            raise GraphError(f"{self.name} has {self.num_splits} splits: use 0 to {self.num_splits - 1}")
+        if self.splits is None:
+            return self
+        parts = [torch.nonzero(self.splits[number] == mark).flatten() for mark in (1, 2, 3)]
+        said = f"given: split {number + 1} of {self.num_splits}"
+        return replace(self, train=parts[0], val=parts[1], test=parts[2], validation=said)
 
     def with_features(self, features: FeatureMatrix) -> Self:
         """Return the graph with other features (N, D') that are known to be valid."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bvat.engine.compile import Compiled, has_numba
 from bvat.engine.dense import DenseMatrix
+from bvat.engine.matrix import scatter
 from bvat.engine.sparse import SparseMatrix
 from bvat.engine.tensor import TensorEngine
 
@@ -85,7 +86,7 @@ class Block(SparseMatrix):
         given = dense.detach()
         if has_numba() and given.is_cpu and given.dtype == self.dtype and len(given) == self.shape[0]:
             out = given.new_zeros(self.shape[1], given.shape[1])
-            _scatter(*self.arrays, given.contiguous().numpy(), out.numpy())
+            scatter(*self.arrays, given.contiguous().numpy(), out.numpy())
             return out
         rows = given.index_select(0, self.rows) * self.values[:, None]
         return dense.new_zeros(self.shape[1], dense.shape[1]).index_add_(0, self.col.long(), rows)
@@ -109,8 +110,7 @@ class ReceptiveFields(Subgraph):
     def around(cls, whole: GraphInputs, chosen: Tensor, depth: int) -> ReceptiveFields:
         """Collect the fields of ``chosen`` (int64, without repeats) for a model of ``depth`` >= 1 layers."""
         matrix = whole.propagation
-        arrays = (part.detach().cpu().numpy() for part in (matrix.crow, matrix.col, matrix.values, chosen))
-        nodes, counts, *parts = _collect(*arrays, depth)
+        nodes, counts, *parts = _collect(*matrix.arrays, chosen.detach().cpu().numpy(), depth)
         crow, col, values = (torch.from_numpy(part).to(matrix.device) for part in parts)
         sizes = counts.tolist()
         ends = parts[0][counts[:-1]].tolist()
@@ -129,15 +129,6 @@ class ReceptiveFields(Subgraph):
     def propagation(self) -> SparseMatrix:
         """The rows of Â that the first layer needs, shape (n_{K-1}, m)."""
         return self.layers[0]
-
-
-@Compiled
-def _scatter(crow: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
-    """Add ``Sᵀ dense`` to out, row by row of S; dense (n, H), out (m, H)."""
-    for v in range(dense.shape[0]):
-        for k in range(crow[v], crow[v + 1]):
-            for j in range(dense.shape[1]):
-                out[col[k], j] += values[k] * dense[v, j]
 
 
 @Compiled

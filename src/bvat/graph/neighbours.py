@@ -88,10 +88,11 @@ def unit_rows(rows: Tensor) -> Tensor:
     return found
 
 
-def nearest_nodes(latent: Tensor, k: int, metric: str = "cosine") -> Any:
+def nearest_nodes(latent: Tensor, k: int, metric: str = "cosine", exact: int = EXACT) -> Any:
     """Return which nodes are among the k nearest of each other, symmetric, as a scipy matrix of 0 and 1.
 
-    Nodes without latent features, and pairs whose cosine is not positive, are not joined.
+    Nodes without latent features, and pairs whose cosine is not positive, are not joined. Of more than
+    ``exact`` nodes the neighbours are found approximately.
 
     Shapes: latent (N, r); the result (N, N).
     """
@@ -104,7 +105,7 @@ def nearest_nodes(latent: Tensor, k: int, metric: str = "cosine") -> Any:
     k = min(k, count - 1)
     if k < 1:
         return sp.csr_array((count, count), dtype=np.float32)
-    find = _all_pairs if count <= EXACT else _approximate
+    find = _all_pairs if count <= exact else _approximate
     ends, close = find(rows, k, metric)
     starts = np.repeat(np.arange(count), ends.shape[1])
     real = close.ravel() & (ends.ravel() != starts)

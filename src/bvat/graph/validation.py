@@ -71,6 +71,16 @@ def validate(
         )
 
 
+def validate_marks(splits: Tensor, nodes: int) -> None:
+    """Raise GraphError unless these are the marks 0 to 3 of several splits, int8 (S, N)."""
+    known = splits.dtype == torch.int8 and splits.dim() == 2 and splits.shape[1] == nodes and len(splits)
+    if not known or bool(((splits < 0) | (splits > 3)).any()):
+        raise GraphError(
+            f"splits must be int8 of shape (S, {nodes}): 1 for training, 2 for validation, 3 for testing, "
+            "0 for none"
+        )
+
+
 def check_matrix(matrix: SparseMatrix, *, ordered: bool = False) -> None:
     """Raise ValueError unless the tensors of a matrix fit each other and its shape; see :func:`check_csr`."""
     crow, col, values = (part.detach().cpu() for part in matrix.tensors())

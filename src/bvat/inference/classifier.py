@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import UNKNOWN, Graph
+from bvat.plugins import is_path
 from bvat.training.loop import predict
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
@@ -124,8 +125,21 @@ def build_classifier(
     return Classifier(tuple(models), settings, class_names, num_features, recipe, temperature)
 
 
-def read_settings(stored: Any, where: str, version: str) -> Settings:
-    """Return stored settings; missing ones get their defaults, unknown or invalid ones raise DataError."""
+def read_settings(stored: Any, where: str, version: str, models: Sequence[Any] = ()) -> Settings:
+    """Return stored settings; missing ones get their defaults, unknown or invalid ones raise DataError.
+
+    A model that would be imported must be among ``models``, by its name or itself: what a file names could be
+    anybody's code.
+    """
+    name = stored.get("model") if isinstance(stored, dict) else None
+    if is_path(name):
+        given = [model for model in models if not isinstance(model, str) or model == name]
+        if not given:
+            raise DataError(
+                f"{where} was trained with the model {name}, code that bvat does not import unasked: if you "
+                f"trust it, name it with --model {name}, or model= in Python"
+            )
+        stored = {**stored, "model": given[0]}
     try:
         return Settings(**stored)
     except (SettingsError, TypeError) as error:

@@ -8,7 +8,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from bvat._version import __version__
 from bvat.baselines.table import AUTO, BASELINES, PUBLISHED
 from bvat.errors import SettingsError
-from bvat.graph import DenseMatrix, Graph, SparseMatrix
+from bvat.graph import Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.plain import Edges, ExportedModel, network_name
 from bvat.inference.tables import check_writable, write_text
@@ -28,8 +27,10 @@ TOLERANCE = 1e-4
 """Largest difference of a probability between bvat and the exported model; rounding makes about 1e-6."""
 
 
-def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float]:
+def exported(classifier: Classifier, graph: Graph, largest: int = LARGEST) -> tuple[ExportedModel, float]:
     """Return models in plain PyTorch, and how far their probabilities are from bvat's.
+
+    Of a graph with more than ``largest`` entries of features only the first nodes are compared.
 
     Raises:
         SettingsError: this model cannot be exported, or its export gives other probabilities.
@@ -57,7 +58,8 @@ def exported(classifier: Classifier, graph: Graph) -> tuple[ExportedModel, float
         for name, tensor in model.state_dict().items():
             tensors[f"model{number}.{name}"] = tensor.detach().cpu().float().contiguous()
     plain = ExportedModel(about, tensors).eval()
-    error = _difference(classifier, plain, graph)
+    part = _first_nodes(graph.to("cpu"), max(2, largest // graph.num_features))
+    error = _difference(classifier, plain, part)
     if not error <= TOLERANCE:
         raise SettingsError(
             f"the exported {kind} differs from the trained one by {error:.2g} in a probability, so "
@@ -116,32 +118,19 @@ def _rows_sum_to_one(graph: Graph) -> bool:
     return bool((((totals - 1).abs() < 1e-4) | (totals == 0)).all())
 
 
-def _difference(classifier: Classifier, plain: ExportedModel, graph: Graph) -> float:
-    """Return the largest difference of a probability on the graph, or on its first nodes if it is large."""
-    part = _first_nodes(graph.to("cpu"), max(2, LARGEST // graph.num_features))
+def _difference(classifier: Classifier, plain: ExportedModel, part: Graph) -> float:
+    """Return the largest difference of a probability."""
     adjacency = part.adjacency
     edges = Edges(part.num_nodes, torch.stack([adjacency.rows, adjacency.col]).long(), adjacency.values)
-    features = part.features
-    if isinstance(features, DenseMatrix):
-        dense = features.values
-    else:
-        dense = torch.from_numpy(features.to_scipy().toarray().astype(np.float32))
     ours = classifier.probabilities(part)
     with torch.no_grad():
-        return float((plain.probabilities(dense, edges) - ours).abs().max())
+        return float((plain.probabilities(part.features.to_dense().float(), edges) - ours).abs().max())
 
 
 def _first_nodes(graph: Graph, count: int) -> Graph:
     if graph.num_nodes <= count:
         return graph
     kept = torch.arange(count)
-    features = graph.features.select(kept)
-    adjacency = graph.adjacency.to_scipy()[:count, :count]
-    return Graph.build(
-        features if isinstance(features, SparseMatrix) else features.values,
-        adjacency,
-        torch.zeros(count, dtype=torch.int64),
-        train=kept[:1],
-        class_names=graph.class_names,
-        normalize=False,
-    )
+    features, adjacency = graph.features.select(kept), graph.adjacency.to_scipy()[:count, :count]
+    about: dict[str, Any] = {"train": kept[:1], "class_names": graph.class_names}
+    return Graph.build(features, adjacency, torch.zeros(count).long(), normalize=False, **about)

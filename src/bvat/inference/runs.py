@@ -49,6 +49,8 @@ class SavedRun:
     folder: RunFolder
     about: dict[str, Any]
     seeds: tuple[int, ...]
+    models: tuple[Any, ...] = ()
+    """Models of one's own that may be imported, by name or themselves."""
 
     @property
     def name(self) -> str:
@@ -83,7 +85,7 @@ class SavedRun:
         weights = [self.folder.weights(k) for k in (self.seeds if seed is None else (seed,))]
         found = build_classifier(
             weights if calibrate else list(map(uncalibrated, weights)),
-            read_settings(self.about["settings"], where, str(self.about.get("version"))),
+            read_settings(self.about["settings"], where, str(self.about.get("version")), self.models),
             read_class_names(self.about["classes"], where),
             self.about["features"],
             self.kept_graph.recipe if self.kept_graph is not None else {},
@@ -146,8 +148,12 @@ class SavedRun:
         return found
 
 
-def open_run(path: str | Path) -> SavedRun:
+def open_run(path: str | Path, models: Sequence[Any] = ()) -> SavedRun:
     """Open a run folder that ``bvat train`` wrote.
+
+    Args:
+        path: the folder.
+        models: of a run with a model that is not bvat's: its name, ``module:Class``, or the model itself.
 
     Raises:
         DataError: it is not a run folder, no seed has finished, or it lacks what predicting needs.
@@ -164,7 +170,7 @@ def open_run(path: str | Path) -> SavedRun:
     seeds = folder.seeds()
     if not seeds:
         raise DataError(f"{folder.path} has no finished seed: finish it with bvat train --resume")
-    return SavedRun(folder, about, seeds)
+    return SavedRun(folder, about, seeds, tuple(models))
 
 
 def _run_folder(path: str | Path) -> RunFolder:
@@ -198,11 +204,8 @@ class RunRecord:
 
     def values(self, measure: str) -> dict[int, float]:
         """Return a measure of each finished seed that has it; see :data:`MEASURES`."""
-        return {
-            result["seed"]: value
-            for result in self.results
-            if (value := measure_of(result, measure)) is not None
-        }
+        found = {result["seed"]: measure_of(result, measure) for result in self.results}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     def summary(self) -> dict[str, Any]:
         """Return the run as plain values: one row of a table."""
@@ -224,7 +227,6 @@ class RunRecord:
 
     @property
     def faults(self) -> list[str]:
-        """A sentence for everything of the run that is damaged."""
         return [*self.damaged.values(), *self.notes]
 
 
@@ -292,17 +294,11 @@ def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
     for run in others:
         seeds = _shared_seeds(base, run)
         rows.append({"run": str(run.path), "seeds": seeds, **_differences(base, run, seeds)})
-    changed = {
-        name: [run.settings.get(name) for run in runs]
-        for name in sorted(set.intersection(*(set(run.settings) for run in runs)))
-        if len({repr(run.settings.get(name)) for run in runs}) > 1
-    }
-    return {
-        "base": base.summary(),
-        "runs": [run.summary() for run in others],
-        "differences": rows,
-        "settings": changed,
-    }
+    shared = sorted(set.intersection(*(set(run.settings) for run in runs)))
+    values = {name: [run.settings[name] for run in runs] for name in shared}
+    changed = {name: each for name, each in values.items() if len(set(map(repr, each))) > 1}
+    summaries = [run.summary() for run in runs]
+    return {"base": summaries[0], "runs": summaries[1:], "differences": rows, "settings": changed}
 
 
 def _shared_seeds(base: RunRecord, run: RunRecord) -> list[int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -26,22 +27,17 @@ def predictions_csv(
 
     Shapes: probabilities (N, C), member (N, C), which classes are in the set of a node.
     """
-    sets = () if member is None else ("set",)
-
-    def names(node: int) -> list[str]:
-        if member is None:
-            return []
-        return [" | ".join(name for name, inside in zip(class_names, member[node], strict=True) if inside)]
-
     confidence, predicted = probabilities.cpu().max(1)
-    rows = zip(predicted.tolist(), confidence.tolist(), probabilities.tolist(), strict=True)
-    return csv_text(
-        ("id", "predicted", "confidence", *sets, *(f"p_{name}" for name in class_names)),
-        (
-            (node_id(graph, node), class_names[k], short_number(p), *names(node), *map(short_number, each))
-            for node, (k, p, each) in enumerate(rows)
-        ),
-    )
+    columns: dict[str, Iterable[str]] = {
+        "id": [node_id(graph, node) for node in range(len(predicted))],
+        "predicted": [class_names[k] for k in predicted.tolist()],
+        "confidence": map(short_number, confidence.tolist()),
+    }
+    if member is not None:
+        columns["set"] = [" | ".join(compress(class_names, inside)) for inside in member]
+    for name, p in zip(class_names, probabilities.T.tolist(), strict=True):
+        columns[f"p_{name}"] = map(short_number, p)
+    return csv_text(tuple(columns), zip(*columns.values(), strict=True))
 
 
 def check_writable(*paths: Path) -> None:

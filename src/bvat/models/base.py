@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bvat.engine.draws import Source
 from bvat.errors import SettingsError
@@ -65,6 +65,15 @@ class Masks:
     factor: float = 1.0
     """1 / (1 - p), the factor of what is kept."""
     edges: tuple[Tensor, ...] = ()
+
+
+def first_weights(model: Any) -> list[nn.Parameter]:
+    """Return the parameters that multiply the features; none if they are read in another way."""
+    if hasattr(model, "first_weights"):
+        found: list[nn.Parameter] = model.first_weights
+        return found
+    first = model.first_weight if hasattr(model, "first_weight") else model.projection()
+    return [parameter for parameter in model.parameters() if parameter is first]
 
 
 def linearize(

@@ -58,7 +58,8 @@ def _power_sum(product: Callable[[Tensor], Tensor], ratio: float, steps: int, st
     """Return the sum by Horner's rule."""
     state = start
     for _ in range(steps):
-        state = product(state).mul_(ratio).add_(start)
+        spread = product(state)
+        state = torch.add(start, spread, alpha=ratio, out=spread)
     return state
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Any
 
 from bvat.models.options import Options, option
+from bvat.plugins import Home, Table, imported, is_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,40 +71,52 @@ class Model:
     Args:
         name: what ``--model`` and :class:`bvat.Settings` call it.
         title: its name in tables.
-        home: ``module:class``, called as ``Class(in_features, classes, generator=, **options)``.
+        home: ``module:class``, or the class itself, called as ``Class(in_features, classes, generator=,
+            **options)``; see :func:`bvat.models.own.build` for classes that are not bvat's.
         options: its settings, which are the arguments of the class.
         distributed: whether it runs over several ranks: its sums over nodes go through the engine, and all
             that it reads of neighbours comes through the matrix (:mod:`bvat.parts`).
+        weighs_edges: whether it uses edge weights, or reads no edges at all.
+        colour: for a model that is not bvat's, its place in the palette of charts.
     """
 
     name: str
     title: str
-    home: str
+    home: Home
     options: type[Options] = NetworkOptions
     distributed: bool = False
+    weighs_edges: bool = True
+    colour: int = 7
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """The names of its settings."""
         return tuple(f.name for f in fields(self.options))
 
-    def load(self) -> Callable[..., Any]:
+    @property
+    def is_own(self) -> bool:
+        """Whether it is bvat's own."""
+        return MODELS.own.get(self.name) is self
+
+    def load(self) -> Any:
         """Return the class."""
-        module, _, name = self.home.partition(":")
-        found: Callable[..., Any] = getattr(import_module(module), name)
-        return found
+        return imported(self.home, here=is_path(self.name))
 
     def build(self, options: Options, in_features: int, classes: int, generator: Any = None) -> Any:
         """Return the model."""
-        return self.load()(in_features, classes, generator=generator, **options.as_dict())
+        if self.is_own:
+            return self.load()(in_features, classes, generator=generator, **options.as_dict())
+        from bvat.models.own import build  # imports torch
+
+        return build(self.load(), in_features, classes, options.as_dict(), generator)
 
 
 _ROWS = [
     Model("gcn", "GCN", "bvat.models.gcn:GCN", distributed=True),
-    Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions),
+    Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions, weighs_edges=False),
     Model("monet", "MoNet", "bvat.models.monet:MoNet", MoNetOptions),
-    Model("gpnn", "GPNN", "bvat.models.gpnn:GPNN", GPNNOptions),
-    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True),
+    Model("gpnn", "GPNN", "bvat.models.gpnn:GPNN", GPNNOptions, weighs_edges=False),
+    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True, weighs_edges=False),
     Model("appnp", "APPNP", "bvat.models.appnp:APPNP", APPNPOptions, distributed=True),
     Model(
         "random-propagation",
@@ -118,5 +129,15 @@ _ROWS = [
     Model("mlp", "MLP", "bvat.models.mlp:MLP", distributed=True),
 ]
 
-MODELS: dict[str, Model] = {model.name: model for model in _ROWS}
+MODELS = Table("bvat.models", Model, _ROWS)
 """By name, in the order of tables."""
+
+
+def find_model(name: str, home: Any = None) -> Model:
+    """Return the row of a model; one that has none is called by its ``module:name``, and has no settings.
+
+    Nothing is imported. ``home`` is the class, function or module itself, if there is one.
+    """
+    if name not in MODELS and (home is not None or is_path(name)):
+        return Model(name, name.rpartition(":")[2], name if home is None else home, Options)
+    return MODELS[name]

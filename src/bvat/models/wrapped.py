@@ -44,7 +44,7 @@ class _Known:
 Model = nn.Module | Callable[..., Tensor]
 """A module, or a function of the features."""
 
-_KNOWN = "_known_to_bvat"
+KNOWN = "_known_to_bvat"
 """The attribute of a module that holds what is known about it."""
 
 
@@ -107,7 +107,8 @@ class EdgeInputs:
     def propagation(self) -> SparseMatrix:
         """The pattern of A + I without directions, (N, N), all entries 1: where features can spread."""
         if not isinstance(self.edge_index, Tensor):  # for all nodes, edges are not needed
-            return SparseMatrix.from_scipy(sp.eye_array(self.features.shape[0], format="csr"))
+            alone = SparseMatrix.from_scipy(sp.eye_array(self.features.shape[0], format="csr"))
+            return alone.to(self.features.device)
         size, last = self.features.shape[0], self.known.pattern
         if last is not None and last[0] is self.edge_index and last[1] == self.edge_index._version:
             return last[2]
@@ -149,19 +150,22 @@ class WrappedModule:
         if isinstance(data, EdgeInputs):
             return data
         x, edge_index, following = call_arguments(self.module, data, arguments or {})
-        if isinstance(self.module, nn.Module) and self.module.__dict__.get(_KNOWN) is None:
-            self.module.__dict__[_KNOWN] = _Known(read_module(self.module, x, following))
+        if isinstance(self.module, nn.Module) and self.module.__dict__.get(KNOWN) is None:
+            self.module.__dict__[KNOWN] = _Known(read_module(self.module, x, following))
         known = self._known
         if self.factored and known.reading.reason and not known.told:
             known.told = True
-            text = f"bvat perturbs x itself, which takes N x D numbers, because {known.reading.reason}"
-            warnings.warn(text + "; bvat.wrap(model, factored=False) says that this is wanted", stacklevel=4)
+            self._tell(known.reading.reason)
         engine = data.engine if isinstance(data, Graph) else DEFAULT_ENGINE
         return EdgeInputs(DenseMatrix(x, engine), edge_index, known, following)
 
+    def _tell(self, reason: str) -> None:
+        text = f"bvat perturbs x itself, which takes N x D numbers, because {reason}"
+        warnings.warn(text + "; bvat.wrap(model, factored=False) says that this is wanted", stacklevel=5)
+
     @property
     def _known(self) -> _Known:
-        return self.module.__dict__[_KNOWN] if self._own is None else self._own
+        return self.module.__dict__[KNOWN] if self._own is None else self._own
 
     @property
     def _maps(self) -> tuple[Any, ...]:

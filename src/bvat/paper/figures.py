@@ -178,26 +178,20 @@ def collect(request: Request, store: RunStore, target: str) -> dict[str, Any]:
 def _measured(line: Series, store: RunStore) -> dict[str, Any]:
     rows = [line.read(results) for row in line.runs if (results := store.results(row))]
     columns = [sample(column) for column in zip(*rows, strict=True)]
-    return {
-        "name": line.name,
-        "label": line.label,
-        "n": len(rows),
-        "mean": [column.mean for column in columns],
-        "std": [column.std for column in columns],
-        "paper": None if line.published is None else list(line.published),
-    }
+    values = {"mean": [column.mean for column in columns], "std": [column.std for column in columns]}
+    paper = None if line.published is None else list(line.published)
+    return {"name": line.name, "label": line.label, "n": len(rows), **values, "paper": paper}
 
 
 def _title(target: str) -> str:
-    titles = {
+    if method := FIG1.get(target):
+        name = _short(method)
+        return f"Figure {target[3:]}: {name}'s R_vadv on models trained without and with {name}"
+    return {
         "fig1a": "Figure 1a: how adversarial the perturbations are, on a GCN trained without them",
         "fig3": "Figure 3: validation accuracy of S-BVAT against epsilon",
         "fig4": "Figure 4: validation accuracy against alpha, the weight of the entropy",
-    }
-    name = _short(FIG1.get(target) or "gcn")
-    return titles.get(
-        target, f"Figure {target[3:]}: {name}'s R_vadv on models trained without and with {name}"
-    )
+    }[target]
 
 
 def _short(row: str) -> str:

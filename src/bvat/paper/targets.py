@@ -46,10 +46,7 @@ def reproduce(
         store.run_all([run for plan in plans.values() for run in plan], jobs, console)
         found = {}
         for name in names:
-            found[name] = {
-                **TARGETS[name][1](request, store, name),
-                **_provenance(request, store, plans[name]),
-            }
+            found[name] = TARGETS[name][1](request, store, name) | _provenance(request, store, plans[name])
             path = out / f"{name}.json"
             if add and name == "table2" and path.exists():
                 found[name] = table2.merged(found[name], read_result(path))
@@ -73,9 +70,8 @@ def _provenance(request: Request, store: RunStore, plan: list[RunSpec]) -> dict[
     """Return what is needed to get the same numbers again."""
     settings: dict[str, dict[str, Any]] = {}
     for run in plan:
-        settings.setdefault(short_name(run.dataset), {}).setdefault(
-            Variant(run.settings.model, run.settings.method).name, run.settings.as_dict()
-        )
+        name = Variant(run.settings.model, run.settings.method).name
+        settings.setdefault(short_name(run.dataset), {}).setdefault(name, run.settings.as_dict())
     return {
         "format": RESULT_FORMAT,
         "command": request.command,

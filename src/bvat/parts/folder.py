@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,6 @@ Piece = tuple[Part, FeatureMatrix, dict[str, Any]]
 
 
 def is_partition(path: str | Path) -> bool:
-    """Return whether a path is a folder of parts."""
     try:
         return (Path(path) / ABOUT).is_file()
     except (OSError, ValueError):
@@ -49,8 +49,16 @@ def is_partition(path: str | Path) -> bool:
 
 
 def part_file(part: int) -> str:
-    """Return the name of the file of a part."""
     return f"part-{part}/part.safetensors"
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say which file cannot be read, and what to do; KeyError is for what is missing in it."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
 
 
 def write_parts(
@@ -97,10 +105,8 @@ def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> di
         share = own_share(graph, part)
         features = share.pop("features")
         tensors = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "interior"} | share
-        if sparse:
-            tensors |= {f"features.{name}": getattr(features, name) for name in ("crow", "col", "values")}
-        else:
-            tensors["features.values"] = features.values
+        stored = ("crow", "col", "values") if sparse else ("values",)
+        tensors |= {f"features.{name}": getattr(features, name) for name in stored}
         if weighted:
             tensors["weights"] = graph.adjacency.select(part.nodes).values
         name = part_file(number)
@@ -108,16 +114,9 @@ def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> di
         path.parent.mkdir()
         save_file(tensors, path, {"format": FORMAT, "interior": str(part.interior)})
         files[name] = file_digest(path)
-        rows.append(
-            {
-                "nodes": part.nodes.numel(),
-                "edges": part.values.numel(),
-                "interior": part.interior,
-                "halo": part.halo.numel(),
-                "sent": part.send.numel(),
-                "bytes": path.stat().st_size,
-            }
-        )
+        counted = {"nodes": part.nodes, "edges": part.values, "halo": part.halo, "sent": part.send}
+        row = {what: tensor.numel() for what, tensor in counted.items()}
+        rows.append({**row, "interior": part.interior, "bytes": path.stat().st_size})
     save_file({name: getattr(graph, name) for name in _SPLITS}, folder / SPLITS)
     files[SPLITS] = file_digest(folder / SPLITS)
     if graph.node_names is not None:
@@ -143,10 +142,8 @@ def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> di
 
 def read_about(folder: Path) -> dict[str, Any]:
     """Return what ``partition.json`` says; DataError if it is damaged or of another version."""
-    try:
+    with _explained(folder / ABOUT):
         about = read_sealed_json(folder / ABOUT)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder / ABOUT} cannot be read ({error}): run bvat partition again") from None
     if about.get("format") != FORMAT:
         raise DataError(f"{folder} was written by another version of bvat: run bvat partition again")
     return about
@@ -159,12 +156,11 @@ def read_tensors(
 
     Without ``verified`` its checksum is not computed again.
     """
-    path = folder / name
-    try:
-        metadata, tensors = map_safetensors(path, str(about["files"].get(name)) if verified else None)
-        return tensors, metadata
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
+    with _explained(folder / name):
+        metadata, tensors = map_safetensors(
+            folder / name, str(about["files"].get(name)) if verified else None
+        )
+    return tensors, metadata
 
 
 def read_part(folder: Path, number: int, about: Mapping[str, Any], *, verified: bool = True) -> Piece:
@@ -242,9 +238,8 @@ def whole_graph(folder: Path) -> Graph:
     rows = []
     for number, (part, _, rest) in enumerate(pieces):
         numbers = torch.cat([part.nodes, part.halo])[part.col.long()]
-        own = torch.repeat_interleave(part.nodes, torch.diff(part.crow.long()))
-        edge = own != numbers
         place = torch.repeat_interleave(torch.arange(part.nodes.numel()), torch.diff(part.crow.long()))
+        edge = part.nodes[place] != numbers
         counts = torch.bincount(place[edge], minlength=part.nodes.numel())
         ones = torch.ones(int(edge.sum()), dtype=part.values.dtype)
         weights = rest.get("weights", ones)
@@ -272,10 +267,8 @@ def read_names(folder: Path) -> tuple[str, ...] | None:
     path = folder / NAMES
     if not path.is_file():
         return None
-    try:
+    with _explained(path):
         return tuple(read_sealed_json(path)["names"])
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
 
 
 def stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:

@@ -66,11 +66,10 @@ def join(folder: Path, timeout: float = TIMEOUT, asked: Mapping[str, Any] | None
     except BvatError as error:
         mine.fault = error
     _compare(rank, _gathered(mine, size))
-    ranks = RankEngine(rank, size, about["nodes"])
     own: dict[str, Any] = {name: rest[name] for name in ("labels", "train", "val", "test")}
     own |= {"whole_nodes": about["nodes"], "whole_edges": about["edges"]}
-    own |= {"fingerprint": about["graph"], "folder": str(folder)}
-    return part_graph(ranks, part, features, {**own, **described(about)})
+    own |= {"fingerprint": about["graph"], "folder": str(folder), **described(about)}
+    return part_graph(RankEngine(rank, size, about["nodes"]), part, features, own)
 
 
 def _digest(content: Any) -> str:

@@ -54,7 +54,7 @@ class PartGraph(Graph):
         """Return the part itself; SettingsError for a device or precision that it does not have."""
         elsewhere = device is not None and torch.device(device).type != "cpu"
         if elsewhere or dtype not in (None, self.features.dtype):
-            raise SettingsError("training over several ranks runs on the CPU: use --device cpu")
+            raise SettingsError("ranks run on the CPU, since nccl is untested: use --device cpu")
         return self
 
 
@@ -67,39 +67,20 @@ def part_graph(ranks: RankEngine, part: Part, features: FeatureMatrix, about: Ma
         features: own rows of X, in the order of ``part.nodes``.
         about: the other fields of :class:`PartGraph`: labels, splits, class names, ...
     """
-    halo = Halo(
-        ranks,
-        part.nodes,
-        part.halo,
-        part.send,
-        part.send_counts.tolist(),
-        part.receive_counts.tolist(),
-        part.interior,
-    )
-    own: FeatureMatrix
+    counts = part.send_counts.tolist(), part.receive_counts.tolist()
+    halo = Halo(ranks, part.nodes, part.halo, part.send, *counts, part.interior)
+    own: FeatureMatrix = PartDense(features.values, ranks)
     if isinstance(features, SparseMatrix):
         own = PartFeatures(features.crow, features.col, features.values, features.shape, ranks)
-    else:
-        own = PartDense(features.values, ranks)
-    return PartGraph._copy(  # checked before it was cut
-        {
-            "repairs": {},
-            "recipe": {},
-            **about,
-            "own_nodes": part.nodes,
-            "features": own,
-            "adjacency": ExchangedMatrix(part.crow, part.col, part.values, None, halo),
-        }
-    )
+    matrix = ExchangedMatrix(part.crow, part.col, part.values, None, halo)
+    content = {"own_nodes": part.nodes, "features": own, "adjacency": matrix}
+    return PartGraph._copy({"repairs": {}, "recipe": {}, **about, **content})  # checked before it was cut
 
 
 def own_share(graph: Graph, part: Part) -> dict[str, Any]:
     """Return features, labels and splits of the nodes of a part, with splits that count own nodes."""
     place = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
     place[part.nodes] = torch.arange(part.nodes.numel())
-    splits = {}
-    for name in ("train", "val", "test"):
-        local = place[getattr(graph, name)]
-        splits[name] = local[local >= 0]
-    features = graph.features.select(part.nodes)
-    return {"features": features, "labels": graph.labels[part.nodes], **splits}
+    local = {name: place[getattr(graph, name)] for name in ("train", "val", "test")}
+    splits = {name: nodes[nodes >= 0] for name, nodes in local.items()}
+    return {"features": graph.features.select(part.nodes), "labels": graph.labels[part.nodes], **splits}

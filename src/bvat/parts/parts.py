@@ -97,19 +97,13 @@ def assign(graph: Graph, parts: int, by: Cut = "metis", seed: int = 0) -> Tensor
     return even[torch.from_numpy(np.random.default_rng(seed).permutation(size))]
 
 
-def load_metis() -> Any:
-    """Return pymetis; SettingsError if it is not installed."""
+def _metis(adjacency: SparseMatrix, parts: int, seed: int) -> Tensor:
     try:
         import pymetis
     except ImportError:
         raise SettingsError(
             "METIS needs the package pymetis: pip install 'bvat[distributed]', or use --by order or random"
         ) from None
-    return pymetis
-
-
-def _metis(adjacency: SparseMatrix, parts: int, seed: int) -> Tensor:
-    pymetis = load_metis()
     options = pymetis.Options(seed=seed)
     crow, col, _ = adjacency.arrays
     owners = pymetis.part_graph(parts, pymetis.CSRAdjacency(crow, col), options=options)[1]

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from typing import Any
 
 from bvat.models.options import Options, like, option
+from bvat.models.table import MODELS
+from bvat.plugins import Home, Table, imported
 
 PLAIN = "none"
 """The method without a regulariser."""
@@ -134,22 +135,24 @@ class MethodRow:
         title: its row in tables.
         about: one line of help: which nodes, and how the perturbation is found.
         options: its settings.
-        home: ``module:callable`` called with these settings as keywords, ``masks`` as ``dropout``, and a
-            ``generator``; returns the regulariser. Empty for none.
+        home: ``module:callable``, or the callable itself, called with these settings as keywords, ``masks``
+            as ``dropout``, and a ``generator``; returns the regulariser. Empty for none.
         colour: its place in the palette of charts.
         effort: time of an epoch in units of a GCN's, roughly; for the estimate of the remaining time only.
         space: what ``bvat tune`` searches: a span per setting; ``when`` holds spans that apply only where a
             setting has some value. Values on a logarithmic scale are rounded to two digits.
+        auto: the effort from which on ``auto`` trains a GCN with it too, if it is not bvat's; 0: never.
     """
 
     name: str
     title: str
     about: str
     options: type[Options] = RegulariserOptions
-    home: str = ""
+    home: Home = ""
     colour: int = 3
     effort: float = 1.0
     space: Mapping[str, Any] = field(default_factory=dict)
+    auto: int = 0
 
     @property
     def short(self) -> str:
@@ -162,8 +165,7 @@ class MethodRow:
             return None
         own = {f.name for f in fields(options) if f.metadata.get("only") != SEVERAL} & options.read()
         taken = {name: getattr(options, name) for name in own - _WEIGHTS}
-        module, _, name = self.home.partition(":")
-        return getattr(import_module(module), name)(dropout=taken.pop("masks"), generator=generator, **taken)
+        return imported(self.home)(dropout=taken.pop("masks"), generator=generator, **taken)
 
 
 _ROWS = [
@@ -268,8 +270,8 @@ _ROWS = [
     ),
 ]
 
-METHODS: dict[str, MethodRow] = {method.name: method for method in _ROWS}
+METHODS = Table("bvat.methods", MethodRow, _ROWS, MODELS)
 """By name, in the order of tables."""
 
-ON_GCN: dict[str, MethodRow] = {"gcn" if name == PLAIN else name: row for name, row in METHODS.items()}
-"""As rows of tables, where a plain GCN is called ``gcn``."""
+ON_GCN: dict[str, MethodRow] = {"gcn" if row.name == PLAIN else row.name: row for row in _ROWS}
+"""bvat's own as rows of tables, where a plain GCN is called ``gcn``."""

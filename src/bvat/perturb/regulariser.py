@@ -97,6 +97,7 @@ class Regulariser:
     dropout: DropoutPolicy = "reuse"
     generator: Source | int | None = None
     confidence: float = 0.0
+    _checked: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.dropout not in POLICIES:
@@ -136,14 +137,16 @@ class Regulariser:
         Raises:
             SettingsError: the logits are not those of the model: it was called with other arguments or
                 weights, which is noticed where a pass can be repeated (without dropout, or with its masks);
-                or they are probabilities.
+                or they are probabilities. On a GPU only the first call is checked.
         """
         model, graph = adapt(model, graph, arguments)
         generator, engine = cast("Source | None", self.generator), graph.engine
         if logits.dim() != 2 or logits.shape[0] != graph.features.shape[0]:
             size, shape = graph.features.shape[0], tuple(logits.shape)
             raise SettingsError(f"logits must have a row for each of the {size} nodes, not the shape {shape}")
-        divergence = _divergence_for(logits, cast("Divergence", self.divergence)).on(engine)
+        check = logits.device.type == "cpu" or not self._checked  # on a GPU it would wait in every call
+        self._checked = True
+        divergence = _divergence_for(logits, cast("Divergence", self.divergence), check=check).on(engine)
         among = None if nodes is None else node_indices(nodes, logits)
         selection = self.nodes.choose(graph, model.depth, generator, among)
         clean, weights, share = logits.detach(), None, 1.0
@@ -156,7 +159,8 @@ class Regulariser:
             else:  # nodes that count as zero need no search
                 kept = sure.index_select(0, selection.chosen)
                 selection, share = selection.only(kept, engine), float(engine.mean(kept.float()))
-            if not engine.any(bool(sure.any())) or not share:
+            counted = engine.total(int(sure.sum()))
+            if not counted or not share:
                 return no_outcome(logits)
         inputs, rows, owner = _cut(model, graph, selection)
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
@@ -174,7 +178,7 @@ class Regulariser:
             weights=weights,
             share=share,
         )
-        if passes.same_masks:
+        if passes.same_masks and check:
             _check_logits(problem, _chosen(logits.detach(), selection))
         with torch.no_grad():
             found = self.search.find(problem, generator)
@@ -183,7 +187,7 @@ class Regulariser:
         norms = squares.sqrt()
         if owner is not None and norms.shape == owner.shape:
             norms = norms[owner >= 0]
-        counted = problem.num_chosen if weights is None else engine.total(int(weights.sum()))
+        counted = problem.num_chosen if weights is None else counted
         return Outcome(loss, counted, engine.mean(norms), engine.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -240,10 +244,12 @@ def node_indices(nodes: Any, logits: Tensor) -> Tensor:
     return unique
 
 
-def _divergence_for(logits: Tensor, divergence: Divergence) -> Divergence:
+def _divergence_for(logits: Tensor, divergence: Divergence, *, check: bool) -> Divergence:
     """Return the divergence for some logits (N, C): one logit is a yes-or-no label; refuse probabilities."""
     if logits.shape[1] == 1:
         return Bernoulli()
+    if not check:
+        return divergence
     low, high = logits.detach().aminmax()
     if low < 0 or high > 1:
         return divergence

@@ -21,6 +21,7 @@ from bvat.engine.tensor import CLASS_MAJOR_UP_TO, TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
+from bvat.models.wrapped import EdgeInputs, WrappedModule
 from bvat.perturb.divergence import KL, CleanPrediction, Divergence, make_divergence
 from bvat.perturb.flag import CleanPass, OnLabels
 from bvat.perturb.methods import GRANDOptions
@@ -63,6 +64,9 @@ def draw_passes(
     for _ in range(len(passes), count):
         reused = passes[0].projected if reuse and passes else None
         masks = model.draw_masks(inputs, generator, features=reused is None)
+        if isinstance(model, WrappedModule) and not isinstance(inputs, EdgeInputs):  # a clean pass
+            passes.append(Pass(masks, None, model(inputs, masks)))
+            continue
         projected = model.project(inputs, masks) if reused is None else reused
         passes.append(Pass(masks, projected, model.propagate(inputs, projected, masks)))
     return passes

@@ -94,46 +94,38 @@ def marked(words: str, key: str, summaries: Sequence[dict[str, Any]]) -> list[st
 
 def _right_and_wrong(graph: Graph, run: AuditedRun) -> list[Tensor]:
     """Return the smallest changes of correct and of incorrect predictions, without the training nodes."""
-    labels = run.classifier.labels(graph).cpu()
-    trained = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    trained[graph.train.cpu()] = True
     nodes = run.audit.nodes
-    known = (labels[nodes] != UNKNOWN) & ~trained[nodes]
-    right = run.audit.predicted == labels[nodes]
+    labels = run.classifier.labels(graph).cpu()[nodes]
+    known = (labels != UNKNOWN) & ~torch.isin(nodes, graph.train.cpu())
+    right = run.audit.predicted == labels
     return [run.audit.smallest[known & which] for which in (right, ~right)]
 
 
 def _fragile(graph: Graph, run: AuditedRun) -> list[list[Any]]:
     """Return the nodes that change class most easily, one row each."""
-    names, found, labels = run.classifier.class_names, run.audit, run.classifier.labels(graph).cpu()
-    rows = []
-    for i in [int(i) for i in found.smallest.argsort() if math.isfinite(float(found.smallest[i]))][:SHOWN]:
-        node = int(found.nodes[i])
-        label = int(labels[node])
-        rows.append([
-            node_id(graph, node),
-            Cell(names[int(found.predicted[i])]),
+    names, found = (*run.classifier.class_names, "unknown"), run.audit  # the label -1 reads the last entry
+    labels = run.classifier.labels(graph).cpu()[found.nodes]
+    return [
+        [
+            node_id(graph, int(found.nodes[i])),
+            Cell(names[found.predicted[i]]),
             f"{100 * float(found.confidence[i]):.0f} %",
-            Cell(names[int(found.becomes[i])]),
-            Cell("unknown" if label == UNKNOWN else names[label]),
+            Cell(names[found.becomes[i]]),
+            Cell(names[labels[i]]),
             _plain(found.smallest[i]),
             _plain(found.lds[i]),
-        ])  # fmt: skip
-    return rows
-
-
-def _predicted(run: AuditedRun, graph: Graph) -> Tensor:
-    model: Any = run.classifier.models[0]
-    with torch.no_grad():
-        classes: Tensor = model(graph).argmax(1).cpu()
-    return classes
+        ]
+        for i in found.smallest.argsort()[:SHOWN].tolist()
+        if math.isfinite(float(found.smallest[i]))
+    ]
 
 
 def _accuracy(graph: Graph, run: AuditedRun) -> str:
     if not graph.test.numel():
         return "-"
-    right = _predicted(run, graph) == run.classifier.labels(graph).cpu()
-    accuracy = 100 * float(right[graph.test.cpu()].double().mean())
+    with torch.no_grad():
+        right = run.classifier.models[0](graph).argmax(1) == run.classifier.labels(graph)
+    accuracy = 100 * float(right[graph.test].double().mean())
     return accuracy_text(accuracy, len(graph.test), digits=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 import warnings
@@ -16,7 +17,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from bvat.report.svg import LIGHT, document, embedded, plain
 
@@ -115,6 +116,41 @@ def line_chart(
     return Chart(draw, f"{about}: {', '.join(line.label for line in drawn)}", title)
 
 
+def scatter_chart(
+    x: Sequence[Any],
+    y: Sequence[float],
+    x_label: str,
+    y_label: str,
+    *,
+    title: str = "",
+    label: str = "",
+    log_x: bool = False,
+    choices: Sequence[Any] = (),
+    lines: Sequence[Line] = (),
+) -> Chart:
+    """Return points, with lines among them; ``choices`` are the values of x in order if these are names."""
+    if not x:
+        return Chart(_draw_nothing, f"{y_label} against {x_label}: no data", title)
+    names = list(dict.fromkeys(map(str, (*choices, *x)))) if choices else []
+    places = [names.index(str(value)) for value in x] if names else x
+
+    def draw(ax: Axes) -> None:
+        ax.plot(places, y, "o", color=SERIES[0], alpha=0.6, label=legend_label(label))
+        for line in lines:
+            _draw_line(ax, line)
+        ax.set_xlabel(plain(x_label))
+        ax.set_ylabel(plain(y_label))
+        if log_x:
+            ax.set_xscale("log")
+            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        _format_ticks(ax.xaxis, ax.yaxis)
+        if names:
+            ax.set_xticks(range(len(names)), [plain(name) for name in names])
+            ax.set_xlim(-0.5, len(names) - 0.5)
+
+    return Chart(draw, f"{y_label} against {x_label}", title)
+
+
 def bar_chart(
     groups: Mapping[str, Mapping[str, float | None]],
     y_label: str,
@@ -161,6 +197,14 @@ def standalone(title: str, charts: Sequence[Chart], columns: int = 2) -> str:
         return document(_sheet(title, charts, columns), title)
 
 
+def pdf(title: str, charts: Sequence[Chart], columns: int = 2) -> bytes:
+    """Return the same charts as a PDF file, the same bytes every time."""
+    file = io.BytesIO()
+    with style():
+        _sheet(title, charts, columns).savefig(file, format="pdf", metadata={"CreationDate": None})
+    return file.getvalue()
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Apply the style file, without complaints about letters that its font lacks: viewers have others."""
@@ -190,8 +234,8 @@ def _sheet(title: str, charts: Sequence[Chart], columns: int) -> Figure:
     columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
     cell = max(chart.width for chart in charts)
-    width, height = columns * cell, rows * (HEIGHT + 30)
-    figure = Figure(figsize=(width / POINTS, height / POINTS), layout="constrained")
+    width = columns * cell
+    figure = Figure(figsize=(width / POINTS, rows * (HEIGHT + 30) / POINTS), layout="constrained")
     heading = textwrap.fill(plain(title), max(20, int(width / 10)))
     _grow(figure, 26 * (1 + heading.count("\n")))
     figure.suptitle(heading, x=0.01, ha="left", color=LIGHT["ink"])

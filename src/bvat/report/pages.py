@@ -38,10 +38,10 @@ def render(template: str, **values: Any) -> str:
     return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", _environment().get_template(template).render(values))
 
 
-def signed(value: float) -> str:
-    """Return a difference with its sign, one decimal."""
-    shown = f"{value:+.1f}"
-    return shown.replace("-", "−") if float(shown) else "0.0"
+def signed(value: float, digits: int = 1) -> str:
+    """Return a difference with its sign."""
+    shown = f"{value:+.{digits}f}"
+    return shown.replace("-", "−") if float(shown) else shown[1:]
 
 
 def compared_settings(settings: Mapping[str, Mapping[str, Any]]) -> tuple[list[list[str]], str]:

@@ -80,8 +80,8 @@ def paper_page(results: dict[str, Result]) -> str:
 
 def _reached(result: Result) -> dict[str, str]:
     """Return how many cells of Table 2 are as good as the paper's."""
-    judged = [cell["last"] for row in result["cells"].values() for cell in row.values()
-              if "verdict" in cell["last"]]  # fmt: skip
+    cells = [cell["last"] for row in result["cells"].values() for cell in row.values()]
+    judged = [cell for cell in cells if "verdict" in cell]
     if not judged:
         return {}
     within = sum(cell["verdict"] != "below" for cell in judged)
@@ -94,25 +94,14 @@ def _reached(result: Result) -> dict[str, str]:
 
 def _table2(result: Result) -> dict[str, Any]:
     datasets = result["datasets"]
-    known = [method for method, about in result.get("about", {}).items() if about]
     tables = []
     for selection, words in SELECTION_TITLES.items():
         comparable = result.get("comparable", {}).get(selection, ())
-        heads = [
-            about["title"] + (" (as the paper)" if name in comparable else "")
-            for name, about in datasets.items()
-        ]
+        heads = [d["title"] + " (as the paper)" * (name in comparable) for name, d in datasets.items()]
         rows = [
-            [
-                title,
-                *(
-                    _cell(result["cells"][method].get(d), selection, method in known,
-                          both=keeps_best(result, method, d))
-                    for d in datasets
-                ),
-            ]
+            [title, *(_cell(result, method, dataset, selection) for dataset in datasets)]
             for method, title in result["methods"].items()
-        ]  # fmt: skip
+        ]
         tables.append({"title": words, "header": ["", *heads], "rows": rows})
     counts = ["nodes", "edges", "features", "classes", "train", "val", "test"]
     return {
@@ -134,27 +123,29 @@ def _table2(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cell(cell: Result | None, selection: str, in_paper: bool, *, both: bool) -> Cell:
+def _cell(result: Result, method: str, dataset: str, selection: str) -> Cell:
+    cell = result["cells"][method].get(dataset)
     if cell is None:
         return Cell("–", style="n")
     ours, published = cell[selection], cell["paper"]
-    mean, lines = f"{ours['mean']:.1f}", []
-    if ours["n"] > 1:
-        mean += f" ± {ours['std']:.1f}"
-        lines.append(f"[{ours['low']:.1f}, {ours['high']:.1f}]")
-    if both:
+    lines = [f"[{ours['low']:.1f}, {ours['high']:.1f}]"] if ours["n"] > 1 else []
+    if keeps_best(result, method, dataset):
         other = "best" if selection == "last" else "last"
         lines.append(f"‡ {other} epoch {cell[other]['mean']:.1f}")
     if cell.get("unscored_test"):
         lines.append(f"{cell['unscored_test']:.1f} % not linked to a label")
-    if published is None:
-        return Cell(mean, [*lines, *(["not in the paper"] if in_paper else [])], "n")
-    spread = "" if published["std"] is None else f" ± {published['std']:.1f}"
-    lines.append(f"paper {published['mean']:.1f}{spread}")
-    word = ours.get("verdict")
-    if word is None:
-        return Cell(mean, [*lines, signed(ours["difference"])], "n")
-    return Cell(mean, [*lines, f"{SIGNS[word]} {signed(ours['difference'])} {word}"], f"n {word}")
+    word = ours.get("verdict", "")
+    if published is not None:
+        spread = "" if published["std"] is None else f" ± {published['std']:.1f}"
+        difference = f"{SIGNS.get(word, '')} {signed(ours['difference'])} {word}".strip()
+        lines += [f"paper {published['mean']:.1f}{spread}", difference]
+    elif result.get("about", {}).get(method):
+        lines.append("not in the paper")
+    return Cell(_mean(ours), lines, f"n {word}".strip())
+
+
+def _mean(ours: Result) -> str:
+    return f"{ours['mean']:.1f}" + (f" ± {ours['std']:.1f}" if ours["n"] > 1 else "")
 
 
 def _notes(result: Result) -> list[str]:
@@ -219,8 +210,7 @@ def _markdown_cell(result: Result, method: str, dataset: str, best: bool) -> str
         return "–"
     own_rule = keeps_best(result, method, dataset) and not best
     ours, published = cell["best" if own_rule or best else "last"], cell["paper"]
-    shown = f"{ours['mean']:.1f} ± {ours['std']:.1f}" if ours["n"] > 1 else f"{ours['mean']:.1f}"
-    shown += f"‡ [{cell['last']['mean']:.1f}]" if own_rule else ""
+    shown = _mean(ours) + (f"‡ [{cell['last']['mean']:.1f}]" if own_rule else "")
     if published is None:
         return shown + ("†" if result.get("about", {}).get(method) else "")
     return f"{shown} ({published['mean']:.1f})"
@@ -245,22 +235,16 @@ def figure_charts(result: Result) -> list[Chart]:
 
 def figure_tables(result: Result) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return title, header and rows of each panel of a figure; published numbers are in brackets."""
-    header = [result["x"]["label"], *(f"{x:g}" for x in result["x"]["values"])] if "x" in result else []
-
-    def beside(ours: float, published: float | None = None) -> str:
-        return f"{ours:.3g}" if published is None else f"{ours:.3g} ({published:.3g})"
-
-    return [
-        (
-            f"{result['title']} ({panel['title']})",
-            header,
-            [
-                [line["label"], *(beside(*each) for each in zip_longest(line["mean"], line["paper"] or ()))]
-                for line in panel["series"]
-            ],
-        )
-        for panel in result.get("panels", ())
-    ]
+    tables = []
+    for panel in result.get("panels", ()):
+        rows = []
+        for line in panel["series"]:
+            values = zip_longest(line["mean"], line["paper"] or ())
+            beside = (f"{m:.3g}" if paper is None else f"{m:.3g} ({paper:.3g})" for m, paper in values)
+            rows.append([line["label"], *beside])
+        header = [result["x"]["label"], *(f"{x:g}" for x in result["x"]["values"])]
+        tables.append((f"{result['title']} ({panel['title']})", header, rows))
+    return tables
 
 
 def _figure(name: str, result: Result) -> dict[str, Any]:

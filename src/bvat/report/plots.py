@@ -173,9 +173,8 @@ def _cumulative(label: str, values: Tensor, number: int) -> Line:
     """Return the percentage of nodes up to each value, at 101 quantiles."""
     ordered = np.sort(values.double().numpy())
     places = np.unique(np.linspace(0, ordered.size - 1, 101).round().astype(int))
-    share = 100 * (places + 1) / ordered.size
-    keep = np.isfinite(ordered[places])
-    x, y = ordered[places][keep], share[keep]
+    places = places[np.isfinite(ordered[places])]
+    x, y = ordered[places], 100 * (places + 1) / ordered.size
     return Line(label, [0.0, *x.tolist()], [0.0, *y.tolist()], colour=number, dashed=number > 0)
 
 

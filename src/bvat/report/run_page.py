@@ -6,25 +6,38 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.axes import Axes
 from torch import Tensor
 
 from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
-from bvat.graph import Graph
-from bvat.inference.runs import open_run
+from bvat.errors import BvatError
+from bvat.graph import UNKNOWN, Graph
+from bvat.inference.runs import SavedRun, open_run
+from bvat.report.charts import SERIES, Chart
 from bvat.report.pages import Cell, render
 from bvat.report.plots import training_charts
-from bvat.report.trust import trust_sections
+from bvat.report.svg import LIGHT
 from bvat.store.folder import RunFolder
-from bvat.store.results import cross_validation_text, ensemble_notes, member_rows, score_texts
+from bvat.store.results import ENOUGH, cross_validation_text, ensemble_notes, member_rows, score_texts
 from bvat.training.loop import predict
+from bvat.training.metrics import calibration_bins
 from bvat.training.phases import stopping_text
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
+from bvat.training.statistics import wilson
+from bvat.trust.held_out import HeldOut, held_out
+from bvat.trust.review import review
+from bvat.trust.suggest import suggest
 from bvat.tuning.variants import Variant
 
 PAGE = "report.html"
+ROWS = 10
+"""Rows of a table of nodes; the commands list all."""
+LARGE = 50_000
+"""On larger graphs the page has no suggestions, which take long there."""
 MOST_CLASSES = 20
 """With more classes a matrix is unreadable: the most common confusions are listed instead."""
 
@@ -62,7 +75,7 @@ def write_run_page(
         settings={settings.method: settings.as_dict()},
         **_predictions(graph, logits),
         **_f1(summary),
-        **trust_sections(open_run(folder.path), graph),
+        **trust_sections(open_run(folder.path, [settings.given_model]), graph),
         folder=folder.path,
     )
     write_atomic(folder.path / PAGE, content)
@@ -112,12 +125,11 @@ def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
     labels, names = graph.labels.cpu(), list(graph.class_names)
     word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
     nodes = nodes.cpu()
-    held_out = f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out"
     few = len(names) <= MOST_CLASSES
     counts = confusion(logits[nodes].argmax(1), labels[nodes], graph.num_classes)
     return {
         "classes": names,
-        "held_out": held_out,
+        "held_out": f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out",
         "matrix": counts.tolist() if few and nodes.numel() else [],
         "confusions": [] if few else most_common(counts, names),
     }
@@ -137,3 +149,45 @@ def most_common(counts: Tensor, names: Sequence[str], most: int = 15) -> list[li
         for value, place in zip(values[:most], places[:most], strict=True)
         if value
     ]
+
+
+def trust_sections(run: SavedRun, graph: Graph) -> dict[str, Any]:
+    """Return what the page shows: a reliability diagram, doubtful labels, and nodes to label next."""
+    try:
+        held = held_out(run)
+    except BvatError:  # one label per class
+        held = None
+    p = run.classifier(graph).probabilities(graph)
+    found: dict[str, Any] = {"reliability": None, "doubtful": [], "next_nodes": []}
+    if held is not None and held.labels.size >= ENOUGH:
+        found["reliability"] = reliability_diagram(held)
+    if held is not None:
+        table = review(held).columns(graph, p)
+        names = ("id", "given", "suggested", "score", "neighbours")
+        found["doubtful"] = [
+            (node, Cell(given), Cell(likelier), f"{score:.2f}", Cell(around))
+            for node, given, likelier, score, around in zip(*map(table.get, names), strict=True)
+            if score < 0.5
+        ][:ROWS]
+    unlabelled = int((graph.labels == UNKNOWN).sum())
+    if unlabelled and graph.num_nodes <= LARGE:
+        labelled = (graph.labels != UNKNOWN).nonzero()[:, 0]
+        table = suggest(graph, p, labelled, min(ROWS, unlabelled)).columns(graph)
+        found["next_nodes"] = [(n, Cell(why)) for n, why in zip(table["id"], table["why"], strict=True)]
+    return found
+
+
+def reliability_diagram(held: HeldOut) -> Chart:
+    """Draw the accuracy in each bin of confidence with its 95 % interval; calibrated is the diagonal."""
+    confidence, accuracy, count, error = calibration_bins(held.probabilities, held.labels)
+
+    def draw(ax: Axes) -> None:
+        kept = count > 0
+        x, y = confidence[kept], accuracy[kept]
+        ends = np.array([wilson(100 * a, int(n)) for a, n in zip(y, count[kept], strict=True)]) / 100
+        ax.plot([0, 1], [0, 1], "--", color=LIGHT["soft"], linewidth=1)
+        ax.errorbar(x, y, yerr=np.abs(ends.T - y), fmt="o", color=SERIES[0], capsize=3)
+        ax.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+
+    label = f"reliability diagram of {held.labels.size} held-out nodes, calibration error {error:.3f}"
+    return Chart(draw, label, f"Calibration error {100 * error:.1f} %")

@@ -35,7 +35,7 @@ class AuditPlan:
     """An audit of one run, or of two to compare.
 
     The rows of the first run are written to ``out`` as CSV, and both to ``page``. ``nodes`` are drawn at
-    random; None audits all.
+    random; None audits all; ``models`` are those of :func:`bvat.inference.open_run`.
     """
 
     runs: Sequence[str]
@@ -47,6 +47,7 @@ class AuditPlan:
     page: Path | None = None
     certify: bool = False
     command: str = ""
+    models: tuple[Any, ...] = ()
 
     def carry_out(self, console: Any = None) -> list[dict[str, Any]]:
         """Audit the runs, write the table and the page, and return one summary per run.
@@ -56,7 +57,7 @@ class AuditPlan:
         """
         check_epsilon(self.epsilon)
         check_writable(self.out, *([self.page] if self.page is not None else []))
-        runs = [open_run(path) for path in self.runs]
+        runs = [open_run(path, self.models) for path in self.runs]
         if runs[-1].about["graph"] != runs[0].about["graph"]:
             raise SettingsError(
                 f"{self.runs[0]} and {self.runs[-1]} were trained on different graphs or splits: compare "
@@ -127,30 +128,29 @@ def _measured(batches: Iterator[Audit], total: int, name: str, kept: Path | None
     return Audit.joined(parts)
 
 
-AUDIT_COLUMNS = ("id", "predicted", "label", "confidence", "field_size", "lds", "smallest",
-                 "smallest_relative", "becomes")  # fmt: skip
-
-CERTIFIED_COLUMNS = ("certified", "certified_rows", "certified_node")
-"""Added with ``certify``: norms below which no change of the features changes the class."""
-
-
 def audit_csv(graph: Graph, model: Classifier, found: Audit, *, certify: bool = False) -> str:
-    """Return the columns of ``AUDIT_COLUMNS``, one line per node; cells are empty where nothing was found."""
+    """Return one line per node; cells are empty where nothing was found.
 
-    def name(k: int) -> str:
-        return "" if k == UNKNOWN else model.class_names[k]
+    With ``certify`` there are also norms below which no change of the features changes the class.
+    """
 
-    columns = (
-        [node_id(graph, node) for node in found.nodes.tolist()],
-        [name(k) for k in found.predicted.tolist()],
-        [name(k) for k in model.labels(graph).cpu()[found.nodes].tolist()],
-        [short_number(p) for p in found.confidence.tolist()],
-        found.field_size.tolist(),
-        [short_number(value) for value in found.lds.tolist()],
-        [short_number(length) for length in found.smallest.tolist()],
-        [short_number(share) for share in found.relative.tolist()],
-        [name(k) for k in found.becomes.tolist()],
-    )
-    names = AUDIT_COLUMNS + (CERTIFIED_COLUMNS if certify else ())
-    proved = [getattr(found, column).tolist() for column in CERTIFIED_COLUMNS if certify]
-    return csv_text(names, zip(*columns, *proved, strict=True))
+    def names(classes: Tensor) -> list[str]:
+        return ["" if k == UNKNOWN else model.class_names[k] for k in classes.tolist()]
+
+    def numbers(values: Tensor) -> list[str]:
+        return [short_number(value) for value in values.tolist()]
+
+    columns = {
+        "id": [node_id(graph, node) for node in found.nodes.tolist()],
+        "predicted": names(found.predicted),
+        "label": names(model.labels(graph).cpu()[found.nodes]),
+        "confidence": numbers(found.confidence),
+        "field_size": found.field_size.tolist(),
+        "lds": numbers(found.lds),
+        "smallest": numbers(found.smallest),
+        "smallest_relative": numbers(found.relative),
+        "becomes": names(found.becomes),
+    }
+    proved = ("certified", "certified_rows", "certified_node") if certify else ()
+    columns |= {name: getattr(found, name).tolist() for name in proved}
+    return csv_text(tuple(columns), zip(*columns.values(), strict=True))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bvat.errors import SettingsError
+from bvat.graph import Graph
 from bvat.models.table import MODELS
-
-if TYPE_CHECKING:
-    from bvat.graph import Graph
-    from bvat.training.settings import Settings
+from bvat.parts.batches import open_batches
+from bvat.parts.folder import is_partition, read_about, whole_graph
+from bvat.parts.join import join
+from bvat.training.provenance import code
+from bvat.training.settings import Settings, preset_key
 
 MOST_NODES = 200_000
 """Nodes up to which the parts are joined for the page of a run."""
@@ -19,11 +21,8 @@ MOST_NODES = 200_000
 
 def name_of_parts(dataset: str, method: str | None) -> str:
     """Return the name of the graph in a folder of parts; of anything else, what was given."""
-    if not (Path(dataset) / "partition.json").is_file():
+    if not is_partition(dataset):
         return dataset
-    from bvat.parts.folder import read_about
-    from bvat.training.settings import preset_key
-
     name = str(read_about(Path(dataset))["name"])
     if method == "auto" or (method is None and not preset_key(name)):
         raise SettingsError("--method auto does not run over several ranks: name a method")
@@ -43,7 +42,7 @@ def join_parts(
         same: what all ranks must agree on, besides the settings.
     """
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if not (Path(dataset) / "partition.json").is_file():
+    if not is_partition(dataset):
         if batch is not None:
             raise SettingsError("--batch-parts needs a folder of parts: write one with bvat partition")
         if processes > 1:
@@ -55,13 +54,8 @@ def join_parts(
     if batch is not None:
         if processes > 1:
             raise SettingsError("--batch-parts runs in one process: start it without torchrun")
-        from bvat.parts.batches import open_batches
-
         return open_batches(Path(dataset), batch)
-    from bvat.parts.join import join
-    from bvat.training.provenance import code
-
-    if not MODELS[settings.model].distributed:
+    if not settings.model_row.distributed:
         able = ", ".join(model.name for model in MODELS.values() if model.distributed)
         raise SettingsError(f"model {settings.model} does not run over several ranks: use one of {able}")
     if settings.model == "random-propagation" and settings.batch_norm:
@@ -79,8 +73,6 @@ def whole(graph: Any) -> Graph:
     """Return the whole graph for the page of a run; the leading rank alone puts parts together again."""
     if not (folder := getattr(graph, "folder", "")):
         return graph  # type: ignore[no-any-return]
-    from bvat.parts.folder import whole_graph
-
     if graph.num_nodes > MOST_NODES:
         raise SettingsError(f"the graph has more than {MOST_NODES:,} nodes")
     return whole_graph(Path(folder))

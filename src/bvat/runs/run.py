@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bvat.baselines.table import AUTO
+from bvat.engine.device import choose_device
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
+from bvat.plugins import imported
 from bvat.runs.parts import whole
 from bvat.store.claim import claim
 from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
-from bvat.training.callbacks import tensorboard_writer
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
+from bvat.training.trackers import TRACKERS
 from bvat.tuning.cross_validation import (
     Choice,
     cross_validate,
@@ -39,8 +39,8 @@ class RunOptions:
     Args:
         name: of a new folder, ``runs/NAME-METHOD``; by default the name of the graph.
         threads: per process; more than one changes the rounding.
-        device: "auto", "cpu" or "cuda".
-        tensorboard: log every epoch for TensorBoard, in the folders of the seeds.
+        device: "cpu" or "cuda"; None or "auto" is a GPU if there is one.
+        trackers: where to log every epoch: any of "tensorboard", "mlflow" and "wandb".
         page: whether to write ``report.html``.
         command: the command line that the page shows.
         console: a rich console for progress and notes; None shows no progress, and notes are warnings.
@@ -48,8 +48,8 @@ class RunOptions:
 
     name: str = ""
     threads: int = 1
-    device: str = "auto"
-    tensorboard: bool = False
+    device: str | None = None
+    trackers: Sequence[str] = ()
     page: bool = True
     command: str = ""
     console: Any = None
@@ -117,11 +117,15 @@ def run(
         SettingsError: the folder holds another run, another process is working in it, or a setting is wrong.
     """
     settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
+    check_importable(settings)
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
     device = choose_device(how.device)
-    if how.tensorboard:
-        tensorboard_writer()  # what cannot work is refused before anything is trained
+    for tracker in how.trackers:  # what cannot work is refused before anything is trained
+        if tracker not in TRACKERS:
+            raise SettingsError(f"a tracker is {', '.join(TRACKERS)}, not {tracker!r}")
+        if graph.engine.leads:
+            TRACKERS[tracker].prepare()
     label = f"{how.name or short_name(graph.name)}-{name}"
     place = graph.engine.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
@@ -140,7 +144,7 @@ def run(
         if graph.engine.leads:
             place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         trainer = SeedTrainer(
-            place, graph, settings, resume=resume, device=device, tensorboard=how.tensorboard,
+            place, graph, settings, resume=resume, device=device, trackers=tuple(how.trackers),
             notes=how.console is not None and len(numbers) == 1,
         )  # fmt: skip
         results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)
@@ -159,18 +163,24 @@ def run(
 def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, Any]) -> tuple[Settings, str]:
     """Return the settings of a method and its name."""
     if isinstance(method, Settings):
-        return replace(method, **overrides), method.method
+        return method.replace(**overrides), method.method
     known = preset_key(dataset)
     method = method or ("obvat" if known else AUTO)
     return preset(known, method, **overrides), method
 
 
-def choose_device(name: str) -> str:
-    if name not in ("auto", "cpu", "cuda"):
-        raise SettingsError(f"device must be auto, cpu or cuda, not {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingsError("there is no CUDA device: install a CUDA build of torch, or use --device cpu")
-    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+def check_importable(settings: Settings) -> None:
+    """Raise SettingsError unless a model can be imported by the name that a run folder records."""
+    if settings.model_row.is_own:
+        return
+    found = settings.model_row.load()
+    if settings.own is not None and (
+        settings.model.startswith("__main__:") or imported(settings.model, here=True) is not found
+    ):
+        raise SettingsError(
+            f"a run folder needs a model that can be imported again, and {settings.model} is another one: "
+            "pass a class or function that stands in a module, or train it with bvat.train"
+        )
 
 
 def note(text: str, console: Any) -> None:
@@ -196,7 +206,7 @@ def _choose(folder: RunFolder, graph: Graph, asked: Settings, how: RunOptions, j
     if (folder.path / AUTO_FILE).exists():
         stored = folder.read(AUTO_FILE)
         folder.check_same("option", stored.get("asked"), about)
-        return Choice.read(stored, graph)
+        return Choice.read(stored, graph, asked.given_model)
     choice = cross_validate(graph, asked, jobs=jobs, console=how.console)
     folder.write(AUTO_FILE, {**choice.as_dict(), "asked": about})
     return choice

@@ -6,9 +6,8 @@ import contextlib
 import errno
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Generic
 
 from filelock import FileLock, Timeout
 
@@ -113,18 +112,14 @@ def run_shared_tasks(
 
     The other processes may run on other machines that see the same folder.
     """
-    run_tasks(_Alone(function, lock, wait=False).run, tasks, jobs, progress)
+    run_tasks(partial(_alone, function, lock, False), tasks, jobs, progress)
     left = [task for task in tasks if lock(task).exists()]
-    run_tasks(_Alone(function, lock, wait=True).run, left, jobs, progress)
+    run_tasks(partial(_alone, function, lock, True), left, jobs, progress)
 
 
-@dataclass(frozen=True)
-class _Alone(Generic[Task]):
-    function: TaskFunction[Task]
-    lock: Callable[[Task], Path]
-    wait: bool
-
-    def run(self, task: Task, report: ReportProgress) -> None:
-        with taken(self.lock(task), wait=self.wait) as mine:
-            if mine:
-                self.function(task, report)
+def _alone(
+    function: TaskFunction[Task], lock: Callable[[Task], Path], wait: bool, task: Task, report: ReportProgress
+) -> None:
+    with taken(lock(task), wait=wait) as mine:
+        if mine:
+            function(task, report)

@@ -96,23 +96,21 @@ class RunFolder:
             if not before:
                 self.write_settings(graph, settings, parts=parts)
             return
-        files = _files_of(graph)
-        recorded = before.get("files", {})
-        digests = {name: sha256(data) for name, data in files.items()}
-        present = {name for name in files if (self.path / name).exists()}
-        for name in present & recorded.keys():
+        files, recorded = _files_of(graph), before.get("files", {})
+        missing = {name: data for name, data in files.items() if not (self.path / name).exists()}
+        for name in (files.keys() - missing) & recorded.keys():
             if sha256(read_regular(self.path / name)) != recorded[name]:
                 raise DataError(
                     f"{self.path / name} is damaged (its checksum is not the one in settings.json): delete "
                     "it, and --resume writes it again"
                 )
         if not before:
-            self.write_settings(graph, settings, files=digests)
-        elif missing := {name: digest for name, digest in digests.items() if name not in present}:
-            # other versions of numpy and zlib may write other bytes for the same graph
-            self.write("settings.json", {**before, "files": {**recorded, **missing}})
-        for name in files.keys() - present:  # also if the process was killed before it wrote them
-            write_atomic(self.path / name, files[name])
+            self.write_settings(graph, settings, files={name: sha256(data) for name, data in files.items()})
+        elif missing:  # other versions of numpy and zlib may write other bytes for the same graph
+            written = {name: sha256(data) for name, data in missing.items()}
+            self.write("settings.json", {**before, "files": {**recorded, **written}})
+        for name, data in missing.items():  # also if the process was killed before it wrote them
+            write_atomic(self.path / name, data)
 
     def _same_run(self, now: dict[str, Any]) -> dict[str, Any]:
         before = self.read("settings.json")
@@ -153,8 +151,8 @@ class RunFolder:
 
     def started(self) -> tuple[int, ...]:
         """Return the seeds that have a folder in ascending order; ``seed-00`` is none."""
-        names = [re.fullmatch("seed-(0|[1-9][0-9]*)", path.name) for path in self.path.glob("seed-*/")]
-        return tuple(sorted(int(name[1]) for name in names if name))
+        names = [path.name.removeprefix("seed-") for path in self.path.glob("seed-*/")]
+        return tuple(sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name)))
 
     def result(self, seed: int, key: str = "") -> dict[str, Any] | None:
         """Return the result of a finished seed, else None.
@@ -242,9 +240,8 @@ class RunFolder:
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
         self.path.stat()  # a run folder that was removed in the meantime is not created again
         write_atomic(folder / WEIGHTS, save(weights, {"version": __version__}))
-        write_csv(
-            folder / CURVES, METRICS, ([metric_cell(row[m]) for m in METRICS] for row in trained.metrics)
-        )
+        rows = [[metric_cell(row[metric]) for metric in METRICS] for row in trained.metrics]
+        write_csv(folder / CURVES, METRICS, rows)
 
     def finish(self, seed: int, result: dict[str, Any]) -> None:
         """Write the result of a seed, which marks it as finished, and delete what would continue it."""
@@ -258,9 +255,7 @@ class RunFolder:
 
     def summarize(self, seeds: Iterable[int], summary: dict[str, Any]) -> None:
         """Write ``result.json`` and one ``metrics.csv`` for all seeds."""
-        rows: list[list[Any]] = []
-        for seed in seeds:
-            rows += [[seed, *row] for row in self.curves(seed)[1:]]
+        rows = [[seed, *row] for seed in seeds for row in self.curves(seed)[1:]]
         table = csv_text(("seed", *METRICS), rows)
         write_atomic(self.path / CURVES, table)
         self.write("result.json", {**summary, "files": {CURVES: sha256(table.encode())}})

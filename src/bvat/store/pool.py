@@ -23,7 +23,6 @@ from typing import Any, NoReturn, TypeVar
 import torch
 import torch.multiprocessing as mp
 
-from bvat.engine.compile import tell, when_compiling
 from bvat.errors import TrainingError, explain
 from bvat.training.interrupt import STOP_SIGNALS, postpone_interrupts
 
@@ -77,7 +76,6 @@ class _Shared:
 
     def __init__(self, context: Any, tasks: int) -> None:
         self.done = context.RawArray("d", tasks)  # the progress of each task
-        self.compiling = context.RawArray("i", tasks)  # functions that it is compiling, one inside the other
         self.stop = context.RawValue("b", 0)  # whether no further task is to begin
 
 
@@ -124,17 +122,13 @@ def _follow(
 ) -> list[Any]:
     """Pass on progress and results until all tasks are done; the first error of a task is raised."""
     task_of = dict(zip(futures, tasks, strict=True))
-    shown, compiling, waiting = [0.0] * len(tasks), 0, set(futures)
+    shown, waiting = [0.0] * len(tasks), set(futures)
     while waiting:
         ended, waiting = wait(waiting, _REFRESH, FIRST_COMPLETED)
         before, shown = shown, list(shared.done)
         for task, old, new in zip(tasks, before, shown, strict=True):
             if old != new:
                 progress(task, new)
-        now = sum(shared.compiling)
-        for _ in range(abs(now - compiling)):
-            tell("kernels" if now > compiling else "")
-        compiling = now
         for future in ended:
             finished(task_of[future], future.result())
     return [future.result() for future in futures]
@@ -239,16 +233,12 @@ def _do(number: int, task: Any) -> Any:
     def report(done: float) -> None:
         shared.done[number] = done
 
-    def note_compiling(name: str) -> None:
-        shared.compiling[number] += 1 if name else -1
-
     try:
         try:
             _Worker.busy = True
             if shared.stop.value:
                 raise KeyboardInterrupt
-            with when_compiling(note_compiling):
-                return _Worker.function(task, report)
+            return _Worker.function(task, report)
         finally:
             _Worker.busy = False
             if shared.stop.value:  # also after an error while saving: the result is not needed

@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 class ProgressDisplay(Generic[Key]):
     """One bar for all tasks together with the time left and, if asked for, one per running task.
 
-    While kernels are compiled, which happens in the first run on a machine, the text before the bar says so.
+    While a loop is compiled in this process, in the first run on a machine, the text before the bar says so.
 
     Args:
         title: text before the bar.
@@ -60,8 +60,6 @@ class ProgressDisplay(Generic[Key]):
         }
         self._whole = self._rich.add_task(title, total=sum(sizes.values()) or 1)
         self._title, self._open, self._unit = title, ExitStack(), unit
-        self._compiling: list[str] = []
-        self._compiled = 0
 
     def __enter__(self) -> ProgressDisplay[Key]:
         self._open.enter_context(when_compiling(self._note_compiling))
@@ -89,20 +87,9 @@ class ProgressDisplay(Generic[Key]):
 
     def set_title(self, title: str) -> None:
         self._title = printable(title)
-        self._show_title()
+        self._rich.update(self._whole, description=self._title)
 
     def _note_compiling(self, name: str) -> None:
-        """Note that a function is compiled now, one inside the other; "" ends the last one."""
-        if name:
-            self._compiling.append(name)
-        elif self._compiling:
-            self._compiling.pop()
-            self._compiled += 1
-        self._show_title()
-
-    def _show_title(self) -> None:
-        text = self._title
-        if self._compiling:
-            done = f", {self._compiled} done" if self._compiled else ""
-            text = f"compiling for the first run: {self._compiling[-1]}{done}"
+        """Say that a function is compiled now; "" ends that."""
+        text = f"compiling for the first run: {name}" if name else self._title
         self._rich.update(self._whole, description=text)

@@ -41,6 +41,11 @@ def summary_of(
         f"{name}_accuracy": accuracy_summary([result["selected"][name] for result in results], nodes)
         for name, nodes in held_out(graph).items()
     }
+    notes = [(each["seed"], text) for each in results for text in (*each.get("events", ()), *fit_notes(each))]
+    found = sources(results)
+    mixed = [f"the seeds were trained with different sources of bvat {__version__}: {', '.join(found)}"]
+    # the row per label is in the result of the seed
+    fits = [{k: v for k, v in each["fit"].items() if k != "out_of_fold"} for each in results if "fit" in each]
     return {
         "dataset": graph.name,
         "method": settings.method,
@@ -53,30 +58,13 @@ def summary_of(
         "cross_validation": cross_validation,
         **summarize_f1(graph, results, cross_validation),
         "epoch_ms": times[len(times) // 2],
-        "stopped": [
-            f"seed {result['seed']} {result['stopped']}" for result in results if result.get("stopped")
-        ],
-        "events": by_seed(
-            (each["seed"], text) for each in results for text in (*each.get("events", ()), *fit_notes(each))
-        )
-        + _mixed_sources(results),
-        **({"fit": [_fit_of(result) for result in results]} if "fit" in results[0] else {}),
+        "stopped": [f"seed {each['seed']} {each['stopped']}" for each in results if each.get("stopped")],
+        "events": by_seed(notes) + mixed * (len(found) != 1),
+        **({"fit": fits} if fits else {}),
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
         "versions": versions(),
     }
-
-
-def _fit_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fit of a baseline without the row per label, which the result of the seed has."""
-    return {name: value for name, value in result["fit"].items() if name != "out_of_fold"}
-
-
-def _mixed_sources(results: Sequence[dict[str, Any]]) -> list[str]:
-    found = sources(results)
-    if len(found) == 1:
-        return []
-    return [f"the seeds were trained with different sources of bvat {__version__}: {', '.join(found)}"]
 
 
 def by_seed(notes: Iterable[tuple[int, str]]) -> list[str]:

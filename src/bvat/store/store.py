@@ -22,11 +22,12 @@ from bvat.store.pool import ReportProgress, run_tasks
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import seed_result
 from bvat.training.baseline import SHARED
-from bvat.training.callbacks import Callback, EpochReporter, NotePrinter, TensorBoardLogger
+from bvat.training.callbacks import Callback, EpochReporter, NotePrinter
 from bvat.training.loop import TrainedModel, train
 from bvat.training.memory import peak_mb
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.settings import Settings
+from bvat.training.trackers import TRACKERS
 
 RUN_FORMAT = 2
 """Version of what a run computes and keeps; a new version invalidates the runs of all stores."""
@@ -65,7 +66,7 @@ class SeedTrainer:
 
     ``keep`` is "all", or "result" for neither weights, metrics nor checkpoints; ``key`` identifies the run in
     a store, ``pretrained`` is a folder for what several runs share,
-    ``tensorboard`` logs every epoch, and ``notes`` prints what is known before the end.
+    ``trackers`` are names of what logs every epoch, and ``notes`` prints what is known before the end.
     """
 
     folder: RunFolder
@@ -77,22 +78,21 @@ class SeedTrainer:
     measurement: Measurement | None = None
     key: str = ""
     pretrained: Path | None = None
-    tensorboard: bool = False
+    trackers: tuple[str, ...] = ()
     notes: bool = False
 
     def run(self, seed: int, report: ReportProgress) -> dict[str, Any]:
         """Train a seed, report epochs, write the result and return it."""
         started = time.perf_counter()
-        graph, leads = self.graph.to(self.device), self.graph.engine.leads
-        loggers: list[Callback] = [NotePrinter()] if self.notes else []
-        if self.tensorboard and leads:
-            loggers.append(TensorBoardLogger(self.folder.seed_path(seed) / "tensorboard"))
+        graph, leads, all_files = self.graph.to(self.device), self.graph.engine.leads, self.keep == "all"
+        callbacks: list[Callback] = [EpochReporter(report), *([NotePrinter()] if self.notes else [])]
+        callbacks += [TRACKERS[name](self.folder.seed_path(seed)) for name in self.trackers if leads]
         trained = train(
             graph,
             self.settings,
             seed,
-            callbacks=[EpochReporter(report), *loggers],
-            checkpoint=self.folder.checkpoint(seed) if self.keep == "all" else None,
+            callbacks=callbacks,
+            checkpoint=self.folder.checkpoint(seed) if all_files else None,
             resume=self.resume,
             pretrained=self._kept(seed),
         )
@@ -102,9 +102,9 @@ class SeedTrainer:
         result["seconds"] = round(time.perf_counter() - started, 3)
         if self.key:
             result["key"] = self.key
+        if leads and all_files:
+            self.folder.write_model(trained)
         if leads:
-            if self.keep == "all":
-                self.folder.write_model(trained)
             self.folder.finish(seed, result)
         report(self.settings.epochs)
         return result
@@ -128,12 +128,12 @@ def train_seeds(
     The numbers of a seed do not depend on how many seeds run in parallel.
     """
     ranks = trainer.graph.engine
-    found = ranks.agree(lambda: {seed: trainer.folder.result(seed) for seed in seeds})
-    results = {seed: result for seed, result in found.items() if result is not None}
+    results: dict[int, Any] = ranks.agree(lambda: {seed: trainer.folder.result(seed) for seed in seeds})
     for seed, result in results.items():
-        progress(seed, trainer.settings.epochs)
-        finished(seed, result)
-    waiting = [seed for seed in seeds if seed not in results]
+        if result is not None:
+            progress(seed, trainer.settings.epochs)
+            finished(seed, result)
+    waiting = [seed for seed in seeds if results[seed] is None]
     advice = "run again with --resume and fewer --jobs"
     made = run_tasks(trainer.run, waiting, jobs, progress, finished=finished, threads=threads, advice=advice)
     results |= dict(zip(waiting, made, strict=True))
@@ -154,15 +154,10 @@ class RunStore:
 
     def key(self, spec: RunSpec) -> str:
         """Return the digest of everything the result depends on except the seed."""
-        measured = spec.measurement
-        return digest(
-            {
-                "format": RUN_FORMAT,
-                "measurement": None if measured is None else [measured.name, measured.parameters()],
-                "graph": self.fingerprints[spec.dataset],
-                "settings": spec.settings.as_dict(),
-            }
-        )
+        graph, measured = self.fingerprints[spec.dataset], spec.measurement
+        what = None if measured is None else [measured.name, measured.parameters()]
+        about = {"format": RUN_FORMAT, "measurement": what, "graph": graph}
+        return digest({**about, "settings": spec.settings.identity()})
 
     def folder(self, spec: RunSpec) -> RunFolder:
         """Return the run folder, which the seeds of the same run share."""
@@ -183,20 +178,9 @@ class RunStore:
         folder, graph, key = self.folder(spec), self.graphs[spec.dataset], self.key(spec)
         if not folder.exists:
             folder.write_settings(graph, spec.settings, keep="result", key=key)
-        trainer = SeedTrainer(
-            folder,
-            graph,
-            spec.settings,
-            keep="result",
-            measurement=spec.measurement,
-            key=key,
-            pretrained=self._pretrained,
-        )
+        kept: dict[str, Any] = {"keep": "result", "key": key, "pretrained": self.path / "pretrained"}
+        trainer = SeedTrainer(folder, graph, spec.settings, measurement=spec.measurement, **kept)
         return trainer.run(spec.seed, report)
-
-    @property
-    def _pretrained(self) -> Path:
-        return self.path / "pretrained"
 
     def lock(self, spec: RunSpec) -> Path:
         return self.folder(spec).path / f".seed-{spec.seed}.lock"
@@ -221,7 +205,7 @@ class RunStore:
                 display.set_title(f"run {number} of {len(missing)}: {spec.settings.method} on {spec.dataset}")
 
             run_shared_tasks(self.run, missing, self.lock, jobs, advance)
-        for path in self._pretrained.glob(f"{SHARED}*.safetensors"):
+        for path in (self.path / "pretrained").glob(f"{SHARED}*.safetensors"):
             path.unlink(missing_ok=True)
         return len(missing)
 

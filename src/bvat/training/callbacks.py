@@ -14,16 +14,12 @@ Example:
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from bvat.errors import SettingsError
 from bvat.training.state import TrainState, check_fits
 
 REPORT_EVERY = 10
@@ -182,41 +178,3 @@ class NotePrinter(Callback):
 
     def on_note(self, text: str) -> None:
         sys.stderr.write(f"note: {text}\n")
-
-
-class TensorBoardLogger(Callback):
-    """Write the metrics of every epoch for TensorBoard.
-
-    Args:
-        folder: of the event files; show them with ``tensorboard --logdir FOLDER``.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        self._writer_class = tensorboard_writer()
-        self._writer: Any = None
-
-    def on_start(self, state: TrainState) -> None:
-        """Open the event file; of an earlier process the epochs after its checkpoint are discarded."""
-        self._writer = self._writer_class(str(self.folder), purge_step=state.epoch + 1)
-
-    def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        for name, value in row.items():
-            if name != "epoch" and math.isfinite(value):
-                self._writer.add_scalar(name, value, state.epoch)
-        if state.epoch % REPORT_EVERY == 0 or state.interrupted:
-            self._writer.flush()
-
-    def on_end(self, state: TrainState) -> None:
-        self._writer.close()
-
-
-def tensorboard_writer() -> Any:
-    """Return torch's SummaryWriter; SettingsError if tensorboard is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise SettingsError(
-            "logging for TensorBoard needs the package tensorboard: pip install 'bvat[tensorboard]'"
-        ) from None
-    return SummaryWriter

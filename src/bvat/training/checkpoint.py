@@ -46,7 +46,7 @@ class Checkpoint(Callback):
     def identity(self, state: TrainState) -> dict[str, str]:
         """Return what must agree for a checkpoint to be resumed from."""
         return {
-            "settings": json.dumps(state.settings.as_dict(), sort_keys=True),
+            "settings": json.dumps(state.settings.identity(), sort_keys=True),
             "seed": str(state.seed),
             "graph": graph_fingerprint(state.graph),
         }

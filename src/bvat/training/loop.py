@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from torch import Tensor
 from bvat.baselines.table import BASELINES
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
+from bvat.models.base import first_weights
+from bvat.models.own import OwnModule
 from bvat.parts.batches import PartsGraph
 from bvat.perturb.terms import supervised_term
 from bvat.training.baseline import fit_baseline
@@ -22,7 +24,7 @@ from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import postpone_interrupts
 from bvat.training.optimizer import backward, clip_gradients, learning_rate
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases, why_stopped
-from bvat.training.settings import LOSS_RULES, Settings
+from bvat.training.settings import LOSS_RULES, Settings, preset
 from bvat.training.state import TrainState, start_training
 from bvat.training.statistics import split_scores
 from bvat.training.trained import MEASURED, METRICS, TrainedModel, held_out, likeliest, predict, share_right
@@ -32,9 +34,10 @@ __all__ = ["METRICS", "TrainedModel", "predict", "run_epoch", "train", "training
 
 def train(
     graph: Graph,
-    settings: Settings,
+    settings: Settings | None = None,
     seed: int = 0,
     *,
+    model: Any = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Path | None = None,
     checkpoint_every: int = 50,
@@ -51,14 +54,20 @@ def train(
 
     Args:
         graph: on the device to train on.
-        settings: see :class:`Settings`.
+        settings: see :class:`Settings`; by default O-BVAT's for the data set, or for any graph.
         seed: of the weights, the dropout and the search.
+        model: instead of that of the settings: a name, a module, or what makes one, see :class:`Settings`.
+            A module is copied; ``module.load_state_dict(trained.weights)`` gives it the trained weights.
         callbacks: hooks, see :mod:`bvat.training.callbacks`; called in this order.
         checkpoint: file for the state of training, written every ``checkpoint_every`` epochs and at Ctrl-C.
         resume: continue from ``checkpoint`` if it exists.
         pretrained: folder where the first of two phases is kept for the methods that share it, and what
             several baselines need.
     """
+    if settings is None:
+        settings = preset("" if graph.recipe else graph.name, "obvat", model=model or "gcn")
+    elif model is not None:
+        settings = settings.replace(model=model)
     if settings.method in BASELINES:
         return fit_baseline(graph, settings, seed, pretrained, callbacks)
     blind = not graph.engine.total(graph.val.numel())
@@ -149,11 +158,20 @@ def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict
     state.optimizer.step()
     if state.average is not None:
         update_average(state.average, model, settings.average)
-    loss = sum(term.weight * float(term.loss.detach()) for term in terms)
-    measured = {"loss": loss, **dict.fromkeys(MEASURED, 0.0)}
-    for term in terms:
-        measured |= {name: float(value) for name, value in term.measured.items()}
-    return measured
+    found = {name: value for term in terms for name, value in term.measured.items()}
+    known = numbers([*(term.loss for term in terms), *found.values()])
+    loss = sum(term.weight * value for term, value in zip(terms, known, strict=False))
+    measured = dict(zip(found, known[len(terms) :], strict=True))
+    return {"loss": loss, **dict.fromkeys(MEASURED, 0.0), **measured}
+
+
+def numbers(values: Iterable[Any]) -> list[float]:
+    """Return scalars as numbers; what lies on a device comes in one transfer."""
+    given = [each.detach() if isinstance(each, Tensor) else each for each in values]
+    there = [isinstance(each, Tensor) and not each.is_cpu for each in given]
+    tensors = [each.double() for each, away in zip(given, there, strict=True) if away]
+    moved = iter(torch.stack(tensors).tolist() if tensors else ())
+    return [next(moved) if away else float(each) for each, away in zip(given, there, strict=True)]
 
 
 @torch.no_grad()
@@ -209,6 +227,9 @@ def _unscaled(state: TrainState, weights: dict[str, Tensor]) -> dict[str, Tensor
     scaling = state.scaling
     if not isinstance(scaling, Tensor) and scaling == 1:
         return weights
-    first = state.model.first_weight
-    name = next(name for name, parameter in state.model.named_parameters() if parameter is first)
-    return {**weights, name: weights[name] * (scaling[:, None] if isinstance(scaling, Tensor) else scaling)}
+    if isinstance(scaling, Tensor):  # weights of modules are (H, D)
+        scaling = scaling if isinstance(state.model, OwnModule) else scaling[:, None]
+    first = {id(weight) for weight in first_weights(state.model)}
+    named = state.model.named_parameters(remove_duplicate=False)
+    scaled = {name: weights[name] * scaling for name, parameter in named if id(parameter) in first}
+    return weights | scaled

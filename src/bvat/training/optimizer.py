@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from bvat.engine.tensor import AdamRates, adam_step_
+from bvat.errors import SettingsError
+from bvat.models.base import first_weights
 from bvat.training.settings import Training
 
 try:  # torch.autograd.backward calls it too, but first imports sympy: a quarter of the time of a start
@@ -82,7 +84,7 @@ def backward(terms: Sequence[Tensor], weights: Sequence[float]) -> None:
 
     The weights enter as gradients of the terms, which saves the operations that would add the terms up.
     """
-    gradients = [term.new_tensor(weight) for term, weight in zip(terms, weights, strict=True)]
+    gradients = [term.new_full((), weight) for term, weight in zip(terms, weights, strict=True)]
     if _run_engine is None:
         torch.autograd.backward(terms, gradients)
     else:
@@ -96,18 +98,23 @@ def clip_gradients(parameters: Iterable[nn.Parameter], longest: float) -> None:
     """Scale the gradients of all parameters together to at most this length; the L2 penalty comes after."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     length = torch.stack([gradient.norm() for gradient in gradients]).norm()
-    if length > longest:
-        torch._foreach_mul_(gradients, float(longest / length))
+    factor = torch.where(length > longest, longest / length, 1.0)  # a number would have to be waited for
+    torch._foreach_mul_(gradients, factor)
 
 
 def make_optimizer(model: Any, settings: Training) -> Adam:
     """Return Adam with L2 on the first layer only, as in the reference code of GCN, or on all parameters."""
-    first = model.first_weight
-    groups = [([first], settings.weight_decay)]
-    rest = [p for p in model.parameters() if p is not first]
-    if rest:
-        groups.append((rest, settings.weight_decay if settings.decay == "all" else 0.0))
-    return Adam(groups, settings.lr, [settings.first_lr, 1.0][: len(groups)], settings.adam_epsilon)
+    first = first_weights(model)
+    if not first and (settings.first_lr != 1 or (settings.decay == "first" and settings.weight_decay)):
+        raise SettingsError(
+            "the model does not read its features through linear maps alone, so that bvat does not know its "
+            "first layer: use decay 'all' and first_lr 1"
+        )
+    rest = [p for p in model.parameters() if all(p is not each for each in first)]
+    decays = settings.weight_decay, settings.weight_decay if settings.decay == "all" else 0.0
+    parts = [part for part in zip((first, rest), decays, (settings.first_lr, 1.0), strict=True) if part[0]]
+    groups = [(parameters, decay) for parameters, decay, _ in parts]
+    return Adam(groups, settings.lr, [factor for *_, factor in parts], settings.adam_epsilon)
 
 
 def learning_rate(settings: Training, epoch: int) -> float:

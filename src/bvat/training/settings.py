@@ -5,20 +5,24 @@ This module imports nothing heavy: the command line reads the fields to build ``
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bvat.baselines.table import ALL_METHODS, AUTO, BASELINES
+from bvat.baselines.table import AUTO, BASELINES, all_methods
 from bvat.errors import SettingsError
 from bvat.models.options import Options, option
-from bvat.models.table import MODELS
+from bvat.models.table import MODELS, Model, find_model
 from bvat.perturb.methods import METHODS, PLAIN, SEVERAL
+from bvat.plugins import is_path, path_of, source_of
 
+OWN = "own"
+"""What the presets call every model that is not bvat's."""
 LOSS_RULES = ("accuracy", "loss", "both")
 """Values of ``select`` that need the validation loss of every epoch."""
 
@@ -77,8 +81,10 @@ class Settings:
 
     Args:
         method: a name of :data:`bvat.perturb.methods.METHODS` or of a baseline.
-        model: a name of :data:`bvat.models.table.MODELS`.
+        model: a name of :data:`bvat.models.table.MODELS`; or one of your own, see
+            :func:`bvat.models.own.build`: a module, what makes one, or ``"module:name"`` to import it from.
         training, of_model, of_method: the three parts; None for their defaults.
+        own: the model itself, if ``model`` is its name.
         values: settings of any part, which replace those of the parts.
 
     Raises:
@@ -95,19 +101,27 @@ class Settings:
     training: Training
     of_model: Options
     of_method: Options
+    own: Any = field(default=None, compare=False, repr=False)
+    """The model, if it was not given by name."""
 
     def __init__(
         self,
         method: str = "obvat",
-        model: str = "gcn",
+        model: Any = "gcn",
         training: Training | None = None,
         of_model: Options | None = None,
         of_method: Options | None = None,
+        own: Any = None,
         **values: Any,
     ) -> None:
+        if not isinstance(model, str):
+            own, model = model, path_of(model)
+        elif own is not None and path_of(own) != model:
+            own = None
+        object.__setattr__(self, "own", own)
         parts = (
             ("training", Training, training),
-            ("of_model", model_options(model), of_model),
+            ("of_model", _model_row(model, own).options, of_model),
             ("of_method", method_options(method), of_method),
         )
         object.__setattr__(self, "method", method)
@@ -132,11 +146,21 @@ class Settings:
     def replace(self, **changes: Any) -> Settings:
         """Return the settings with some changed; another model or method starts from its own defaults."""
         parts: dict[str, Any] = {"training": self.training}
-        if changes.get("model", self.model) == self.model:
+        same = {"method": self.method, "model": self.given_model}
+        if changes.get("model", self.given_model) in (self.model, self.given_model):
             parts["of_model"] = self.of_model
         if changes.get("method", self.method) == self.method:
             parts["of_method"] = self.of_method
-        return Settings(**{"method": self.method, "model": self.model, **parts, **changes})
+        return Settings(**{**same, **parts, **changes})
+
+    @property
+    def given_model(self) -> Any:
+        """The model as it was given: its name, or itself."""
+        return self.model if self.own is None else self.own
+
+    @property
+    def model_row(self) -> Model:
+        return find_model(self.model, self.own)
 
     def read(self) -> set[str]:
         """Return the names of the settings that have an effect on this method and model."""
@@ -149,15 +173,26 @@ class Settings:
         parts = asdict(self.training), asdict(self.of_model), asdict(self.of_method)
         return {"method": self.method, "model": self.model} | parts[0] | parts[1] | parts[2]
 
+    def identity(self) -> dict[str, Any]:
+        """Return :meth:`as_dict`, and a digest of the code of a model or method that is not bvat's."""
+        return self.as_dict() | self._code(METHODS[self.method].home if self.method in METHODS else "")
+
     def first_phase(self) -> dict[str, Any]:
         """Return what the first of two phases depends on: methods that agree in it share that phase."""
-        return {"model": self.model, **asdict(self.training), **asdict(self.of_model)}
+        return {"model": self.model, **asdict(self.training), **asdict(self.of_model), **self._code()}
+
+    def _code(self, *homes: Any) -> dict[str, str]:
+        row = self.model_row
+        found = [*homes, *([] if row.is_own else [row.load()])]
+        texts = [text for home in found if home and (text := source_of(home))]
+        return {"code": hashlib.sha256("".join(texts).encode()).hexdigest()} if texts else {}
 
 
-def model_options(model: str) -> type[Options]:
-    if model not in MODELS:
-        raise SettingsError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
-    return MODELS[model].options
+def _model_row(model: str, own: Any = None) -> Model:
+    if model not in MODELS and own is None and not is_path(model):
+        known = ", ".join(MODELS)
+        raise SettingsError(f"model must be one of {known}, or module:Class of your own, not {model!r}")
+    return find_model(model, own)
 
 
 def method_options(method: str) -> type[Options]:
@@ -168,13 +203,12 @@ def method_options(method: str) -> type[Options]:
         return METHODS[method].options
     if method in MODELS:
         raise SettingsError(f"{method} is a model, not a method: use --model {method} --method {PLAIN}")
-    raise SettingsError(f"there is no method {method!r}: use one of {', '.join(ALL_METHODS)}")
+    raise SettingsError(f"there is no method {method!r}: use one of {', '.join(all_methods())}")
 
 
-@cache
 def all_fields() -> dict[str, Field[Any]]:
     """Return every setting of every model and method by name; where they differ, the first one's field."""
-    rows: list[Any] = [*MODELS.values(), *METHODS.values(), BASELINES[AUTO]]
+    rows: list[Any] = [*MODELS.values(), *METHODS.values(), *BASELINES.values()]
     found: dict[str, Field[Any]] = {}
     for kind in (Training, *(row.options for row in rows)):
         for f in fields(kind):
@@ -182,11 +216,10 @@ def all_fields() -> dict[str, Field[Any]]:
     return found
 
 
-@cache
 def owners() -> dict[str, tuple[str, ...]]:
     """Return who has each setting that not all training has."""
     found: dict[str, list[str]] = {}
-    rows: list[Any] = [*MODELS.values(), *METHODS.values(), BASELINES[AUTO]]
+    rows: list[Any] = [*MODELS.values(), *METHODS.values(), *BASELINES.values()]
     for row in rows:
         for f in fields(row.options):
             only = f.metadata.get("only")
@@ -247,12 +280,21 @@ def preset_among(dataset: str, method: str, **overrides: Any) -> Settings:
     return preset(dataset, method, **{name: value for name, value in overrides.items() if name in read})
 
 
+def labels_only(settings: Settings) -> dict[str, Any]:
+    """Return what changes where no validation node says when to stop; values other than the usual stay."""
+    usual, read = preset("", settings.method, model=settings.model), settings.read()
+    own = _presets()["labels-only"]["model"].get(settings.model, {})
+    return {n: v for n, v in own.items() if n in read and getattr(settings, n) == getattr(usual, n)}
+
+
 def _merged(dataset: str, method: str, overrides: Mapping[str, Any]) -> Settings:
     model = overrides.get("model", "gcn")
-    kinds = Training, model_options(model), method_options(method)
+    row = _model_row(model) if isinstance(model, str) else find_model(path_of(model), model)
+    kinds = Training, row.options, method_options(method)
     defaults = {f.name: f.default for kind in kinds for f in fields(kind)}
     values = {"method": method, "model": model}
-    for layer in _layers(dataset, method, model):  # they also name what other methods have
+    known = row.name if row.is_own else OWN
+    for layer in _layers(dataset, method, known):  # they also name what other methods have
         values |= {name: value for name, value in layer.items() if name in defaults}
     values |= overrides
     if "epochs" in overrides and "pretrain" not in overrides and values.get("pretrain"):
@@ -276,7 +318,7 @@ def _layers(dataset: str, method: str, model: str) -> list[dict[str, Any]]:
     presets = _presets()
     if method in BASELINES:  # they choose what they need themselves
         return [presets["baseline"]]
-    if not has_preset(dataset):
+    if not has_preset(dataset) or model == OWN or method not in METHODS.own:
         anyone = presets["any"]
         return [anyone, anyone["model"].get(model, {})]
     of_dataset = presets["dataset"][dataset]

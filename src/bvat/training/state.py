@@ -17,7 +17,8 @@ from bvat.baselines.table import BASELINES
 from bvat.engine.draws import Draws
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
-from bvat.models.table import MODELS
+from bvat.models.base import first_weights
+from bvat.models.own import OwnModule
 from bvat.parts.batches import PartsGraph
 from bvat.perturb.nodes import DisjointFields
 from bvat.perturb.terms import Method, build_method
@@ -102,9 +103,10 @@ def feature_factor(graph: Graph, settings: Settings) -> float | Tensor:
 def _check_memory(graph: Graph, settings: Settings) -> None:
     """Raise SettingsError if the weights, their gradient and Adam's moments certainly exceed the memory."""
     width = getattr(settings, "hidden", 1) * getattr(settings, "heads", 1)
-    needed = 16 * width * (graph.num_features + (settings.layers - 2) * width)
+    layers = getattr(settings, "layers", 1)
+    needed = 16 * width * (graph.num_features + (layers - 2) * width)
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
-    if settings.layers > 1 and needed > there:
+    if layers > 1 and needed > there:
         raise SettingsError(
             f"hidden {width} with {graph.num_features} features needs {needed / 2**30:.0f} GiB, "
             "more than this machine has: use a smaller one"
@@ -115,8 +117,7 @@ def build_model(
     settings: Settings, num_features: int, num_classes: int, generator: torch.Generator | None = None
 ) -> nn.Module:
     """Return a model for D features and C classes, with weights drawn from ``generator``."""
-    row = MODELS[settings.model]
-    model: nn.Module = row.build(settings.of_model, num_features, num_classes, generator)
+    model: nn.Module = settings.model_row.build(settings.of_model, num_features, num_classes, generator)
     return model
 
 
@@ -147,6 +148,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     method = build_method(settings.method, settings.of_method, generator, class_weights)
     model = build_model(settings, graph.num_features, graph.num_classes, weights)
     model = model.to(graph.device, graph.features.dtype)
+    told = _check_reading(model, graph, settings, scaled=isinstance(scaling, Tensor) or scaling != 1)
     state = TrainState(
         graph=graph,
         settings=settings,
@@ -159,9 +161,38 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         scaling=scaling,
         class_weights=class_weights,
     )
+    for what, text in told.items():
+        if what == "edges" or method.regulariser is not None:
+            state.say_once(text)
     if isinstance(nodes := getattr(method.regulariser, "nodes", None), DisjointFields):
         nodes.tell = state.say_once
     return state
+
+
+def _check_reading(model: Any, graph: Graph, settings: Settings, *, scaled: bool) -> dict[str, str]:
+    """Return what the user should know of how a model reads its ``features`` and ``edges``, if anything.
+
+    Raises:
+        SettingsError: the features are scaled, and no weights are there that this factor could go into.
+    """
+    if not isinstance(model, OwnModule):
+        reason, weighs = "", settings.model_row.weighs_edges
+    elif type(graph) is not Graph:
+        raise SettingsError(f"{settings.model} runs on a whole graph only: train it without parts")
+    else:
+        reason, weighs = model.inspect(graph), "edge_weight" in model.inputs(graph).arguments.kwargs
+    if scaled and not first_weights(model):
+        why = f" ({reason})" if reason else ""
+        raise SettingsError(
+            f"scale {settings.scale!r} needs a model whose first layer is linear in the features, and "
+            f"{settings.model} has none{why}: use scale 'none'"
+        )
+    found = {}
+    if reason:
+        found["features"] = f"x itself is perturbed, which takes N x D numbers, because {reason}"
+    if not weighs and type(graph) is Graph and bool((graph.adjacency.values != 1).any()):
+        found["edges"] = f"{settings.model} does not use the edge weights of {graph.name}"
+    return found
 
 
 def check_fits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
@@ -182,10 +213,18 @@ def restore_model(
         fitted: nn.Module = BASELINES[settings.method].restore(weights, num_features, num_classes)
         return fitted.eval()
     wide = any(tensor.dtype == torch.float64 for tensor in weights.values())
+    if not settings.model_row.is_own:
+        return _restored(build_model(settings, num_features, num_classes), weights, wide=wide)
     with torch.device("meta"):  # shapes alone: settings of others may ask for more memory than there is
         shapes = build_model(settings, num_features, num_classes).to(torch.float64 if wide else torch.float32)
     check_fits(weights, shapes.state_dict())
-    model = build_model(settings, num_features, num_classes)
-    model = model.double() if wide else model
-    model.load_state_dict(weights)
+    return _restored(build_model(settings, num_features, num_classes), weights, wide=wide)
+
+
+def _restored(model: nn.Module, weights: Mapping[str, Tensor], *, wide: bool) -> nn.Module:
+    try:
+        model = model.to(torch.float64) if wide else model
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
     return model.eval()

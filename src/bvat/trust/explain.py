@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
-from bvat.audit import audit
+from bvat.audit.audit import smallest_change
 from bvat.baselines.table import PUBLISHED
 from bvat.data.files import csv_text
 from bvat.errors import GraphError, SettingsError
@@ -162,8 +162,8 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         of_nodes = (gradient.double() * projected).sum(1).cpu()
         of_features = (model.projection().double() * graph.features.transposed_product(gradient)).sum(1).cpu()
     margin = float(logits[u, c].double() - logits[u, k])
-    flip = audit(model, graph, nodes=torch.tensor([u]))
-    names, becomes = classifier.class_names, int(flip.becomes[0])
+    smallest, relative, becomes = smallest_change(model, graph, u)
+    names = classifier.class_names
     labels = np.array(["", *names])[classifier.labels(graph).cpu().numpy() + 1]
     shown, shares = _largest(of_nodes)
     used, feature_shares = _largest(of_features)
@@ -177,8 +177,8 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         probabilities=dict(zip(names, probabilities[u].tolist(), strict=True)),
         margin=margin,
         constant=margin - float(of_nodes.sum()),
-        smallest=float(flip.smallest[0]),
-        relative=float(flip.relative[0]),
+        smallest=smallest,
+        relative=relative,
         becomes=None if becomes == UNKNOWN else names[becomes],
         node_columns={
             "node": shown,
@@ -245,6 +245,11 @@ def _explainable(classifier: Classifier) -> Any:
     if method in PUBLISHED:
         raise SettingsError(
             f"a prediction of {method}, which is no network, cannot be explained: explain a run of a model"
+        )
+    if not classifier.settings.model_row.is_own:
+        raise SettingsError(
+            f"{classifier.settings.model} is not bvat's own model, whose decisions alone can be explained: "
+            "use bvat audit"
         )
     if len(classifier.models) > 1:
         raise SettingsError("an explanation is that of one model: choose one seed")

@@ -27,6 +27,7 @@ from bvat.baselines.table import AutoOptions
 from bvat.graph import Graph
 from bvat.graph.neighbours import METRICS
 from bvat.models.ensemble import LINEAR, VIEWS, Ensemble
+from bvat.training.memory import give_back
 from bvat.tuning.cross_validation import held_out_logits, out_of_fold_scores
 from bvat.tuning.members import ROUNDS, Member, Work, confident, linear_member, linear_tensors, regression_on
 from bvat.tuning.mixture import Mixture
@@ -80,6 +81,7 @@ def fitted_members(
         members = _self_trained(work, mixture, members, members, mixture)
         mixture = Mixture.of(work, members)
     first, linear = mixture, dict(members)
+    give_back()
     if work.options.effort > 1:
         members |= train_networks(work, mixture, members, work.options.effort, seed, once)
         mixture = Mixture.of(work, members)

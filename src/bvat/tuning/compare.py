@@ -1,131 +1,58 @@
 """``bvat compare``: methods side by side on splits of any graphs, with paired differences.
 
-A cell is one random split of one graph with some number of labels per class, or the split that the graph has
+A cell is one random split of one graph with some number of labels per class, or a split that the graph has
 and one seed. Every variant is trained on the same cells, so that differences are paired: what a split makes
 easy or hard, it makes so for all.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bvat.data import load
+import numpy as np
+import torch
+
+from bvat.baselines.table import AUTO
 from bvat.data.checksums import read_sealed_json, write_sealed_json
-from bvat.data.splits import resplit
-from bvat.errors import BvatError, DataError, GraphError, SettingsError, printable
+from bvat.errors import BvatError, DataError, printable
 from bvat.graph import UNKNOWN, Graph
 from bvat.store.claim import run_shared_tasks, share
 from bvat.store.pool import ReportProgress
 from bvat.store.progress import ProgressDisplay
-from bvat.store.store import RunSpec, RunStore
-from bvat.training.provenance import about_graph, digest, graph_fingerprint, sources, versions
+from bvat.store.store import Measurement, RunSpec, RunStore
+from bvat.training.metrics import METRICS, all_metrics
+from bvat.training.provenance import about_graph, digest, sources, versions
 from bvat.training.settings import Settings, short_name
+from bvat.training.state import restore_model
 from bvat.training.statistics import clear_sign, sample
-from bvat.tuning.cross_validation import without_validation
-from bvat.tuning.variants import Variant, settings_of
+from bvat.training.trained import TrainedModel, predict
+from bvat.tuning.comparison import GIVEN, Cell, ComparisonPlan, read_graph
+from bvat.tuning.cross_validation import calibration_of
+from bvat.tuning.significance import holm, permutation_test, rank_methods
+from bvat.tuning.variants import Variant
 
-COMPARE_FORMAT = 1
-BASE = "gcn"
-"""What all others are compared with."""
-GIVEN = "given"
-"""In place of a number of labels per class: the split that a graph has."""
-DEFAULT_VARIANTS = ("gcn", "consistency", "random", "vat", "sbvat", "obvat", "appnp", "appnp/vat", "auto")
-
-
-@dataclass(frozen=True)
-class ComparisonPlan:
-    """What to compare.
-
-    Args:
-        graphs: names or paths.
-        variants: see :class:`Variant`.
-        labels: numbers of training nodes per class; ``(GIVEN,)`` for the splits that the graphs have.
-        splits: number of random splits, split k has seed ``first_split + k``; number of training seeds if the
-            splits are given.
-        val: validation nodes per random split; 0: every method has the training labels alone, and
-            networks are trained for a fixed number of epochs.
-        first_split: seed of the first split.
-        overrides: settings that replace the defaults of every variant.
-        against: the variant that all others are compared with.
-        command: the command line, repeated in the result.
-    """
-
-    graphs: tuple[str, ...]
-    variants: tuple[str, ...] = DEFAULT_VARIANTS
-    labels: tuple[int | str, ...] = (5, 20)
-    splits: int = 10
-    val: int = 500
-    first_split: int = 0
-    overrides: dict[str, Any] = field(default_factory=dict)
-    against: str = BASE
-    command: str = ""
-
-    def __post_init__(self) -> None:
-        names = [short_name(graph) for graph in self.graphs]
-        if len(set(names)) < len(names):
-            raise SettingsError("two graphs have the same name: rename one of the files")
-        if self.against not in self.variants:
-            raise SettingsError(f"{self.against} must be among the methods: all others are compared with it")
-        counts = [self.splits, self.val + 1, *(() if self.given else self.labels)]
-        if not self.graphs or not self.labels or any(not isinstance(n, int) or n < 1 for n in counts):
-            raise SettingsError("a comparison needs graphs, and labels and splits of at least 1")
-        self.settings()  # wrong values are refused before anything is trained
-
-    @property
-    def given(self) -> bool:
-        return self.labels == (GIVEN,)
-
-    def compared(self) -> tuple[str, ...]:
-        """Return the variants: first what all are compared with."""
-        return tuple(dict.fromkeys((self.against, *(Variant.parse(name).name for name in self.variants))))
-
-    def settings(self) -> dict[str, Settings]:
-        """Return the settings of every variant."""
-        found = settings_of(self.compared(), self.overrides)
-        return found if self.val else {name: without_validation(each) for name, each in found.items()}
-
-    def cells(self) -> list[Cell]:
-        """Return all cells, split by split, so that a comparison that is stopped has whole splits."""
-        return [
-            Cell(graph, labels, split)
-            for split in range(self.first_split, self.first_split + self.splits)
-            for labels in self.labels
-            for graph in self.graphs
-        ]
+COMPARE_FORMAT = 2
+KEPT = ("metrics", "seconds", "epochs", "events", "phases", "versions")
+"""What a cell keeps of a run."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One random split of one graph, or the split that it has and one seed."""
+def measure_test_nodes(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
+    """Return every metric of the test nodes, with probabilities as ``bvat predict`` writes them."""
+    model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights).to(graph.device)
+    factor = 1.0 if settings.method == AUTO else calibration_of(trained.fit.get("out_of_fold"))
+    nodes = graph.test[graph.labels[graph.test] != UNKNOWN]
+    p = torch.softmax(factor * predict(model, graph)[nodes].double(), 1)
+    found = all_metrics(p.cpu().numpy(), graph.labels[nodes].cpu().numpy())
+    return {"metrics": found | {"accuracy": trained.selected["test"]}}
 
-    graph: str
-    labels: int | str
-    split: int
 
-    @property
-    def name(self) -> str:
-        return f"{short_name(self.graph)}-{self.labels}-{self.split}"
-
-    @property
-    def seed(self) -> int:
-        return self.split if self.labels == GIVEN else 0
-
-    def of(self, graph: Graph, val: int) -> Graph:
-        """Return the graph with the split of this cell; GraphError if a part of it has no labels."""
-        if isinstance(self.labels, int):
-            return resplit(graph, self.labels, val, self.split)
-        for name, part in (("training", graph.train), ("validation", graph.val), ("test", graph.test)):
-            if not bool((graph.labels[part] != UNKNOWN).any()):
-                raise GraphError(
-                    f"{graph.name} has no {name} nodes with labels in its split: add some, or draw random "
-                    "splits with --splits 10"
-                )
-        return graph
+TEST_NODES = Measurement("metrics", measure_test_nodes, parameters=dict)
 
 
 @dataclass(frozen=True)
@@ -134,14 +61,15 @@ class _CellRunner:
 
     plan: ComparisonPlan
     folder: Path
+    deadline: float = math.inf
 
     def lock(self, cell: Cell) -> Path:
         return self.folder / "cells" / f".{cell.name}.lock"
 
     def run(self, cell: Cell, report: ReportProgress) -> None:
-        whole, fingerprint = _graph(cell.graph)
-        settings = self.plan.settings()
-        about = {name: chosen.as_dict() for name, chosen in settings.items()}
+        whole, fingerprint = read_graph(cell.graph)
+        settings = self.plan.settings(cell.graph)
+        about = {name: chosen.identity() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
         path = self.folder / "cells" / f"{cell.name}.json"
         if (found := read_cell(path)) is None or found["key"] != key:
@@ -153,19 +81,15 @@ class _CellRunner:
                 def tell(epochs: float, size: int = chosen.epochs) -> None:
                     report(len(results) + epochs / size)
 
-                result = store.run(RunSpec(cell.name, chosen, cell.seed), tell)
-                kept = {k: result[k] for k in ("seconds", "epochs", "events", "phases", "versions")}
-                results[name] = {k: result["selected"][k] for k in ("val", "test")} | kept
-            about_split = {**about_graph(graph), "has_split": has_split(whole)}
+                if time.time() > self.deadline:  # what is finished of the split stays in the store
+                    path.unlink(missing_ok=True)  # of other settings
+                    return
+                result = store.run(RunSpec(cell.name, chosen, cell.seed, TEST_NODES), tell)
+                results[name] = {"val": result["selected"]["val"]} | {k: result[k] for k in KEPT}
+            about_split = {**about_graph(graph), "has_split": has_split(whole), "splits": whole.num_splits}
             content = {"key": key, "cell": asdict(cell), "graph": about_split, "results": results}
             write_sealed_json(path, content)
         report(len(settings))
-
-
-@lru_cache(maxsize=2)
-def _graph(source: str) -> tuple[Graph, str]:
-    graph = load(source)
-    return graph, graph_fingerprint(graph)
 
 
 def read_cell(path: Path) -> dict[str, Any] | None:
@@ -179,14 +103,15 @@ def read_cell(path: Path) -> dict[str, Any] | None:
 
 def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> dict[str, Any]:
     """Run what is missing, and write ``compare.json``; what is finished is kept in ``out/work``."""
-    split = []
+    have_split = []
     for source in plan.graphs:  # before hours are spent
-        graph = load(source)
+        graph, _ = read_graph(source)
         for labels in plan.labels:
-            Cell(source, labels, plan.first_split).of(graph, plan.val)
-        split += [short_name(source)] if has_split(graph) else []
+            for split in range(graph.num_splits) if plan.given else [plan.first_split]:
+                Cell(source, labels, split, graph.num_splits).of(graph, plan.val)
+        have_split += [short_name(source)] if has_split(graph) else []
     # who watches learns it before hours are spent; in a log it is beside the results
-    if console is not None and console.is_terminal and (note := split_note(plan, split)):
+    if console is not None and console.is_terminal and (note := split_note(plan, have_split)):
         console.print(printable(f"note: {note}"), soft_wrap=True, markup=False, highlight=False)
     cells, size = plan.cells(), len(plan.compared())
     with share(out), ProgressDisplay(f"{len(cells)} splits", dict.fromkeys(cells, size), console) as display:
@@ -195,7 +120,8 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
             display.update(cell, done)
             display.set_title(f"split {display.finished} of {len(cells)}: {cell.name}")
 
-        runner = _CellRunner(plan, out / "work")
+        deadline = math.inf if plan.budget is None else time.time() + 60 * plan.budget
+        runner = _CellRunner(plan, out / "work", deadline)
         run_shared_tasks(runner.run, cells, runner.lock, jobs, advance)
         return collect(plan, out)
 
@@ -215,22 +141,25 @@ def split_note(plan: ComparisonPlan, split: Sequence[str]) -> str:
 
 def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
     """Write and return the comparison, made of the cells that are finished."""
-    cells, variants = _finished_cells(plan, out), plan.compared()
-    rows, graphs = _rows(plan, cells), _graphs(plan, cells)
+    cells, missing = _finished_cells(plan, out)
+    variants, graphs = plan.compared(), _graphs(plan, cells)
     split = [name for name, about in graphs.items() if about.get("has_split")]
+    first, *more = plan.metrics
     result = {
         "format": COMPARE_FORMAT,
         "variants": {name: _title(name) for name in variants},
         "base": plan.against,
         "labels": list(plan.labels),
         "graphs": graphs,
-        "rows": rows,
-        "overall": {str(n): _overall(rows, n, variants) for n in plan.labels},
+        **_numbers(plan, cells, first),
+        "more": [_numbers(plan, cells, metric) for metric in more],
         "split": GIVEN if plan.given else "random",
         "split_note": split_note(plan, split),
         "splits": plan.splits,
+        "missing": missing,
         "val": plan.val,
-        "settings": {name: each.as_dict() for name, each in plan.settings().items()},
+        "settings": {name: each.as_dict() for name, each in plan.all_settings().items()},
+        "tuned": [list(where) for where in sorted(plan.tuned)],
         "command": plan.command,
         "versions": versions(),
         "sources": sources(result for cell in cells for result in cell["results"].values()),
@@ -239,16 +168,23 @@ def collect(plan: ComparisonPlan, out: Path, *_: Any) -> dict[str, Any]:
     return result
 
 
-def _finished_cells(plan: ComparisonPlan, out: Path) -> list[dict[str, Any]]:
-    cells = []
+def _finished_cells(plan: ComparisonPlan, out: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the cells that are finished, and the names of the others."""
+    cells, missing = [], []
     for path in (out / "work" / "cells" / f"{cell.name}.json" for cell in plan.cells()):
         if (found := read_cell(path)) is not None:
             cells.append(found)
         elif path.exists():
             raise DataError(f"{path} is damaged: run this without --report-only to repeat its split")
+        else:
+            missing.append(path.stem)
     if not cells:
-        raise BvatError(f"no split of this comparison is finished in {out}: run it without --report-only")
-    return cells
+        remedy = "run it without --report-only" if plan.budget is None else "run it again, or raise --budget"
+        raise BvatError(f"no split of this comparison is finished in {out}: {remedy}")
+    for cell in cells:
+        if any("metrics" not in cell["results"].get(name, ()) for name in plan.compared()):
+            raise BvatError(f"the splits in {out} are those of other methods: run it without --report-only")
+    return cells, missing
 
 
 def _graphs(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -261,45 +197,85 @@ def _title(name: str) -> dict[str, Any]:
     return {"title": variant.title, "colour": variant.colour}
 
 
-def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _numbers(plan: ComparisonPlan, cells: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
+    """Return what a comparison says by one metric."""
+    rows, variants = _rows(plan, cells, metric), plan.compared()
+    overall = {str(n): _overall(rows, n, variants) for n in plan.labels}
+    found: dict[str, Any] = {"metric": metric, "rows": rows, "overall": overall}
+    if plan.significance:
+        for row in rows:
+            _add_p_values(row, plan.against)
+        found["ranks"] = {str(n): _ranks(rows, n, metric) for n in plan.labels}
+    return found
+
+
+def _rows(plan: ComparisonPlan, cells: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
     """Return every variant against the base on every graph and number of labels, paired over the splits."""
     rows, variants = [], plan.compared()
     for graph, labels in product(plan.graphs, plan.labels):
         here = [c for c in cells if (c["cell"]["graph"], c["cell"]["labels"]) == (graph, labels)]
         if here:
-            base = _tests(here, plan.against)
+            base = _values(here, plan.against, metric)
             row = {
                 "graph": short_name(graph),
                 "labels": labels,
                 "splits": [cell["cell"]["split"] for cell in here],
-                "variants": {name: _entry(name, _tests(here, name), base, here) for name in variants},
+                "variants": {name: _entry(name, metric, base, here) for name in variants},
             }
             rows.append(row)
     return rows
 
 
-def _tests(cells: Sequence[dict[str, Any]], name: str) -> list[float]:
-    """Return the test accuracies of a variant."""
-    return [cell["results"][name]["test"] for cell in cells]
+def _values(cells: Sequence[dict[str, Any]], name: str, metric: str) -> list[float]:
+    """Return a metric of a variant on the test nodes of every cell."""
+    found = [cell["results"][name]["metrics"][metric] for cell in cells]
+    if None in found:
+        cell = cells[found.index(None)]["cell"]
+        raise BvatError(
+            f"{metric} has no value on split {cell['split']} of {short_name(cell['graph'])}, whose test "
+            "nodes are all of one class: use another --metric"
+        )
+    return found
 
 
-def _entry(
-    name: str, tests: list[float], base: list[float], cells: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return one variant: its test accuracies, paired with those of the base, and how it was trained."""
-    results = [cell["results"][name] for cell in cells if name in cell["results"]]
-    gains = [ours - theirs for ours, theirs in zip(tests, base, strict=True)]
+def _entry(name: str, metric: str, base: list[float], cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one variant: a metric, paired with that of the base, and how it was trained.
+
+    A gain is above zero where the variant is better, also of a metric of which less is better.
+    """
+    results = [cell["results"][name] for cell in cells]
+    values, better = _values(cells, name, metric), -1 if METRICS[metric].lower else 1
+    gains = [better * (ours - theirs) for ours, theirs in zip(values, base, strict=True)]
     return {
-        **sample(tests).as_dict(),
-        "values": tests,
+        **sample(values).as_dict(),
+        "values": values,
         "gain": sample(gains).as_dict(),
+        "gains": gains,
         "worst": min(gains),
         "wins": sum(gain > 0 for gain in gains),
         "losses": sum(gain < 0 for gain in gains),
-        "seconds": sum(each["seconds"] for each in results) / len(results) if results else None,
+        "seconds": sum(each["seconds"] for each in results) / len(results),
         "kept": sum(bool(each["phases"]["second"]) for each in results),
         "weakened": sum("weakened" in "".join(each["events"]) for each in results),
     }
+
+
+def _add_p_values(row: dict[str, Any], base: str) -> None:
+    """Add the p-value of every variant against the base, corrected for the number of variants."""
+    others = [entry for name, entry in row["variants"].items() if name != base]
+    if len(row["splits"]) < 2:  # a comparison that was stopped
+        return
+    p_values = [permutation_test(entry["gains"]) for entry in others]
+    for entry, p, corrected in zip(others, p_values, holm(p_values), strict=True):
+        entry |= {"p": p, "p_holm": corrected}
+
+
+def _ranks(rows: Sequence[dict[str, Any]], labels: int | str, metric: str) -> dict[str, Any] | None:
+    here = [row["variants"].values() for row in rows if row["labels"] == labels]
+    if not here:
+        return None
+    better = -1 if METRICS[metric].lower else 1
+    return rank_methods(np.array([[better * entry["mean"] for entry in row] for row in here]))
 
 
 def _overall(rows: Sequence[dict[str, Any]], labels: int | str, variants: Sequence[str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN
 from bvat.store.folder import graph_parts
 from bvat.store.store import Measurement, RunSpec, RunStore
-from bvat.training.settings import Settings
+from bvat.training.settings import Settings, labels_only
 from bvat.training.state import restore_model
 from bvat.training.statistics import f1_scores, macro_f1, wilson
 from bvat.training.trained import TrainedModel, predict
@@ -71,11 +71,13 @@ class Choice:
         }
 
     @classmethod
-    def read(cls, content: dict[str, Any], graph: Graph) -> Choice:
+    def read(cls, content: dict[str, Any], graph: Graph, model: Any) -> Choice:
+        """Return a stored choice; ``model`` is the one that was asked for, whatever the file names."""
         try:
+            settings = Settings(**{**content["settings"], "model": model})
             found = checked_estimate(content["estimate"])
             logits = checked_logits(content.get("out_of_fold"))
-            return cls(content["method"], Settings(**content["settings"]), pooled(graph), found, logits)
+            return cls(content["method"], settings, pooled(graph), found, logits)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SettingsError(
                 f"the stored choice of a method is damaged ({error}): use another --out to choose again"
@@ -193,8 +195,10 @@ def without_validation(settings: Settings) -> Settings:
     """Return the settings for labels alone: a plain model is trained for as long as its first phase."""
     if not chooses_epoch(settings):
         return settings
-    plain: dict[str, Any] = {"pretrain": 0, "epochs": settings.pretrain or settings.epochs}
-    return fixed_epochs(settings, **(plain if settings.method == PLAIN else {}))
+    changes = labels_only(settings)
+    if settings.method == PLAIN:
+        changes |= {"pretrain": 0, "epochs": settings.pretrain or settings.epochs}
+    return fixed_epochs(settings, **changes)
 
 
 def _plain(settings: Settings) -> Settings:

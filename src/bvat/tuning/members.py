@@ -18,6 +18,7 @@ from bvat.errors import GraphError
 from bvat.graph import Graph, Latent
 from bvat.graph.neighbours import agreement, unit_rows
 from bvat.models.ensemble import LINEAR, VIEWS, make_graphs, spread_view
+from bvat.training.memory import give_back
 from bvat.tuning.cross_validation import FEW, FOLDS
 
 PRIOR = {
@@ -151,6 +152,7 @@ class Work:
             spread = spread_view(name, self.graphs.get(VIEWS[name][0], self.graph), latent)
             mean = spread.mean(0)
             found[name] = (mean, unit_rows(spread - mean).numpy())
+            give_back()  # what spreading has freed lies between the views
         return found
 
     def inputs_of(self, member: str) -> Scores:

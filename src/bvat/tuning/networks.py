@@ -16,8 +16,9 @@ from torch import Tensor
 from bvat.baselines.base import Once
 from bvat.graph import UNKNOWN, Graph
 from bvat.models.ensemble import LINEAR, VIEWS
+from bvat.perturb.methods import METHODS
 from bvat.training.loop import train
-from bvat.training.settings import Settings, preset
+from bvat.training.settings import Settings, labels_only, preset
 from bvat.training.state import build_model, restore_model
 from bvat.training.trained import predict
 from bvat.tuning.cross_validation import fixed_epochs
@@ -47,7 +48,8 @@ def train_networks(
     """Train the networks of an effort on the graph that the linear members favour."""
     on, found = _favourite(work, mixture), {}
     taught = mixture.self_training(work) > 0.5  # whether networks learn from predictions too
-    names = dict.fromkeys((*NETWORKS[effort], *JUDGED) if work.validated else NETWORKS[effort])
+    asked = [row.name for row in METHODS.added.values() if 0 < row.auto <= effort]
+    names = dict.fromkeys((*NETWORKS[effort], *(JUDGED if work.validated else ()), *asked))
     for variant in map(Variant.parse, names):
         name, started = f"{variant.model}+{variant.method}-{on}", time.perf_counter()
 
@@ -108,7 +110,7 @@ def _trained(
     )
     settings = preset("", variant.method, model=variant.model)
     half = EPOCHS // 2 if settings.pretrain and variant.method != "none" else 0
-    settings = fixed_epochs(settings, epochs=EPOCHS + half, pretrain=half)
+    settings = fixed_epochs(settings, epochs=EPOCHS + half, pretrain=half, **labels_only(settings))
     shapes = _shapes(settings, graph)
 
     def compute() -> Tensor:

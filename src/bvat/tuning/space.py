@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from bvat.errors import SettingsError
-from bvat.perturb.methods import METHODS
+from bvat.models.table import find_model
+from bvat.perturb.methods import METHODS, PLAIN
+from bvat.training.settings import Training
 
 STARTS: list[dict[str, Any]] = [
     {"alpha": 0.7, "beta": 1.2, "epsilon": 0.01, "masks": "fresh"},  # as in the authors' code
@@ -21,10 +24,25 @@ STARTS: list[dict[str, Any]] = [
 """The settings that every search tries first, after the preset: few random trials are mostly useless."""
 
 
-def search_space(method: str) -> dict[str, Any]:
-    """Return the search space of a method: a range or choices per setting, possibly with conditions."""
-    known = [name for name, row in METHODS.items() if row.space]
-    if method not in known:
+MODEL_SPACE: dict[str, Any] = {
+    "lr": {"low": 0.001, "high": 0.05, "log": True},
+    "weight_decay": {"low": 1e-5, "high": 1e-2, "log": True},
+    "dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
+    "hidden": {"choices": [8, 16, 32, 64, 128]},
+}
+"""What is searched of a plain model, as far as it has these settings."""
+
+
+def search_space(method: str, model: str = "gcn") -> dict[str, Any]:
+    """Return the search space: a range or choices per setting, possibly with conditions.
+
+    It is that of the method, and of the model if that is trained without a regulariser.
+    """
+    if method == PLAIN:
+        own = {f.name for kind in (Training, find_model(model).options) for f in fields(kind)}
+        return {name: span for name, span in MODEL_SPACE.items() if name in own}
+    if method not in METHODS or not METHODS[method].space:
+        known = [PLAIN, *(name for name, row in METHODS.items() if row.space)]
         raise SettingsError(f"there is nothing to tune in {method!r}: use one of {', '.join(known)}")
     return dict(METHODS[method].space)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
@@ -15,6 +16,10 @@ from bvat.training.provenance import digest
 
 if TYPE_CHECKING:
     import optuna
+
+
+ENOUGH_TRIALS = 8
+"""Complete trials from which on the importance of settings is estimated."""
 
 
 def require_optuna(command: str = "bvat tune") -> None:
@@ -84,6 +89,40 @@ class _JournalLock:
 
     def release(self) -> None:
         self._lock.release()
+
+
+def halving() -> Any:
+    """Return a pruner that lets half of the trials go on after 1, 2, 4, ... seeds (successive halving).
+
+    Trials that were given up do not compete: they are drawn again, and would count twice.
+    """
+    from optuna.pruners import SuccessiveHalvingPruner
+
+    class Halving(SuccessiveHalvingPruner):
+        def prune(self, study: Any, trial: Any) -> bool:
+            def others(deepcopy: bool = True) -> list[Any]:
+                every = study.get_trials(deepcopy=deepcopy)
+                return [one for one in every if one.state.name != "FAIL" and one.number != trial.number]
+
+            seen = SimpleNamespace(get_trials=others, direction=study.direction, _storage=study._storage)
+            return super().prune(seen, trial)  # type: ignore[arg-type]
+
+    return Halving(min_resource=1, reduction_factor=2)
+
+
+def importances(study: optuna.Study) -> dict[str, float]:
+    """Return how much of the variance of the value each setting explains (fANOVA), the largest first.
+
+    Only complete trials count; of fewer than :data:`ENOUGH_TRIALS`, or of equal ones, nothing is returned.
+    """
+    import optuna
+
+    values = [one.value for one in study.get_trials(deepcopy=False) if one.state.name == "COMPLETE"]
+    if len(values) < ENOUGH_TRIALS or len(set(values)) < 2:
+        return {}
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name.split(".")[0]: round(share, 4) for name, share in found.items()}
 
 
 def finished(study: optuna.Study) -> list[Any]:

@@ -1,8 +1,9 @@
 """The search for settings with the best *validation* accuracy.
 
 A trial trains one choice of settings with a few seeds; its value is the mean validation accuracy of the last
-epoch. The best few trials and the current preset are then trained again with other seeds, and the one that
-is best with those is chosen: the maximum of many noisy values is biased upwards, a second evaluation is not.
+epoch. After 1, 2, 4, ... seeds the worse half of the trials stops. The best few trials and the current preset
+are then trained again with other seeds, and the one that is best with those is chosen: the maximum of many
+noisy values is biased upwards, a second evaluation is not.
 
 The search works on a graph without test nodes, and without labels other than those of training and validation
 nodes, so that no result can depend on a test label.
@@ -11,6 +12,7 @@ nodes, so that no result can depend on a test label.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +33,16 @@ from bvat.training.settings import Settings, preset, preset_key, short_name
 from bvat.training.statistics import sample
 from bvat.tuning.cross_validation import blind
 from bvat.tuning.space import STARTS, applying, parameters, search_space, suggest, toml_lines, tuned_settings
-from bvat.tuning.storage import claim_draw, finished, give_up, give_up_running, open_journal, require_optuna
+from bvat.tuning.storage import (
+    claim_draw,
+    finished,
+    give_up,
+    give_up_running,
+    halving,
+    importances,
+    open_journal,
+    require_optuna,
+)
 
 if TYPE_CHECKING:
     import optuna
@@ -51,6 +62,7 @@ class TuningPlan:
 
     dataset: str
     method: str
+    model: str = "gcn"
     trials: int = 40
     seeds: int = 5
     finalists: int = 5
@@ -59,17 +71,26 @@ class TuningPlan:
     sampler_seed: int = 0
     command: str = ""
 
+    def __post_init__(self) -> None:
+        self.base()  # wrong values are refused before the graph is read
+        search_space(self.method, self.model)
+
     @property
     def name(self) -> str:
-        return f"{short_name(self.dataset)}-{self.method}"
+        on = "" if self.model == "gcn" else "-" + re.sub(r"[^\w.-]+", "_", self.model)
+        return f"{short_name(self.dataset)}-{self.method}{on}"
 
     @property
     def space(self) -> dict[str, Any]:
         """The search space, without the settings that the overrides fix."""
-        return {name: span for name, span in search_space(self.method).items() if name not in self.overrides}
+        return {
+            name: span
+            for name, span in search_space(self.method, self.model).items()
+            if name not in self.overrides
+        }
 
     def base(self) -> Settings:
-        return preset(preset_key(self.dataset), self.method, **self.overrides)
+        return preset(preset_key(self.dataset), self.method, model=self.model, **self.overrides)
 
     def fixed(self) -> dict[str, Any]:
         return {k: v for k, v in self.base().as_dict().items() if k not in tuned_settings(self.space)}
@@ -81,7 +102,9 @@ class TuningPlan:
 
     def study_name(self, fingerprint: str) -> str:
         """Return a name that changes with everything the value of a trial depends on."""
-        return f"{self.name}-{digest([self.space, self.fixed(), self.seeds, fingerprint], 10)}"
+        about = [self.space, self.fixed(), self.seeds, fingerprint]
+        code = self.base().identity().get("code")
+        return f"{self.name}-{digest([*about, code] if code else about, 10)}"
 
 
 @dataclass(frozen=True)
@@ -99,9 +122,8 @@ class _TrialRunner:
         import optuna
 
         plan = self.plan
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=8, n_warmup_steps=1)
         storage = open_journal(self.journal)
-        study = optuna.load_study(study_name=self.study, storage=storage, pruner=pruner)
+        study = optuna.load_study(study_name=self.study, storage=storage, pruner=halving())
         if len(finished(study)) < plan.trials:
             trial = study.ask()
             study.sampler = optuna.samplers.TPESampler(seed=plan.sampler_seed + claim_draw(study, trial))
@@ -116,7 +138,7 @@ class _TrialRunner:
         report(plan.seeds * plan.base().epochs)
 
     def value(self, trial: optuna.Trial, report: ReportProgress) -> float:
-        """Return the mean validation accuracy of a trial; prune it if it is worse than most."""
+        """Return the mean validation accuracy of a trial; prune it if it is in the worse half."""
         import optuna
 
         plan, graph = self.plan, self.store.graphs[self.plan.dataset]
@@ -138,8 +160,8 @@ class _TrialRunner:
                 raise optuna.TrialPruned(str(error)) from None
             accuracies.append(result["selected"]["val"])
             trial.set_user_attr("val", accuracies)
-            if seed not in reported:
-                trial.report(sample(accuracies).mean, seed)
+            if seed + 1 not in reported:
+                trial.report(sample(accuracies).mean, seed + 1)
             if seed + 1 < plan.seeds and trial.should_prune():
                 raise optuna.TrialPruned
         return sample(accuracies).mean
@@ -198,8 +220,10 @@ def _search(
 
         run_tasks(_TrialRunner(plan, store, study_name, journal).run, tasks, jobs, advance)
     result = _result(plan, graph, store, finished(study), jobs, console)
+    result["importance"] = importances(study)
     write_sealed_json(out / f"{plan.name}.json", result)
-    chosen = {"method": plan.method, **plan.overrides, **result["chosen"]}
+    model = {"model": plan.model} if plan.model != "gcn" else {}
+    chosen = {"method": plan.method, **model, **plan.overrides, **result["chosen"]}
     comment = f"# the best of {len(result['trials'])} trials of bvat tune: bvat train GRAPH --settings FILE\n"
     write_atomic(out / f"{plan.name}.toml", comment + toml_lines(chosen))
     return result
@@ -231,6 +255,7 @@ def _result(
     return {
         "dataset": short_name(plan.dataset),
         "method": plan.method,
+        "model": plan.model,
         "objective": "mean validation accuracy (%) of the last epoch; the finalists are compared with other "
         "seeds than those of the trials; the search sees no test labels",
         "graph": {**about_graph(graph), "test": 0},
@@ -243,7 +268,7 @@ def _result(
         "space": plan.space,
         "fixed": plan.fixed(),
         "starts": ["preset", *STARTS],
-        "sampler": f"TPE, seed {plan.sampler_seed}; median pruning",
+        "sampler": f"TPE, seed {plan.sampler_seed}; successive halving over seeds",
         "trials": rows,
         "versions": {**versions(), "optuna": metadata.version("optuna")},
         "command": plan.command,

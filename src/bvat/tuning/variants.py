@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bvat.baselines.table import ALL_METHODS, BASELINES
+from bvat.baselines.table import BASELINES, all_methods
 from bvat.errors import SettingsError
-from bvat.models.table import MODELS
+from bvat.models.table import MODELS, find_model
 from bvat.perturb.methods import METHODS, PLAIN
+from bvat.plugins import is_path
 from bvat.training.settings import Settings, check_read, preset_among
 
 
@@ -23,13 +24,15 @@ class Variant:
     @classmethod
     def parse(cls, text: str) -> Variant:
         """Read ``vat`` (a method on a GCN), ``appnp`` (a plain model) or ``appnp/vat``."""
-        model, separator, method = text.strip().lower().partition("/")
+        model, separator, method = text.strip().partition("/")
+        model, method = model if is_path(model) else model.lower(), method.lower()
         if not separator:
-            model, method = ("gcn", model) if model in ALL_METHODS else (model, PLAIN)
-        if model not in MODELS or method not in (ALL_METHODS if model == "gcn" else METHODS):
+            model, method = ("gcn", model) if model in all_methods() else (model, PLAIN)
+        known = model in MODELS or is_path(model)
+        if not known or method not in (all_methods() if model == "gcn" else METHODS):
             raise SettingsError(
-                f"there is no method {text!r}: use one of {', '.join(ALL_METHODS)}, a model "
-                f"({', '.join(MODELS)}), or MODEL/METHOD"
+                f"there is no method {text!r}: use one of {', '.join(all_methods())}, a model "
+                f"({', '.join(MODELS)}, or module:Class of your own), or MODEL/METHOD"
             )
         return cls(model, method)
 
@@ -46,7 +49,7 @@ class Variant:
             return BASELINES[self.method].title
         if self.model == "gcn":
             return METHODS[self.method].title
-        plain = MODELS[self.model].title
+        plain = find_model(self.model).title
         return plain if self.method == PLAIN else f"{plain} + {METHODS[self.method].short}"
 
     @property
@@ -62,6 +65,8 @@ class Variant:
             return BASELINES[self.method].colour
         if self.model == "gcn":
             return METHODS[self.method].colour
+        if self.method == PLAIN and self.model not in MODELS.own:
+            return find_model(self.model).colour
         return (METHODS[self.method].colour + 3) % 8
 
     def settings(self, **overrides: Any) -> Settings:

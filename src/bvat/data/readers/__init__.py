@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.data.npz import array_names
-from bvat.data.readers.benchmark import read_benchmark
+from bvat.data.readers.benchmark import EDGE_LIST, read_benchmark
 from bvat.data.readers.folder import ENDINGS, is_graph_folder, read_folder, read_matrix, read_table
 from bvat.data.readers.matrices import read_arrays
 from bvat.data.splits import ReadOptions
@@ -41,7 +41,7 @@ def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any]
         stored = array_names(path)
         if name.endswith(".npy") or {"indptr", "format"} <= stored:  # of scipy.sparse.save_npz
             return read_matrix(path, chosen, like)
-        if "adj_indptr" in stored:
+        if "adj_indptr" in stored or stored >= EDGE_LIST:
             return read_benchmark(path, chosen, like)
         if stored and "about" not in stored:
             read_arrays(path)  # reports what cannot be read

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bvat.data.readers.features import Features, edge_features, fastest_layout
-from bvat.data.splits import ReadOptions, Split, stratified_split
+from bvat.data.splits import ReadOptions, Split, marks, stratified_split
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
 from bvat.graph.repair import symmetric_adjacency
@@ -71,14 +71,15 @@ def assemble(
     features: Features | None,
     options: ReadOptions,
     edges: Any = None,
-    split: Split | None = None,
+    splits: Sequence[Split] = (),
     node_names: Sequence[str] | None = None,
     notes: Sequence[str] = (),
     like: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
-    ``edges`` is a scipy matrix (N, N), which may be directed, with duplicates and self-loops, or None.
+    ``edges`` is a scipy matrix (N, N), which may be directed, with duplicates and self-loops, or None. Of
+    several ``splits`` the first is that of the graph, which keeps all.
     """
     size = classes.labels.size
     adjacency, repairs = symmetric_adjacency(sp.coo_array((size, size)) if edges is None else edges)
@@ -88,7 +89,8 @@ def assemble(
     if like is None and not unlabelled and not adjacency.nnz:
         _require_features(features, name)
     made = features or edge_features(adjacency, like)
-    parts = split or (none if unlabelled else stratified_split(classes.labels, classes.names, options))
+    drawn = splits or [none if unlabelled else stratified_split(classes.labels, classes.names, options)]
+    parts = drawn[0]
     matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
     return Graph(
@@ -105,6 +107,7 @@ def assemble(
         repairs=repairs,
         notes=(*notes, *_edge_notes(adjacency, repairs), *made.notes, *parts.notes, *_absent(classes, parts)),
         recipe={**made.recipe, "classes": list(classes.names)},
+        splits=marks(splits, size),
     )
 
 
@@ -120,19 +123,15 @@ def _require_features(features: Features | None, name: str) -> None:
 
 
 def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str]:
-    notes = []
-    if not adjacency.nnz:
-        notes.append("no edges: auto finds neighbours from the features, other methods see none")
-    if repairs["self_loops"]:
-        notes.append(f"self-loops removed: {repairs['self_loops']:,}")
-    if repairs["duplicate_edges"]:
-        notes.append(f"duplicate edges merged, keeping the largest weight: {repairs['duplicate_edges']:,}")
-    if repairs["unequal_weights"]:
-        notes.append(f"{UNEQUAL_WEIGHTS}, of which the larger is kept: {repairs['unequal_weights']:,}")
-    isolated = int((torch.diff(adjacency.crow) == 0).sum())
-    if isolated and adjacency.nnz:
-        notes.append(f"nodes without edges, classified by their features alone: {isolated:,}")
-    return notes
+    none = ["no edges: auto finds neighbours from the features, other methods see none"]
+    counts = {
+        "self-loops removed": repairs["self_loops"],
+        "duplicate edges merged, keeping the largest weight": repairs["duplicate_edges"],
+        f"{UNEQUAL_WEIGHTS}, of which the larger is kept": repairs["unequal_weights"],
+        "nodes without edges, classified by their features alone":
+            int((torch.diff(adjacency.crow) == 0).sum()) if adjacency.nnz else 0,
+    }  # fmt: skip
+    return none * (not adjacency.nnz) + [f"{text}: {count:,}" for text, count in counts.items() if count]
 
 
 def _absent(classes: Classes, split: Split) -> list[str]:

@@ -1,4 +1,4 @@
-"""Read the ``.npz`` format of the common graph benchmarks, without pickle."""
+"""Read the ``.npz`` formats of the common graph benchmarks, without pickle."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes, whole_labels
-from bvat.data.readers.features import Features, matrix_features
+from bvat.data.readers.features import matrix_features
 from bvat.data.readers.matrices import csr_of, finite, read_arrays
-from bvat.data.splits import ReadOptions
+from bvat.data.splits import ReadOptions, Split
 from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, Graph
 
+EDGE_LIST = {"edges", "node_features", "node_labels"}
+"""Arrays of the second format."""
+_MASKS = ("train", "val", "test")
 _OPTIONAL = ("node_names", "attr_names", "class_names", "metadata", "attr_text", "idx_to_node", "idx_to_attr",
              "idx_to_class")  # fmt: skip
 """Arrays that some files store as Python objects, and that the graph does not need."""
@@ -24,12 +28,16 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     """Return the graph of a file with ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``.
 
     These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
-    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. There is no
-    split. With ``like``, the recipe of the graph that a model was trained on, no node needs a label.
+    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. ``train_masks``,
+    ``val_masks`` and ``test_masks`` (S, N) or (N, S) are S splits. The heterophilous data sets have
+    ``edges`` (E, 2), ``node_features`` and ``node_labels`` instead. With ``like``, the recipe of the graph
+    that a model was trained on, no node needs a label.
     """
     if options.text is not None:
         raise GraphError(f"{path} has no columns: leave out --text, or use a folder with nodes.csv")
     arrays = read_arrays(path, *_OPTIONAL)
+    if arrays.keys() >= EDGE_LIST:
+        arrays |= _from_edge_list(arrays, path)
     edges = csr_of(arrays, path, "adj_")
     size = edges.shape[0]
     if edges.shape[1] != size or not size:
@@ -43,15 +51,23 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     if like is not None and not classes.names:
         classes = Classes(classes.labels, tuple(like["classes"]))
     require_classes(classes, str(path))
+    matrix = arrays.get("attr_matrix")
+    if matrix is None and "attr_data" in arrays:
+        matrix = csr_of(arrays, path, "attr_")
+    features = None if matrix is None else matrix_features(finite(matrix, path, "the feature matrix", size))
     node_names, notes = _names(arrays, "node_names", size), []
     if node_names is not None and len(set(node_names)) < size:
         node_names = None
         notes.append("node_names has a name twice and is left out: nodes are called by their number")
+    splits = given_splits({part: _mask(arrays, part) for part in _MASKS}, classes.labels, str(path))
+    if splits and options.chooses_split:
+        notes.append(f"the masks of {path.name} are used; split options are ignored")
     return assemble(
         name=path.stem,
         classes=classes,
         edges=edges,
-        features=_features(arrays, size, path),
+        features=features,
+        splits=splits,
         options=options,
         node_names=node_names,
         notes=notes,
@@ -59,14 +75,52 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     )
 
 
-def _features(arrays: dict[str, Any], size: int, path: Path) -> Features | None:
-    if "attr_matrix" in arrays:
-        matrix = arrays["attr_matrix"]
-    elif "attr_data" in arrays:
-        matrix = csr_of(arrays, path, "attr_")
-    else:
-        return None
-    return matrix_features(finite(matrix, path, "the feature matrix", size))
+def _from_edge_list(arrays: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return the arrays of the first format."""
+    ends, labels, size = arrays["edges"], arrays["node_labels"], len(arrays["node_features"])
+    if ends.ndim != 2 or ends.shape[1] != 2 or ends.dtype.kind not in "iu" or not ends.size:
+        raise GraphError(f"{path}: edges has shape {ends.shape}: give pairs of node numbers, (E, 2)")
+    if int(ends.min()) < 0 or int(ends.max()) >= size:
+        raise GraphError(f"{path}: edges names a node that is not between 0 and {size - 1}: correct it")
+    matrix = sp.csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(size, size))
+    matrix.data[:] = 1  # an edge that is given twice is one edge
+    found = {f"adj_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+    shape = np.array(matrix.shape)
+    return {**found, "adj_shape": shape, "attr_matrix": arrays["node_features"], "labels": labels}
+
+
+def _mask(arrays: Mapping[str, Any], part: str) -> Any:
+    return arrays.get(f"{part}_masks", arrays.get(f"{part}_mask"))
+
+
+def given_splits(masks: Mapping[str, Any], labels: Any, where: str) -> list[Split]:
+    """Return the splits in boolean masks (N), (N, S) or (S, N) of train, val and test; labels (N).
+
+    A node without a label is in no split; a part without a mask is empty.
+    """
+    known, found = labels != UNKNOWN, dict[str, Any]()
+    for part, mask in masks.items():
+        if mask is None:
+            continue
+        rows = np.atleast_2d(mask)
+        rows = rows if rows.ndim != 2 or rows.shape[1] == known.size else rows.T
+        if rows.ndim != 2 or rows.shape[1] != known.size or not np.isin(rows, (0, 1)).all():
+            raise GraphError(
+                f"{where}: the {part} mask has shape {np.shape(mask)}, but there are {known.size} nodes: "
+                "give one value, true or false, per node and split"
+            )
+        found[part] = rows.astype(bool) & known
+    if not found or "train" not in found:
+        return []
+    count = len(found["train"])
+    if any(len(rows) != count for rows in found.values()):
+        raise GraphError(f"{where}: the masks have different numbers of splits: give one of each per split")
+    none = np.zeros((count, known.size), bool)
+    parts = [found.get(part, none) for part in ("train", "val", "test")]
+    return [
+        Split(np.flatnonzero(train), np.flatnonzero(val), np.flatnonzero(test), "given by masks")
+        for train, val, test in zip(*parts, strict=True)
+    ]
 
 
 def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
@@ -83,7 +137,7 @@ def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
     names = _names(arrays, "class_names", int(numbers.max()) + 1)
     if names is not None and len(set(names)) == len(names):
         return Classes(numbers, names)
-    return number_classes(["" if label == UNKNOWN else str(label) for label in numbers.tolist()])
+    return number_classes(["" if label == UNKNOWN else str(label) for label in numbers])
 
 
 def _names(arrays: dict[str, Any], key: str, size: int) -> tuple[str, ...] | None:

@@ -22,8 +22,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
-from bvat.data.readers.table import EMPTY, LARGEST, Block, check_rows, check_unpacked, fault
+from bvat.data.readers.table import EMPTY, Block, check_rows, check_unpacked, fault
 from bvat.errors import GraphError, shown
+from bvat.graph.validation import LARGEST
 
 LONGEST = 2**23
 """Characters of a line at most: the cells of a longer one could fill the memory."""
@@ -53,8 +54,12 @@ class CsvTable:
         width, place = len(self.names), {name: k for k, name in enumerate(self.names)}
         size = min(max(_ROWS, _CELLS // width), max(1, _MOST_CELLS // width))
         for rows in self._records(size, skip=start + 1):
-            if set(map(len, rows)) != {width}:
-                self._refuse_lengths(rows, start)
+            if odd := [k for k, row in enumerate(rows) if len(row) != width]:
+                problem = (
+                    f"{len(rows[odd[0]])} cells, but the first line has {width}: add or remove cells, and "
+                    "put cells that contain commas in quotation marks"
+                )
+                raise fault(self, start + odd[0], None, problem)
             columns = list(zip(*rows, strict=True))
             matrix = np.empty((len(rows), len(numbers)), dtype=np.float64)
             for k, name in enumerate(numbers):
@@ -182,15 +187,6 @@ class CsvTable:
                         "not UTF-8: save the file with the encoding UTF-8"
                     ) from None
         raise GraphError(f"{self.path} is not UTF-8: save the file with the encoding UTF-8")
-
-    def _refuse_lengths(self, rows: list[list[str]], start: int) -> NoReturn:
-        width = len(self.names)
-        k, row = next((k, row) for k, row in enumerate(rows) if len(row) != width)
-        problem = (
-            f"{len(row)} cells, but the first line has {width}: add or remove cells, and put cells that "
-            "contain commas in quotation marks"
-        )
-        raise fault(self, start + k, None, problem)
 
     def _refuse_numbers(self, rows: list[list[str]], start: int, wanted: list[int]) -> NoReturn:
         k, column = next((k, c) for k, row in enumerate(rows) for c in wanted if _floats([row[c]]) is None)

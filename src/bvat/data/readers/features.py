@@ -58,7 +58,7 @@ def fastest_layout(matrix: Any) -> Any:
 def stacked(blocks: Sequence[Any]) -> Any:
     """Stack blocks (n, D): CSR (N, D) if most entries are zero, else an array."""
     if any(map(is_sparse, blocks)):
-        return fastest_layout(sp.csr_array(sp.vstack([sp.csr_array(block) for block in blocks])))
+        return fastest_layout(sp.vstack(list(map(sp.csr_array, blocks)), "csr"))
     return np.concatenate(blocks)
 
 
@@ -173,10 +173,10 @@ def stored_features(
 ) -> list[Features]:
     """Return the features in the file of a matrix, if there is one."""
     if like is not None and ("matrix" in like) != (path is not None):
-        without, remedy = (
-            ("with", "add features.npz or features.npy") if path is None else ("without", "remove it")
-        )
-        raise GraphError(f"{path or where}: the model was trained {without} a feature matrix: {remedy}")
+        problem = "without a feature matrix: remove it"
+        if path is None:
+            problem = "with a feature matrix: add features.npz or features.npy"
+        raise GraphError(f"{path or where}: the model was trained {problem}")
     if path is None:
         return []
     matrix = read_features(path, size)
@@ -218,10 +218,7 @@ def joined(parts: Sequence[Features]) -> Features:
     if len(parts) == 1:
         return parts[0]
     matrices = [part.matrix for part in parts]
-    matrix: Any
-    if any(is_sparse(part) for part in matrices):
-        matrix = sp.csr_array(sp.hstack([sp.csr_array(part) for part in matrices]))
-    else:
-        matrix = np.concatenate(matrices, axis=1)
+    sparse = any(map(is_sparse, matrices))
+    matrix = sp.hstack(list(map(sp.csr_array, matrices)), "csr") if sparse else np.hstack(matrices)
     notes = tuple(note for part in parts for note in part.notes)
     return Features(matrix, notes, {key: value for part in parts for key, value in part.recipe.items()})

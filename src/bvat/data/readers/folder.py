@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +16,7 @@ from bvat.data.readers import features as make
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
 from bvat.data.readers.csv_table import CsvTable
 from bvat.data.readers.parquet_table import ParquetTable
-from bvat.data.readers.table import Table, count_note, fault, find_column, require_columns
+from bvat.data.readers.table import Table, count_note, fault, find_column, require_columns, some_columns
 from bvat.data.splits import ReadOptions, Split
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, Graph
@@ -25,20 +24,22 @@ from bvat.graph import UNKNOWN, Graph
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 """File endings of tables."""
 _SPLITS = ("train", "val", "test")
+_ONE_OF_SEVERAL = re.compile(r"(?i)split[_ ]?\d+")
+"""Names of columns when there are several splits."""
 _ID_NAME = re.compile(r"(?i:(^|[\W_])(u|gu|uu)?id)$|[a-z0-9]I[dD]$")
 """Names such as ``facebook_id``, ``uid`` and ``userId``, but not ``paid``."""
 
 
-@dataclass
-class _Nodes:
-    """The columns of the nodes file: lists of N entries, and blocks of the numeric columns."""
+class _Nodes(NamedTuple):
+    """The columns of the nodes file: lists of N ids, labels, ..., and blocks of the numeric columns."""
 
-    ids: list[str] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
-    splits: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    blocks: list[Any] = field(default_factory=list)
-    numbers: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    ids: list[str]
+    labels: list[str]
+    splits: dict[str, list[str]]
+    """By the name of their column."""
+    texts: list[str]
+    blocks: list[Any]
+    numbers: dict[str, list[NDArray[np.float64]]]
     """Of columns that are called like ids."""
 
 
@@ -95,9 +96,9 @@ def _read(
     nodes = _read_nodes(node_table, special, numeric)
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
-    split = _given_split(node_table, nodes.splits, classes, notes)
+    splits = _given_splits(node_table, nodes.splits, classes, notes)
     edges = None if edge_table is None else _read_edges(edge_table, index, node_table, notes)
-    if split is not None and options.chooses_split:
+    if splits and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     where = str(node_table.path)
     parts = _column_part(nodes, numeric, where, like, notes)
@@ -109,7 +110,7 @@ def _read(
         classes=classes,
         edges=edges,
         features=make.joined(parts) if parts else None,
-        split=split,
+        splits=splits,
         options=options,
         node_names=nodes.ids or None,
         notes=notes,
@@ -155,11 +156,10 @@ def _special_columns(table: Table, text: str | None, *, ids: bool, labels: bool)
     """Return the columns with a meaning of their own, None for those that are missing and not needed."""
     require_columns(table, *["id"] * ids, *["label"] * labels)
     special = {name: find_column(table, name) for name in ("id", "label", "split")}
+    special |= {name: name for name in table.names if _ONE_OF_SEVERAL.fullmatch(name)}
     if text is not None and text not in table.names:
-        columns = ", ".join(shown(name) for name in table.names[:6])
-        raise fault(
-            table, None, None, f"there is no column {text!r} for --text, only {columns}: choose one of these"
-        )
+        problem = f"there is no column {text!r} for --text, only {some_columns(table)}: choose one of these"
+        raise fault(table, None, None, problem)
     if text is not None and text in special.values():
         raise fault(table, None, text, "this column has a different meaning: choose another one with --text")
     return special | {"text": text}
@@ -173,53 +173,49 @@ def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], no
             "over to other graphs: train with features, or on this graph"
         )
     wanted = list(like.get("columns", {}).get("names", ()))
-    ids = [name for name in numeric if name not in wanted and _ID_NAME.search(name)]
+    known, given = set(wanted), set(numeric)
+    ids = [name for name in numeric if name not in known and _ID_NAME.search(name)]
     notes += [f"column {shown(name)} is not used: the model was trained without it" for name in ids]
     numeric = [name for name in numeric if name not in ids]
-    known, given = set(wanted), set(numeric)
     for name in [*wanted, *numeric]:
-        if (name in known) != (name in given):
-            remedy = "add it" if name in known else "remove it"
-            raise fault(table, None, name, f"the model was trained {'with' if name in known else 'without'} "
-                        f"this column: {remedy}")  # fmt: skip
+        if name not in given:
+            raise fault(table, None, name, "the model was trained with this column: add it")
+        if name not in known:
+            raise fault(table, None, name, "the model was trained without this column: remove it")
     return wanted
 
 
 def _read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequence[str]) -> _Nodes:
-    nodes, rows = _Nodes(), 0
-    lists = {"id": nodes.ids, "label": nodes.labels, "split": nodes.splits, "text": nodes.texts}
+    own = ("id", "label", "text")
+    lists: dict[str, list[str]] = {name: [] for name in (*own, *special)}
+    blocks: list[Any] = []
+    numbers: dict[str, list[NDArray[np.float64]]] = {name: [] for name in numeric if _ID_NAME.search(name)}
     once: dict[str, str] = {}  # rows without ids can be many, with equal labels
     for block in table.blocks([name for name in special.values() if name is not None], numeric):
-        rows += len(block.numbers)
         cells = {name: block.texts[column] for name, column in special.items() if column is not None}
         for name, values in cells.items():
             short = (value.strip() for value in values)
-            lists[name] += (once.setdefault(v, v) for v in short) if name in ("label", "split") else values
-        nodes.blocks.append(make.fastest_layout(block.numbers.astype(np.float32)))
-        for place, name in enumerate(numeric):
-            if _ID_NAME.search(name):
-                nodes.numbers.setdefault(name, []).append(block.numbers[:, place])
+            lists[name] += (once.setdefault(v, v) for v in short) if name not in ("id", "text") else values
+        blocks.append(make.fastest_layout(block.numbers.astype(np.float32)))
+        for name, found in numbers.items():
+            found.append(block.numbers[:, numeric.index(name)])
         if len(set(cells.get("id", ()))) < len(cells.get("id", ())):
             break  # reported by _number_nodes; a file that only repeats itself is not read to its end
-    if not rows:
+    if not (rows := sum(block.shape[0] for block in blocks)):
         raise fault(table, None, None, "there are no rows after the column names: add a row for each node")
-    nodes.labels = nodes.labels or [""] * rows
-    return nodes
+    splits = {column: lists[name] for name, column in special.items() if column and name not in own}
+    return _Nodes(lists["id"], lists["label"] or [""] * rows, splits, lists["text"], blocks, numbers)
 
 
 def _number_nodes(table: Table, ids: Sequence[str]) -> dict[str, int]:
     """Return id -> row; raise GraphError at an empty or repeated id."""
-    index = dict(zip(ids, range(len(ids)), strict=True))
-    if "" in index:
+    if "" in ids:
         raise fault(table, ids.index(""), find_column(table, "id"), "the id is empty: give each node an id")
-    if len(index) < len(ids):
-        seen: dict[str, int] = {}
-        for row, name in enumerate(ids):
-            if name in seen:
-                first = table.place(seen[name])
-                problem = f"{shown(name)} is already the id of {first}: give each node its own"
-                raise fault(table, row, find_column(table, "id"), problem)
-            seen[name] = row
+    index: dict[str, int] = {}
+    for row, name in enumerate(ids):
+        if (first := index.setdefault(name, row)) != row:
+            problem = f"{shown(name)} is already the id of {table.place(first)}: give each node its own"
+            raise fault(table, row, find_column(table, "id"), problem)
     return index
 
 
@@ -236,11 +232,25 @@ def _classes(table: Table, labels: Sequence[str], like: Mapping[str, Any] | None
     return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(like["classes"]))
 
 
-def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: list[str]) -> Split | None:
-    """Return the split given by the split column, or None if it is missing or empty."""
-    if not any(splits):
-        return None
-    column = find_column(table, "split")
+def _given_splits(
+    table: Table, columns: Mapping[str, Sequence[str]], classes: Classes, notes: list[str]
+) -> list[Split]:
+    """Return the splits given by the split columns; an only one may be empty."""
+    if not any(map(any, columns.values())):
+        return []
+    empty = next((name for name, words in columns.items() if not any(words)), None)
+    if empty is not None:
+        raise fault(table, None, empty, "the column is empty: write train, val or test, or remove it")
+    told = [notes, *([] for _ in range(1, len(columns)))]  # what holds for the first is enough
+    return [
+        _given_split(table, name, words, classes, said)
+        for said, (name, words) in zip(told, columns.items(), strict=True)
+    ]
+
+
+def _given_split(
+    table: Table, column: str, splits: Sequence[str], classes: Classes, notes: list[str]
+) -> Split:
     words = [word.casefold() for word in splits]
     for row, word in enumerate(words):
         if word and word not in _SPLITS:
@@ -260,7 +270,7 @@ def _given_split(table: Table, splits: Sequence[str], classes: Classes, notes: l
     train, val, test = (np.flatnonzero((parts == name) & known) for name in _SPLITS)
     if not train.size:
         raise fault(table, None, column, "there are no training nodes: write train for some labelled nodes")
-    return Split(train, val, test, f"given by the split column of {table.path.name}")
+    return Split(train, val, test, f"given by the {column} column of {table.path.name}")
 
 
 def _column_part(
@@ -302,7 +312,7 @@ def _read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: lis
         if weight is not None:
             weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
     source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
-    values = np.concatenate([np.zeros(0), *weights]) if weight is not None else np.ones(source.size)
+    values = np.ones(source.size) if weight is None else np.concatenate([np.zeros(0), *weights])
     count_note(notes, values == 0, "edges of weight 0 removed")
     unused = [name for name in table.names if name not in (*ends, weight)]
     if unused:

@@ -11,10 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from bvat.data.npz import ObjectArray, read_npy, read_npz
-from bvat.data.readers.table import LARGEST
 from bvat.engine.matrix import check_csr
 from bvat.errors import GraphError
-from bvat.graph.validation import validate_columns
+from bvat.graph.validation import LARGEST, validate_columns
 
 
 def is_sparse(matrix: Any) -> bool:
@@ -47,17 +46,13 @@ def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
 
     Shapes: result of the stored ``shape``, float64.
     """
-    parts: dict[str, Any] = {
-        part: arrays.get(prefix + part) for part in ("data", "indices", "indptr", "shape")
-    }
-    for part, value in parts.items():
-        if value is None:
-            raise GraphError(
-                f"{path}: there is no array {prefix + part!r}: save the matrix in scipy's CSR format"
-            )
+    names = [prefix + part for part in ("data", "indices", "indptr", "shape")]
+    for name in names:
+        if name not in arrays:
+            raise GraphError(f"{path}: there is no array {name!r}: save the matrix in scipy's CSR format")
     try:
-        shape = _shape(parts["shape"])
-        data, indices, pointers = parts["data"], parts["indices"], parts["indptr"]
+        data, indices, pointers, claimed = (arrays[name] for name in names)
+        shape = _shape(claimed)
         check_csr(pointers, indices, data, shape)
         whole = indices.astype(np.int64), pointers.astype(np.int64)
         return sp.csr_array((data.astype(np.float64), *whole), shape=shape)
@@ -80,9 +75,8 @@ def read_features(path: Path, rows: int | None) -> Any:
         claimed = _shape(arrays["shape"]) if plain is None and "shape" in arrays else claimed
     if claimed is not None and (len(claimed) != 2 or 0 in claimed or claimed[0] != (rows or claimed[0])):
         nodes = "" if rows is None else f", but there are {rows} nodes"
-        blank = (
-            ' (blank lines do not count: write "" for an unknown label)' if rows and rows < claimed[0] else ""
-        )
+        hint = ' (blank lines do not count: write "" for an unknown label)'
+        blank = hint if rows and rows < claimed[0] else ""
         raise GraphError(
             f"{path} has shape {claimed}{nodes}: give one row per node, in the order of the labels{blank}"
         )

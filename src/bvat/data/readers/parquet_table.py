@@ -11,8 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from bvat.data.readers.table import EMPTY, LARGEST, Block, check_rows, check_unpacked, fault
+from bvat.data.readers.table import EMPTY, Block, check_rows, check_unpacked, fault
 from bvat.errors import GraphError
+from bvat.graph.validation import LARGEST
 
 _CELLS = 2**20
 """Cells per block."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from bvat.data.npz import MARGIN, RATIO
 from bvat.errors import GraphError, shown
 
-LARGEST = 1e30
-"""Larger numbers would overflow when float32 rows are summed or weights are squared."""
 EMPTY = "the cell is empty: write a number (0 if there is none), or remove the column"
 SPARE_ROWS, ROWS_PER_BYTE = 1_000_000, 1
 """A compressed table may have ``SPARE_ROWS`` plus ``ROWS_PER_BYTE`` rows per byte of its file. Rows that
@@ -50,12 +48,8 @@ class Table(Protocol):
 
 def fault(table: Table, row: int | None, column: str | None, problem: str) -> GraphError:
     """Return the error for a position in a table; ``problem`` also says how to fix it."""
-    where = [str(table.path)]
-    if row is not None:
-        where.append(table.place(row))
-    if column is not None:
-        where.append(f"column {column!r}")
-    return GraphError(f"{', '.join(where)}: {problem}")
+    line = "" if row is None else f", {table.place(row)}"
+    return GraphError(f"{table.path}{line}{'' if column is None else f', column {column!r}'}: {problem}")
 
 
 def find_column(table: Table, wanted: str) -> str | None:
@@ -70,13 +64,16 @@ def require_columns(table: Table, *wanted: str) -> list[str]:
     found = {name: find_column(table, name) for name in wanted}
     missing = [name for name, hit in found.items() if hit is None]
     if missing:
-        columns = ", ".join(shown(name) for name in table.names[:6])
-        hint = ""
-        if len(table.names) == 1 and (";" in table.names[0] or "\t" in table.names[0]):
-            hint = " (are they separated by semicolons or tabs? save them with commas)"
-        problem = f"there is no column {missing[0]!r}, only {columns}{hint}: add it to the first line"
+        joined = len(table.names) == 1 and (";" in table.names[0] or "\t" in table.names[0])
+        hint = " (are they separated by semicolons or tabs? save them with commas)" if joined else ""
+        columns = some_columns(table) + hint
+        problem = f"there is no column {missing[0]!r}, only {columns}: add it to the first line"
         raise fault(table, None, None, problem)
     return [name for name in found.values() if name is not None]
+
+
+def some_columns(table: Table) -> str:
+    return ", ".join(shown(name) for name in table.names[:6])
 
 
 def count_note(notes: list[str], which: NDArray[np.bool_], sentence: str) -> None:

@@ -1,0 +1,92 @@
+"""What every method must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bvat.errors import SettingsError
+from bvat.graph import Graph
+from bvat.models import GCN
+from bvat.perturb.methods import METHODS, MethodRow
+from bvat.testing.common import check_training, gradients, seeded, small_graph
+from bvat.training.settings import Settings
+
+
+def check_method(method: str | MethodRow, graph: Graph | None = None) -> None:
+    """Check that a method is a regulariser which trains a GCN; a row must be in the table, or registered."""
+    row = METHODS[method] if isinstance(method, str) else method
+    graph = small_graph() if graph is None else graph
+    settings = Settings(row.name)
+    if row.home:
+        model = GCN(graph.num_features, graph.num_classes, hidden=5, generator=seeded(1))
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(4)
+        check_regulariser(
+            lambda generator: row.build(settings.of_method, generator), model.to(graph.features.dtype), graph
+        )
+    _check_space(row)
+    check_training(settings.replace(epochs=6), graph)
+
+
+def check_regulariser(make: Callable[[torch.Generator | None], Any], model: Any, graph: Graph) -> None:
+    """Check a regulariser on the prediction of one pass.
+
+    Args:
+        make: called with a generator; returns the regulariser.
+        model: a model in training mode, with dropout.
+        graph: with labels and training nodes.
+    """
+    masks = model.draw_masks(graph, seeded(1))
+    logits = model(graph, masks)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    global_state = torch.get_rng_state()
+    outcome = make(seeded(3))(model, graph, logits)
+
+    assert outcome.loss.shape == (), "its loss is no scalar"
+    assert bool(outcome.loss.isfinite()), "its loss is not a finite number"
+    assert 0 <= outcome.nodes <= graph.num_nodes
+    assert 0 <= float(outcome.row_norm) <= float(outcome.max_row_norm) * (1 + 1e-6)
+    assert {"r_vadv", "row_norm", "nodes"} <= outcome.measured().keys()
+
+    assert all(parameter.grad is None for parameter in model.parameters()), "it called backward()"
+    kept = all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert kept, "it changed the parameters"
+    assert torch.equal(global_state, torch.get_rng_state()), "it drew from torch's own generator"
+
+    found = gradients(model, outcome.loss)
+    assert all(bool(torch.isfinite(g).all()) for g in found), "its gradients are not finite numbers"
+    assert any(float(g.abs().max()) > 0 for g in found), "its loss has no gradient"
+
+    again = make(seeded(3))(model, graph, logits)
+    assert torch.equal(again.loss, outcome.loss), "the same generator gives another loss"
+    same = all(torch.equal(a, b) for a, b in zip(found, gradients(model, again.loss), strict=True))
+    assert same, "the same generator gives other gradients"
+    other = make(seeded(4))(model, graph, logits)
+    assert not torch.equal(other.loss, outcome.loss), "another generator gives the same loss"
+    try:
+        make(None)(model, graph, logits)
+    except SettingsError:
+        pass
+    else:
+        raise AssertionError("without a generator it must raise bvat.SettingsError")
+
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 7)
+    make(seeded(3))(model, graph, logits)
+    untouched = all(bool((parameter.grad == 7).all()) for parameter in model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = None
+    assert untouched, "it changed gradients that were there"
+
+
+def _check_space(row: MethodRow) -> None:
+    """Raise AssertionError unless what is searched are settings, and values of the space are valid."""
+    branches = [part for parts in row.space.get("when", {}).values() for part in parts.values()]
+    plain = {name: span for name, span in row.space.items() if name != "when"}
+    for name, span in [pair for part in (plain, *branches) for pair in part.items()]:
+        for value in span.get("choices") or (span["low"], span["high"]):
+            assert getattr(Settings(row.name, **{name: value}), name) == value, name

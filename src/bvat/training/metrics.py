@@ -1,0 +1,141 @@
+"""What predictions of test nodes are measured by: accuracy, F1, ranking, and how well probabilities fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bvat.errors import SettingsError
+
+Probabilities = NDArray[Any]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good predictions are.
+
+    Args:
+        name: what ``bvat compare --metric`` calls it.
+        title: its name in tables and on axes.
+        measure: returns it from probabilities (m, C) and labels (m); nan where it has no value.
+        percent: whether it is shown in percent, with one decimal; else with three.
+        lower: whether lower is better.
+    """
+
+    name: str
+    title: str
+    measure: Callable[[Probabilities, Labels], float]
+    percent: bool = True
+    lower: bool = False
+
+    @property
+    def digits(self) -> int:
+        return 1 if self.percent else 3
+
+    @property
+    def unit(self) -> str:
+        """What differences are measured in."""
+        return "points" if self.percent else "nats"
+
+
+def calibration_bins(
+    probabilities: Probabilities, labels: Labels, bins: int = 10
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], float]:
+    """Return confidence, accuracy and number of nodes of each bin of equal width, and the calibration error.
+
+    The error is the mean of |confidence - accuracy| of a node's bin over the nodes (ECE).
+
+    Shapes: probabilities (m, C), labels (m); results (bins) each, nan in empty bins.
+    """
+    confidence = probabilities.max(1)
+    right = probabilities.argmax(1) == labels
+    place = np.minimum((confidence * bins).astype(int), bins - 1)
+    count = np.bincount(place, minlength=bins)
+    sure, hits = (np.bincount(place, values, minlength=bins) for values in (confidence, right))
+    with np.errstate(invalid="ignore"):
+        return sure / count, hits / count, count, float(np.abs(sure - hits).sum() / max(1, labels.size))
+
+
+def _accuracy(p: Probabilities, y: Labels) -> float:
+    return 100 * float((p.argmax(1) == y).mean())
+
+
+def _macro_f1(p: Probabilities, y: Labels) -> float:
+    from sklearn.metrics import f1_score
+
+    return 100 * float(f1_score(y, p.argmax(1), average="macro"))
+
+
+def _over_classes(score: str) -> Callable[[Probabilities, Labels], float]:
+    """Return the mean of a score of scikit-learn over the classes, each against all others.
+
+    A class that no node or every node has does not count.
+    """
+
+    def measure(p: Probabilities, y: Labels) -> float:
+        from sklearn import metrics
+
+        found = [
+            getattr(metrics, score)(own, p[:, k])
+            for k in range(p.shape[1])
+            if 0 < (own := y == k).sum() < len(y)
+        ]
+        return 100 * math.fsum(found) / len(found) if found else math.nan
+
+    return measure
+
+
+def _log_loss(p: Probabilities, y: Labels) -> float:
+    from sklearn.metrics import log_loss
+
+    return float(log_loss(y, p, labels=range(p.shape[1])))
+
+
+def _ece(p: Probabilities, y: Labels) -> float:
+    return 100 * calibration_bins(p, y, 15)[3]
+
+
+_ROWS = [
+    Metric("accuracy", "test accuracy (%)", _accuracy),
+    Metric("macro_f1", "macro F1 (%)", _macro_f1),
+    Metric("roc_auc", "ROC AUC (%)", _over_classes("roc_auc_score")),
+    Metric("average_precision", "average precision (%)", _over_classes("average_precision_score")),
+    Metric("log_loss", "log-loss", _log_loss, percent=False, lower=True),
+    Metric("ece", "calibration error (%)", _ece, lower=True),
+]
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ROWS}
+"""By name, in the order of tables; the first is the default."""
+ACCURACY = _ROWS[0].name
+
+
+def chosen_metrics(names: Sequence[str]) -> list[str]:
+    """Return names of metrics without repetitions; SettingsError for an unknown one, or for none."""
+    for name in names:
+        if name not in METRICS:
+            raise SettingsError(f"there is no metric {name!r}: use some of {', '.join(METRICS)}")
+    if not names:
+        raise SettingsError(f"--metric is empty: use some of {', '.join(METRICS)}")
+    return list(dict.fromkeys(names))
+
+
+def all_metrics(probabilities: Probabilities, labels: Labels) -> dict[str, float | None]:
+    """Return every metric of the nodes with known labels; None for one that has no value.
+
+    Shapes: probabilities (m, C), labels int64 (m).
+
+    Example:
+        >>> p, y = np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]), np.array([0, 1, 0])
+        >>> found = all_metrics(p, y)
+        >>> [round(found[name], 2) for name in ("accuracy", "roc_auc", "log_loss", "ece")]
+        [66.67, 100.0, 0.41, 30.0]
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    p = p / p.sum(1, keepdims=True)  # scikit-learn warns of the rounding of float32
+    found = {metric.name: metric.measure(p, labels) for metric in _ROWS}
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
