@@ -89,6 +89,7 @@ def test_without_jit_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
     try:
         assert not has_numba()
         assert Compiled(twice)(np.ones(2)).tolist() == [2, 2]
+        assert compiling.compiled(twice) is twice  # what ranks draw with
     finally:
         monkeypatch.undo()
         compiling.has_numba.cache_clear()

@@ -56,6 +56,8 @@ def compile_and_keep(function: Callable[..., Any], **options: Any) -> Any:
     import numba
 
     dispatcher = numba.njit(**options)(function)
+    if dispatcher is function:  # NUMBA_DISABLE_JIT
+        return function
     dispatcher._cache = KeptCode(function)
     compiler, config = dispatcher._compiler, vars(numba)["config"]
     compile_it = compiler.compile
