@@ -26,7 +26,8 @@ def test_the_nearest_nodes_are_those_of_scikit_learn(rows, metric):
     assert (nearest_nodes(rows, 5, metric).toarray() > 0).tolist() == (theirs | theirs.T).tolist()
 
 
-@pytest.mark.slow  # pynndescent compiles for a minute
+@pytest.mark.slow  # pynndescent compiles for a minute,
+@pytest.mark.no_cover  # and for more than two where lines are traced
 def test_approximate_neighbours_are_mostly_the_same(rows):
     exact = nearest_nodes(rows, 5)
     close = nearest_nodes(rows, 5, exact=100)
