@@ -17,6 +17,7 @@ from bvat.baselines.base import largest_one, take_columns, used_columns
 from bvat.baselines.table import AUTO, BASELINES, PUBLISHED
 from bvat.baselines.walks import walks_per_node
 from bvat.cli.main import main
+from bvat.data import load
 from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.engine.dense import DenseMatrix
 from bvat.errors import DataError, GraphError, SettingsError
@@ -161,7 +162,8 @@ def test_a_run_folder_predicts(
     saved = open_run(run)
     found = saved.classifier(small).probabilities(small)
     torch.testing.assert_close(found.sum(1), torch.ones(small.num_nodes))
-    assert torch.equal(found, NodeClassifier(name).fit(small).classifier_.probabilities(small))
+    loaded = load(small_file)  # with the engine of the command
+    assert torch.equal(found, NodeClassifier(name).fit(loaded).classifier_.probabilities(small))
     for command in (["audit", str(run), "--out", "a.csv"], ["export", str(run), "--out", "a.safetensors"]):
         with pytest.raises(SystemExit) as end:
             main(command)
