@@ -212,8 +212,8 @@ def test_the_estimator(method: str, small: Graph) -> None:
         known = given.labels[given.train]
         unknown = torch.full_like(given.labels, -1).index_copy(0, given.train, known)
         unlabelled = replace(given, labels=unknown, val=given.val[:0], test=given.test[:0])
-        assert len(found.suggest(3, unlabelled)) == 3
-        assert len(found.review())
+        assert len(found.suggest(3, unlabelled)["id"]) == 3
+        assert len(found.review()["id"])
         if method == "vat":
             found.explain(5)
 

@@ -70,8 +70,8 @@ def train(
     All settings that bvat settings lists are options, such as --heads 4; those
     that are not given come from the preset of the data set and method, or from
     the defaults for any graph. Further options: --device cpu|cuda, --threads N,
-    --no-report, --tensorboard, --mlflow, --wandb, --space NAME, and for folders of parts
-    --rank-timeout SECONDS and --batch-parts N.
+    --no-report, --tensorboard, --mlflow, --wandb, --space NAME, and for
+    folders of parts --rank-timeout SECONDS and --batch-parts N.
 
     Examples:
 

@@ -48,9 +48,9 @@ def tune(
     """Search for settings with the best validation accuracy.
 
     With --method none those of the plain model are searched: lr, weight_decay,
-    dropout and hidden. The search does not see the test labels. Run the same command again to
-    continue a search that was stopped, or with more --trials to extend it;
-    several processes can share one --out.
+    dropout and hidden. The search does not see the test labels. Run the same
+    command again to continue a search that was stopped, or with more --trials
+    to extend it; several processes can share one --out.
 
     Examples:
 
