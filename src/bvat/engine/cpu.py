@@ -12,7 +12,8 @@ from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 
 MOST_THREADS = 2
-"""Compiled products run on one thread: those of torch, half as fast there, win with more than two."""
+"""Compiled products run on one thread, where those of torch are half as fast; with more threads than this,
+which nobody has measured, torch's are used."""
 
 SCATTERED_UP_TO = 2**17
 """Numbers of ``Sᵀ H`` up to which they stay in the cache of a core while rows of H are added here and there,
