@@ -134,7 +134,10 @@ class Settings:
         for name in left:
             raise SettingsError(no_effect(name, self))
         if method in BASELINES and model != "gcn":
-            raise SettingsError(f"{method} is a classifier of its own: use it without --model {model}")
+            raise SettingsError(
+                f"{method} is a classifier of its own: leave out --model {model}, or choose what trains it, "
+                "such as --method none"
+            )
 
     def __getattr__(self, name: str) -> Any:
         for part in ("training", "of_model", "of_method"):
