@@ -141,7 +141,7 @@ class MethodRow:
         effort: time of an epoch in units of a GCN's, roughly; for the estimate of the remaining time only.
         space: what ``bvat tune`` searches: a span per setting; ``when`` holds spans that apply only where a
             setting has some value. Values on a logarithmic scale are rounded to two digits.
-        auto: the effort from which on ``auto`` trains a GCN with it too, if it is not bvat's; 0: never.
+        auto: the lowest effort at which ``auto`` also trains a GCN with it, if it is not bvat's; 0: never.
     """
 
     name: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 ENOUGH_TRIALS = 8
-"""Complete trials from which on the importance of settings is estimated."""
+"""The importance of settings is estimated from at least this many complete trials."""
 
 
 def require_optuna(command: str = "bvat tune") -> None:
