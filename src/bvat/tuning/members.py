@@ -38,7 +38,7 @@ STRENGTH = 10.0
 PSEUDO, PSEUDO_PER_LABEL, PSEUDO_WEIGHT = 700, 14, 0.1
 """Nodes of the self-training, at least and for each label, and the weight of each."""
 ENOUGH = 10.0
-"""With at least this many labels per class, calibrated probabilities choose the nodes of the self-training."""
+"""With at least so many labels per class, calibrated probabilities choose the nodes of the self-training."""
 SURE, SURE_MOST, SURE_WEIGHT, ROUNDS = 0.85, 3000, 0.3, 2
 """Then these are nodes with a larger probability than this, at most so many, of this weight each, and they
 are chosen again in every round. In more rounds predictions drift (Pubmed)."""
