@@ -16,6 +16,7 @@ from bvat.report.pages import replace_between
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "trust"
 table = run_path(str(HERE / "few_labels.py"))["table"]
+NAMES = ("trust", "suggest")
 SETS = {
     "bvat": "`--coverage 0.9`",
     "bvat weighted": "`--no-per-class`",
@@ -26,25 +27,22 @@ SETS = {
 
 def aims(trust: Mapping[str, Any], suggest: Mapping[str, Any]) -> str:
     """Return what was aimed at and what was reached, then and with newer code."""
-    newer = json.loads((RESULTS / "newer" / "trust.json").read_text("utf-8"))
-    rows = [
-        [
-            name,
-            *(
-                f"{each['measured']:.2f}, {'yes' if each['met'] else 'no'}"
-                for each in (found, newer["targets"][name])
-            ),
-        ]
-        for name, found in trust["targets"].items()
-    ]
+    newer = [json.loads((RESULTS / "newer" / f"{name}.json").read_text("utf-8")) for name in NAMES]
+    columns = [judged(trust, suggest), judged(*newer)]
+    about = [f"{sum(row['difference']['n'] for row in newer[1]['by_graph'].values())} of suggestions"]
+    about.insert(0, f"{newer[0]['runs']} runs of {len(newer[0]['by_graph'])} graphs")
+    rows = [[name, found, columns[1][name]] for name, found in columns[0].items()]
+    return table(["aim", "measured, met", f"with newer code, {', '.join(about)}"], rows)
+
+
+def judged(trust: Mapping[str, Any], suggest: Mapping[str, Any]) -> dict[str, str]:
+    """Return by aim what was measured, and whether that meets it."""
     gains = [f"{suggest['gain_at_10']:+.2f}", f"{suggest['worst_gain_at_10']:+.2f}"]
     halves = [", ".join(suggest["graphs_with_half_the_labels"][count]) or "none" for count in ("4", "10")]
-    rows += [
-        [name, f"{measured}, {'yes' if met else 'no'}", "-"]
-        for (name, met), measured in zip(suggest["targets"].items(), gains + halves, strict=True)
-    ]
-    runs = f"{newer['runs']} runs of {len(newer['by_graph'])} graphs"
-    return table(["aim", "measured, met", f"with newer code, {runs}"], rows)
+    found = {name: (f"{each['measured']:.2f}", each["met"]) for name, each in trust["targets"].items()}
+    for (name, met), measured in zip(suggest["targets"].items(), gains + halves, strict=True):
+        found[name] = measured, met
+    return {name: f"{measured}, {'yes' if met else 'no'}" for name, (measured, met) in found.items()}
 
 
 def sets(trust: Mapping[str, Any], suggest: Mapping[str, Any]) -> str:
@@ -85,7 +83,7 @@ def graphs(trust: Mapping[str, Any], suggest: Mapping[str, Any]) -> str:
 
 def with_tables(text: str) -> str:
     """Return the page with its current tables."""
-    found = [json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("trust", "suggest")]
+    found = [json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in NAMES]
     for make in (aims, sets, graphs):
         text = replace_between(text, make.__name__, make(*found))
     return text
