@@ -16,7 +16,6 @@ that is right and not broken by the attack, against the norm of the change relat
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import sys
 import time
@@ -40,6 +39,7 @@ from bvat.perturb.problem import FixedPass
 from bvat.perturb.searches.smallest_flip import margins
 from bvat.report.charts import style
 from bvat.report.plots import band_chart
+from bvat.report.svg import document
 from bvat.training.loop import train
 from bvat.training.provenance import versions
 from bvat.training.settings import preset, short_name
@@ -149,8 +149,8 @@ def curve(graph: Graph, name: str, seed: int, nodes: int) -> dict[str, Any]:
     }
 
 
-def picture(found: dict[str, Any]) -> bytes:
-    """Return an SVG with a chart per graph: means over seeds."""
+def picture(found: dict[str, Any]) -> str:
+    """Return an SVG with a chart per graph that has all methods: means over seeds."""
     bands = {
         source: {
             name: (
@@ -160,6 +160,7 @@ def picture(found: dict[str, Any]) -> bytes:
             for name, runs in rows.items()
         }
         for source, rows in found["graphs"].items()
+        if rows.keys() == METHODS.keys()
     }
     with style():
         figure = Figure(figsize=(5.2 * len(bands), 3.8), layout="constrained")
@@ -171,10 +172,10 @@ def picture(found: dict[str, Any]) -> bytes:
             )
             chart.draw(ax)
             ax.set_title(chart.title)
-        max(figure.axes, key=lambda ax: len(ax.get_lines())).legend()  # where all methods are
-        out = io.BytesIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()
+        figure.axes[0].legend()
+        for ax in figure.axes[1:]:
+            ax.set_ylabel("")
+        return document(figure, "certified and attacked accuracy")
 
 
 def loaded(source: str) -> Graph:
@@ -198,7 +199,7 @@ def main() -> None:
     asked = parser.parse_args()
     kept = json.loads(asked.out.read_text("utf-8")) if asked.out.exists() else {}
     if asked.picture:
-        PICTURE.write_bytes(picture(kept))
+        PICTURE.write_text(picture(kept), "utf-8")
         return
     names = ("nodes", "every", "steps", "starts", "seed") if not asked.curves else ("nodes", "seeds")
     about: dict[str, Any] = {"asked": {name: getattr(asked, name) for name in names}, "versions": versions()}

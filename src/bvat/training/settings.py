@@ -135,8 +135,8 @@ class Settings:
             raise SettingsError(no_effect(name, self))
         if method in BASELINES and model != "gcn":
             raise SettingsError(
-                f"{method} is a classifier of its own: leave out --model {model}, or choose what trains it, "
-                "such as --method none"
+                f"{method} is a classifier of its own: use it without --model {model}, or choose what trains "
+                "that model, such as --method none"
             )
 
     def __getattr__(self, name: str) -> Any:
