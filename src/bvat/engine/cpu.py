@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.attention import Attention, arrays_of, usable
+from bvat.engine.compile import has_numba
 from bvat.engine.matrix import Matrix, scatter
 from bvat.engine.rowwise import cut, padded, product
 from bvat.engine.tensor import TensorEngine
@@ -13,7 +14,7 @@ from bvat.errors import SettingsError
 
 MOST_THREADS = 2
 """Compiled products run on one thread, where those of torch are half as fast; with more threads than this,
-which nobody has measured, torch's are used."""
+which was not measured, torch's are used."""
 
 SCATTERED_UP_TO = 2**17
 """Numbers of ``Sᵀ H`` up to which they stay in the cache of a core while rows of H are added here and there,
@@ -30,14 +31,20 @@ class CompiledEngine(TensorEngine):
         if not fits or torch.get_num_threads() > MOST_THREADS:
             return super().sparse_product(matrix, dense, transposed=transposed)
         if transposed and not matrix.symmetric and made * width <= SCATTERED_UP_TO:
-            summed = dense.new_zeros(made, width)
-            scatter(*matrix.arrays, *arrays_of(dense, summed))
-            return summed
+            return self.scattered_product(matrix, dense)
         crow, col, values = arrays_of(*(matrix.transposed_tensors if transposed else matrix.tensors()))
         wide = padded(dense)
         result = wide.new_empty(made, wide.shape[1])
         product(crow, col, values, wide, result)
         return cut(result, width)  # a view could not be changed in place under autograd
+
+    def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
+        fits = dense.is_cpu and dense.dtype == matrix.dtype and dense.shape[0] == matrix.shape[0]
+        if not (has_numba() and fits):
+            return super().scattered_product(matrix, dense)
+        summed = dense.new_zeros(matrix.shape[1], dense.shape[1])
+        scatter(*matrix.arrays, *arrays_of(dense, summed))
+        return summed
 
     def attention(
         self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None

@@ -1,7 +1,7 @@
 """Sparse matrices with a stored transpose.
 
 The backward pass of ``A @ H`` is ``Aᵀ @ G``. torch's own backward of a CSR product builds that transpose
-anew on every call, which costs ten times the product; here it is built once, beside the matrix.
+again on every call, which costs ten times the product; here it is built once, beside the matrix.
 """
 
 from __future__ import annotations

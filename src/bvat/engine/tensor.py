@@ -276,6 +276,11 @@ class TensorEngine:
             result = dense.new_empty(width, rows).t() if by_columns else dense.new_empty(rows, width)
             return result.addmm_(csr, dense, beta=0)
 
+    def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
+        """Return ``Sᵀ @ dense`` without autograd and without a stored transpose; dense (rows, H)."""
+        rows = dense.detach().index_select(0, matrix.rows) * matrix.values[:, None]
+        return dense.new_zeros(matrix.shape[1], dense.shape[1]).index_add_(0, matrix.col.long(), rows)
+
     # layers of GAT and MoNet; nothing flows back to the features
 
     def attend(self, pattern: Matrix, alpha: Tensor, h: Tensor) -> Tensor:

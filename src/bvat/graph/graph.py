@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
@@ -196,6 +196,22 @@ class Graph:
         changed = self._copy({f.name: getattr(self, f.name) for f in fields(self)} | {"features": features})
         changed.__dict__["propagation"] = self.propagation  # depends on the edges only
         return changed
+
+    def scaled(self, factor: float) -> Self:
+        """Return the graph with its features multiplied by a factor."""
+        return self.with_features(self.features.with_values(self.features.values * factor))
+
+    def column_variances(self) -> Tensor:
+        """Return the variance of each column of X, float64 (D)."""
+        return self.features.column_variances()
+
+    def batch(self, epoch: int) -> Graph:
+        """Return what an epoch trains on: the graph itself, unless not all of it is in memory."""
+        return self
+
+    def pieces(self) -> Iterator[Graph]:
+        """Yield what has all nodes together, in their order: the graph itself, unless memory is short."""
+        yield self
 
     @classmethod
     def _copy(cls, content: Mapping[str, Any]) -> Self:

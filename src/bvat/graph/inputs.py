@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bvat.engine.compile import Compiled, has_numba
+from bvat.engine.compile import Compiled
 from bvat.engine.dense import DenseMatrix
-from bvat.engine.matrix import scatter
 from bvat.engine.sparse import SparseMatrix
 from bvat.engine.tensor import TensorEngine
 
@@ -83,13 +82,7 @@ class Block(SparseMatrix):
         return Block(self.crow, self.col, values, self.shape, self.engine)
 
     def transposed_product(self, dense: Tensor) -> Tensor:
-        given = dense.detach()
-        if has_numba() and given.is_cpu and given.dtype == self.dtype and len(given) == self.shape[0]:
-            out = given.new_zeros(self.shape[1], given.shape[1])
-            scatter(*self.arrays, given.contiguous().numpy(), out.numpy())
-            return out
-        rows = given.index_select(0, self.rows) * self.values[:, None]
-        return dense.new_zeros(self.shape[1], dense.shape[1]).index_add_(0, self.col.long(), rows)
+        return self.engine.scattered_product(self, dense)
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,12 +61,10 @@ class PartsGraph(Graph):
         for start in range(0, self.about["parts"], self.size):
             yield _load(self, range(start, min(start + self.size, self.about["parts"])))
 
-    def feature_squares(self) -> Tensor:
-        """Return the squared length of each row of X, (N)."""
-        return torch.cat([piece.features.row_squares() for piece in self.pieces()])
+    def column_variances(self) -> Tensor:
+        raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
 
     def scaled(self, factor: float) -> PartsGraph:
-        """Return the graph with its features multiplied by a factor."""
         content = {f.name: getattr(self, f.name) for f in fields(self)}
         return self._copy(content | {"factor": factor * self.factor})
 

@@ -48,7 +48,7 @@ class Selection:
 
 
 class NodeSelection(Protocol):
-    """Chooses nodes anew for each call of a regulariser."""
+    """Chooses new nodes for each call of a regulariser."""
 
     def choose(
         self, inputs: GraphInputs, depth: int, generator: Source | None, among: Tensor | None = None

@@ -16,7 +16,6 @@ from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.models.base import first_weights
 from bvat.models.own import OwnModule
-from bvat.parts.batches import PartsGraph
 from bvat.perturb.terms import supervised_term
 from bvat.training.baseline import fit_baseline
 from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
@@ -143,7 +142,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
 def training_step(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
     """Make one step of Adam on ``L0 + alpha * mean_u E(p_u) + beta * R_vadv`` (Eq. 6); return the metrics."""
     model, settings = state.model, state.settings
-    graph = state.graph.batch(state.epoch) if isinstance(state.graph, PartsGraph) else state.graph
+    graph = state.graph.batch(state.epoch)
     model.train()
     state.generator.begin_epoch(state.epoch)
     passes = state.method.passes(model, graph, state.generator)

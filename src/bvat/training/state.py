@@ -19,7 +19,6 @@ from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
 from bvat.models.base import first_weights
 from bvat.models.own import OwnModule
-from bvat.parts.batches import PartsGraph
 from bvat.perturb.nodes import DisjointFields
 from bvat.perturb.terms import Method, build_method
 from bvat.training.memory import keep_freed_arrays
@@ -86,14 +85,12 @@ def feature_factor(graph: Graph, settings: Settings) -> float | Tensor:
     if settings.scale == "none":
         return 1.0
     if settings.scale == "columns":
-        if isinstance(graph, PartsGraph):
-            raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
-        variances = graph.features.column_variances()
+        variances = graph.column_variances()
         mean = float(variances.mean())
         if not 0 < mean < math.inf:
             return 1.0
         return (variances + mean / 2).rsqrt().to(graph.features.dtype)
-    squares = graph.feature_squares() if isinstance(graph, PartsGraph) else graph.features.row_squares()
+    squares = torch.cat([piece.features.row_squares() for piece in graph.pieces()])
     length = float(graph.engine.mean(squares).sqrt())
     if not 0 < length < math.inf:  # the squares of 1e-30 and 1e30 are beyond float32
         length = float(graph.engine.mean(graph.features.to(dtype=torch.float64).row_squares()).sqrt())
@@ -132,10 +129,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     if isinstance(scaling, Tensor):
         graph = graph.with_features(graph.features.times_columns(scaling))
     elif scaling != 1:
-        if isinstance(graph, PartsGraph):
-            graph = graph.scaled(scaling)
-        else:
-            graph = graph.with_features(graph.features.with_values(graph.features.values * scaling))
+        graph = graph.scaled(scaling)
     _check_memory(graph, settings)
     keep_freed_arrays()
     # dropout and search have their own stream, so that they do not repeat the random numbers of the weights

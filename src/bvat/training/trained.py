@@ -14,7 +14,6 @@ from bvat.engine.tensor import TensorEngine
 from bvat.graph import Graph
 from bvat.graph.graph import html_table
 from bvat.graph.inputs import ReceptiveFields
-from bvat.parts.batches import PartsGraph
 from bvat.training.plottable import Plottable
 from bvat.training.statistics import accuracy_text
 
@@ -83,10 +82,8 @@ def predict(model: Any, graph: Graph) -> Tensor:
     """Return the logits of the model in evaluation mode, without gradients, shape (N, C)."""
     model.eval()
     with torch.no_grad():
-        if isinstance(graph, PartsGraph):
-            return torch.cat([model(piece) for piece in graph.pieces()])
-        logits: Tensor = model(graph)
-    return logits
+        logits: list[Tensor] = [model(piece) for piece in graph.pieces()]
+    return logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
 def held_out(graph: Graph) -> dict[str, int]:
