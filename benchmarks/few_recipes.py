@@ -29,8 +29,8 @@ K, SPREADING_K = 10, 7
 STEPS, TELEPORT = 10, 0.1
 RANK = 128
 LARGE, LARGE_TO_REFIT = 25_000_000, 1_500_000
-"""With more entries of the features than this, a recipe reads 128 components: where spread features would not fit
-in memory, and where many fits on most nodes would take more than 20 s."""
+"""With more entries of the features than these, a recipe reads 128 components: where spread features would
+not fit in memory, and where many fits on most nodes would take more than 20 s."""
 MANY = 10_000
 """With more nodes than this, neighbours are found among 128 components."""
 
