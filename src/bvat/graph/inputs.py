@@ -5,10 +5,10 @@ Receptive fields are such parts layer by layer: all that a deep enough model rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -70,6 +70,10 @@ class Subgraph:
     @property
     def engine(self) -> TensorEngine:
         return self.whole.engine
+
+    def pieces(self) -> Iterator[Self]:
+        """Yield the part itself, as a graph that is in memory yields itself."""
+        yield self
 
 
 class Block(SparseMatrix):
