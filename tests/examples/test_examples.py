@@ -31,7 +31,7 @@ def test_example_runs_and_learns(command: tuple[str, ...]) -> None:
         [sys.executable, "-W", "error::UserWarning:bvat", EXAMPLES / command[0], *command[1:]],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
