@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from bvat.data import synthetic_graph
+from bvat.data.splits import resplit
 from bvat.data.tensors import read_safetensors
 from bvat.engine.dense import DenseMatrix
 from bvat.errors import SettingsError
@@ -239,6 +240,19 @@ def test_collapse_is_noticed_weakened_and_reported(graph: Graph) -> None:
     assert guarded.events
     assert "the regulariser was weakened to 0.5 of its weight" in guarded.events[0]
     assert guarded.selected["val"] >= train(graph, quick("none", patience=0, lr=0.05)).selected["val"]
+
+
+def test_collapse_is_noticed_without_validation_nodes(graph: Graph, tmp_path: Path) -> None:
+    """By the sizes of the predicted classes; what the first phase ended with is kept, also after resuming."""
+    blind = resplit(graph, 1, 0, 0)
+    wild = quick("vat", alpha=30.0, beta=30.0, ramp=0, confidence=0.0, lr=0.02, select="last", patience=0)
+    plain = train(blind, quick("none", epochs=25, pretrain=0, lr=0.02, select="last", patience=0))
+    assert max(row["largest_class"] for row in train(blind, wild.replace(guard=False)).metrics) == 1
+    guarded = train(blind, wild, checkpoint=tmp_path / "c", checkpoint_every=27)
+    assert "the sizes of the predicted classes moved by" in guarded.events[0]
+    assert guarded.selected == {**plain.selected, "epoch": 25}
+    assert all(torch.equal(guarded.weights[name], plain.weights[name]) for name in plain.weights)
+    assert same(guarded, train(blind, wild, checkpoint=tmp_path / "c", resume=True))
 
 
 def test_a_run_says_once_that_few_nodes_are_sampled(graph: Graph, tmp_path: Path) -> None:

@@ -76,11 +76,13 @@ class BestEpoch(Callback):
 
     ``epoch`` is the best epoch so far, 0 before the first one. ``progress`` is the last epoch that counts
     for patience: the best one, and by the rule "both" also one in which accuracy or loss was not worse.
+    ``final`` says that later epochs do not count, whatever the settings select.
     """
 
     def __init__(self, rule: str = "best", *, with_optimizer: bool = False) -> None:
         self.rule, self.with_optimizer = rule, with_optimizer
         self.epoch = self.progress = 0
+        self.final = False
         self.value: tuple[float, float] = (-math.inf, -math.inf)
         self.bar = -math.inf
         self.weights: dict[str, Tensor] = {}
@@ -100,10 +102,19 @@ class BestEpoch(Callback):
             self.progress = state.epoch if any(no_worse) else self.progress
             self.value = value = (max(self.value[0], value[0]), max(self.value[1], value[1]))
         if better and row["val_accuracy"] >= self.bar:
-            self.epoch = self.progress = state.epoch
             self.value, self.bar = value, -math.inf
-            self.weights = _copies(state.evaluated.state_dict())
-            self.optimizer = _copies(state.optimizer.state_dict()) if self.with_optimizer else {}
+            self.keep(state)
+
+    @property
+    def counts(self) -> bool:
+        """Whether validation nodes chose the epoch, or no later one counts."""
+        return self.final or math.isfinite(self.value[0])
+
+    def keep(self, state: TrainState) -> None:
+        """Keep the weights of this epoch, and the optimiser, as those of the best."""
+        self.epoch = self.progress = state.epoch
+        self.weights = _copies(state.evaluated.state_dict())
+        self.optimizer = _copies(state.optimizer.state_dict()) if self.with_optimizer else {}
 
     def restore(self, state: TrainState) -> None:
         """Go back to the weights (and the optimiser) of the best epoch, if there is one."""
@@ -121,13 +132,16 @@ class BestEpoch(Callback):
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        numbers = torch.tensor([self.epoch, *self.value, self.bar, self.progress], dtype=torch.float64)
+        numbers = torch.tensor(
+            [self.epoch, *self.value, self.bar, self.progress, self.final], dtype=torch.float64
+        )
         kept = {f"weights.{name}": tensor for name, tensor in self.weights.items()}
         return {"numbers": numbers, **kept, **{f"optimizer.{k}": v for k, v in self.optimizer.items()}}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        epoch, first, second, self.bar, progress = state["numbers"].tolist()
+        epoch, first, second, self.bar, progress, final = state["numbers"].tolist()
         self.epoch, self.progress, self.value = int(epoch), int(progress), (first, second)
+        self.final = bool(final)
         self.weights, self.optimizer = (
             {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
             for prefix in ("weights.", "optimizer.")

@@ -134,7 +134,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         if not math.isnan(row["val_accuracy"]):
             row["val_loss"] = float(part.engine.cross_entropy(logits[part.val], part.labels[part.val]))
         sizes = state.graph.engine.counts(torch.bincount(predicted, minlength=state.graph.num_classes))
-        row["largest_class"] = int(sizes.max()) / state.graph.num_nodes
+        row["largest_class"], state.sizes = int(sizes.max()) / state.graph.num_nodes, sizes
     state.metrics.append(row)
     return row
 
@@ -189,8 +189,8 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
 
     last_row = state.metrics[-1]
     last = summary(last_row)
-    best_or_last = summary(state.metrics[best.epoch - 1] if best.epoch else last_row)
-    select_best = state.settings.select != "last" and bool(best.epoch)
+    best_or_last = summary(state.metrics[best.epoch - 1] if best.counts else last_row)
+    select_best = best.final or (best.counts and state.settings.select != "last")
     selected = best_or_last if select_best else last
     times = sorted(row["ms"] for row in state.metrics)
     if select_best:

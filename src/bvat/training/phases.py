@@ -21,6 +21,9 @@ COLLAPSED = 0.95
 """Share of the nodes in one predicted class at which predictions count as collapsed."""
 FALL = 10.0
 """Points of validation accuracy below the best epoch at which training counts as collapsed."""
+MOVED = 0.1
+"""Share of the nodes by which the sizes of the predicted classes may move in the second phase where no
+validation nodes notice a collapse."""
 MOST_RESTARTS = 3
 """Number of times that the guard weakens a regulariser before it ends training."""
 
@@ -130,33 +133,32 @@ class CollapseGuard(Callback):
     """Notice that the regulariser ruins the predictions, go back to the best epoch, and weaken it.
 
     Predictions collapse when nearly all nodes are predicted as one class although they were not before, or
-    when validation accuracy falls far below that of the best epoch. Each time alpha and beta are halved and
-    the best weights restored; after a few times training ends. ``state.events`` tells what happened.
+    when validation accuracy falls far below that of the best epoch. Without validation nodes, when the sizes
+    of the predicted classes move away from those after the first phase, whose last epoch is then the best.
+    Each time alpha and beta are halved and the best weights restored; after a few times training ends, and
+    the best epoch is kept. ``state.events`` tells what happened.
     """
 
     def __init__(self, best: BestEpoch, phases: TwoPhases) -> None:
         self.best, self.phases = best, phases
         self.restarts = 0
+        self.sizes = torch.zeros(0, dtype=torch.int64)
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-        if not self.phases.started or state.epoch == self.phases.started or state.stop:
+        if not self.phases.started or state.stop:
             return
-        before = (
-            state.metrics[self.best.epoch - 1] if self.best.epoch else state.metrics[self.phases.started - 1]
-        )
-        one_class = row["largest_class"] >= COLLAPSED > before["largest_class"] + 0.05
-        fallen = before["val_accuracy"] - row["val_accuracy"] > FALL  # False without validation nodes
-        if not one_class and not fallen:
+        if not self.best.epoch and state.sizes is not None:  # the second phase has just begun
+            self.best.keep(state)
+            self.sizes = state.sizes.cpu()
+        if state.epoch == self.phases.started:
+            return
+        what = self._collapse(state, row, state.metrics[self.best.epoch - 1])
+        if not what:
             return
         self.restarts += 1
         self.phases.strength /= 2
-        what = (
-            f"{100 * row['largest_class']:.0f} % of the nodes were predicted as one class"
-            if one_class
-            else f"validation accuracy fell from {before['val_accuracy']:.1f} to {row['val_accuracy']:.1f}"
-        )
         if self.restarts > MOST_RESTARTS:
-            state.stop = True
+            self.best.final = state.stop = True
             state.events.append(f"epoch {state.epoch}: {what}; training ended and the best epoch is kept")
             return
         self.best.restore(state)
@@ -166,11 +168,23 @@ class CollapseGuard(Callback):
             "weight and training continued from the best epoch"
         )
 
+    def _collapse(self, state: TrainState, row: dict[str, float], before: dict[str, float]) -> str:
+        """Return in words why predictions count as collapsed, or nothing."""
+        if row["largest_class"] >= COLLAPSED > before["largest_class"] + 0.05:
+            return f"{100 * row['largest_class']:.0f} % of the nodes were predicted as one class"
+        if before["val_accuracy"] - row["val_accuracy"] > FALL:  # False without validation nodes
+            return f"validation accuracy fell from {before['val_accuracy']:.1f} to {row['val_accuracy']:.1f}"
+        if self.sizes.numel() and state.sizes is not None:
+            moved = float((state.sizes.cpu() - self.sizes).abs().sum()) / 2 / float(self.sizes.sum())
+            if moved > MOVED:
+                return f"the sizes of the predicted classes moved by {100 * moved:.0f} % of the nodes"
+        return ""
+
     def state_dict(self) -> dict[str, Tensor]:
-        return {"restarts": torch.tensor(self.restarts)}
+        return {"restarts": torch.tensor(self.restarts), "sizes": self.sizes}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self.restarts = int(state["restarts"])
+        self.restarts, self.sizes = int(state["restarts"]), state["sizes"]
 
 
 def why_stopped(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> str:

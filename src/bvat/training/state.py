@@ -52,6 +52,8 @@ class TrainState:
     stop: bool = False
     events: list[str] = field(default_factory=list)
     """What happened during training that the user should know, one sentence each."""
+    sizes: Tensor | None = None
+    """How many nodes are predicted as each class, int64 (C), if ``needs_all_predictions``."""
     class_weights: Tensor | None = None
     """Weight of each class in the supervised loss, (C); None: all alike."""
     interrupted: bool = False

@@ -188,7 +188,7 @@ def chooses_epoch(settings: Settings) -> bool:
 
 def fixed_epochs(settings: Settings, **more: Any) -> Settings:
     """Return the settings for training without validation nodes: all epochs, and the last one is kept."""
-    return settings.replace(select="last", patience=0, guard=False, margin=0.0, **more)
+    return settings.replace(**{"select": "last", "patience": 0, "guard": False, "margin": 0.0, **more})
 
 
 def without_validation(settings: Settings) -> Settings:
@@ -198,7 +198,7 @@ def without_validation(settings: Settings) -> Settings:
     changes = labels_only(settings)
     if settings.method == PLAIN:
         changes |= {"pretrain": 0, "epochs": settings.pretrain or settings.epochs}
-    return fixed_epochs(settings, **changes)
+    return fixed_epochs(settings, guard=settings.guard, **changes)
 
 
 def _plain(settings: Settings) -> Settings:
