@@ -150,5 +150,5 @@ class DenseGrand:
             **best,
             "epochs": epoch,
             "seconds": round(time.perf_counter() - started, 2),
-            "cpu_seconds": round(time.process_time() - cpu, 2),
+            "cpu_seconds": round(time.process_time() - cpu, 6),
         }
