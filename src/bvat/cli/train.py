@@ -88,8 +88,12 @@ def train(
 
     name, resume, said = name_of_parts(dataset, method), resumes(resume, out), common.given(context)
     overrides |= {key: said[key] for key in ("epochs", "space") if key in said}
-    settings, method = resolve(method, name, overrides)  # wrong values are refused before the graph is read
+    settings, _ = resolve(method, name, overrides)  # wrong values are refused before the graph is read
     choose_device(device)
+    same = {"seed": seed, "seeds": seeds, "resume": resume}
+    graph = join_parts(dataset, settings, rank_timeout, batch_parts, **same)
+    graph = graph or common.read_graph(name, reading)
+    settings, method = resolve(method, name, overrides, graph.targets)
     numbers, repeated = range(seed, seed + seeds), {k: v for k, v in said.items() if k not in SAME_RESULT}
     words = {"method": method, "seeds": seeds, "seed": seed}
     trackers = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
@@ -102,9 +106,6 @@ def train(
         command=common.command_line("bvat", "train", dataset, **words, **repeated),
         console=common.messages(),
     )
-    same = {"seed": seed, "seeds": seeds, "resume": resume}
-    graph = join_parts(dataset, settings, rank_timeout, batch_parts, **same)
-    graph = graph or common.read_graph(name, reading)
     jobs = common.processes(jobs)
     done = run(graph, settings, folder=out, seeds=numbers, jobs=jobs, resume=resume, options=options)
     if not graph.engine.leads:

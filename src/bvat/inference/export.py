@@ -35,6 +35,7 @@ def exported(classifier: Classifier, graph: Graph, largest: int = LARGEST) -> tu
     Raises:
         SettingsError: this model cannot be exported, or its export gives other probabilities.
     """
+    classifier.targets.require_one_class("export", "use bvat predict")
     settings = classifier.settings
     if settings.method in PUBLISHED:
         raise SettingsError(f"{settings.method} cannot be exported: write its predictions with bvat predict")

@@ -30,7 +30,8 @@ from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.validation import UNKNOWN, check_matrix, check_numbers, validate_features, validate_splits
+from bvat.graph.targets import UNKNOWN
+from bvat.graph.validation import check_matrix, check_numbers, validate_features, validate_splits
 from bvat.parts.part_graph import own_share
 from bvat.parts.parts import Part, check_part, cut
 
@@ -80,6 +81,7 @@ def write_parts(
         how: what to note about the cut.
         rank: order of the nodes within a part, (N); None for their numbers.
     """
+    graph.targets.require_one_class("a folder of parts", "train on the whole graph")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder} exists and is not empty: use another --out, or remove it")
     folder.parent.mkdir(parents=True, exist_ok=True)

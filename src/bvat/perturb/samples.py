@@ -20,6 +20,7 @@ from bvat.engine.draws import Source, as_draws
 from bvat.engine.tensor import CLASS_MAJOR_UP_TO, TensorEngine, with_gradient
 from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
+from bvat.graph.targets import targets_of
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import EdgeInputs, WrappedModule
 from bvat.perturb.divergence import KL, CleanPrediction, Divergence, make_divergence
@@ -192,6 +193,7 @@ class GRAND(OnLabels):
         """Return ``mean_s L0(p_s) - L0(p_1) + agreement * mean_s D(q, p_s)``."""
         engine, generator = inputs.engine, as_draws(cast("Source | None", self.generator))
         logits, train, labels = clean.logits, clean.train, clean.labels
+        targets_of(labels).require_one_class("GRAND", "use bvat.VAT, or bvat.FLAG")
         passes = self.draw(model, inputs, generator, Pass(clean.masks, clean.projected, logits))
         every, count = passes.stacked, logits.shape[0]
         supervised = every.new_zeros(())
