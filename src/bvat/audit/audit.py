@@ -173,7 +173,7 @@ def audit_batches(
     The nodes come in the given order, except those of modules.
     """
     check_epsilon(epsilon)
-    _require_one_class(graph)
+    require_one_class(graph)
     budgets = BUDGETS if certify else BUDGETS[:1]
     proofs = certificates(model, graph, budgets) if certify or type(model) is GCN else []
     model, inputs = adapt(model, graph, arguments)
@@ -208,7 +208,7 @@ def smallest_perturbation(
 
     Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if none was found.
     """
-    _require_one_class(graph)
+    require_one_class(graph)
     model, inputs = adapt(model, graph, arguments)
     with torch.no_grad(), _attack(model, inputs) as attack:
         fields = next(attack.fields_of(torch.tensor([node])))
@@ -234,7 +234,8 @@ def smallest_change(model: ProjectedModel, graph: Graph, node: int) -> tuple[flo
     return float(flip.length[0]), float(flip.length[0] / norm[0]), int(flip.becomes[0])
 
 
-def _require_one_class(graph: Any) -> None:
+def require_one_class(graph: Any) -> None:
+    """Raise SettingsError if the nodes of a graph, or of a run, have several labels."""
     targets = getattr(graph, "targets", ONE_CLASS)
     targets.require_one_class("an audit", "measure bvat.VAT(...)(model, graph, logits).r_vadv instead")
 

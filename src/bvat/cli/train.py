@@ -84,11 +84,13 @@ def train(
     from bvat.engine.device import choose_device
     from bvat.runs.parts import join_parts, name_of_parts, resumes
     from bvat.runs.run import RunOptions, resolve, run
-    from bvat.training.settings import short_name
+    from bvat.training.settings import Settings, preset_key, short_name
 
     name, resume, said = name_of_parts(dataset, method), resumes(resume, out), common.given(context)
     overrides |= {key: said[key] for key in ("epochs", "space") if key in said}
-    settings, _ = resolve(method, name, overrides)  # wrong values are refused before the graph is read
+    settings = Settings()
+    if method or preset_key(name):  # else the labels decide; wrong values are refused before a graph is read
+        settings, _ = resolve(method, name, overrides)
     choose_device(device)
     same = {"seed": seed, "seeds": seeds, "resume": resume}
     graph = join_parts(dataset, settings, rank_timeout, batch_parts, **same)

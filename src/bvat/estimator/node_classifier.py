@@ -202,7 +202,7 @@ class NodeClassifier:
         """
         metric = metric or self.classifier_.targets.score
         if metric not in ("accuracy", "macro_f1", "micro_f1"):
-            raise SettingsError(f"metric must be accuracy, macro_f1 or micro_f1, not {metric!r}")
+            raise SettingsError(f"metric must be micro_f1, accuracy or macro_f1, not {metric!r}")
         found = self._scores(graph, nodes)
         accuracy = float(found["correct"] / found["nodes"])
         return accuracy if metric == "accuracy" else float(found.get(metric, 100 * accuracy)) / 100

@@ -14,7 +14,7 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.targets import label_sets
+from bvat.graph.targets import label_sets, refuse_one_hot
 
 
 def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:
@@ -91,7 +91,9 @@ def as_labels(values: Any) -> Tensor:
     """Return a copy of class numbers (N), or of several labels per node (N, C), as int64."""
     given = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
     if given.ndim == 2 and given.shape[1] > 1:
-        return torch.from_numpy(label_sets(given))
+        found = label_sets(given)
+        refuse_one_hot(found)
+        return torch.from_numpy(found)
     return as_integers("labels", given)
 
 

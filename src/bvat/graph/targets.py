@@ -33,8 +33,8 @@ class OneClass:
 
     name: ClassVar[str] = "classes"
     words: ClassVar[str] = "one class per node"
-    notes: ClassVar[tuple[str, ...]] = ()
-    """What somebody who reads such a graph should know, a sentence each."""
+    note: ClassVar[str] = ""
+    """What somebody who reads such a graph should know."""
     score: ClassVar[str] = "accuracy"
     """What predictions are judged by."""
     independent: ClassVar[bool] = False
@@ -130,9 +130,9 @@ class SeveralLabels(OneClass):
 
     name = "labels"
     words = "several labels per node"
-    notes = (
-        "nodes have several labels: the default method is vat, micro F1 chooses the epoch, and a node counts as "
-        + "right if all its labels are",
+    note = (
+        "nodes have several labels: the default method is vat, micro F1 chooses the epoch, and a node is "
+        "right if all its labels are"
     )
     score = "micro_f1"
     independent = True
@@ -233,7 +233,17 @@ def label_sets(given: Any, where: str = "") -> Any:
         )
     if partly.any():
         raise GraphError(
-            f"{where}only some labels of node {np.flatnonzero(partly)[0]} are known: use 0 and 1 in the whole "
-            "row, or -1 in the whole row"
+            f"{where}only some labels of node {np.flatnonzero(partly)[0]} are known: use 0 and 1 in the "
+            "whole row, or -1"
         )
     return values.astype(np.int64)
+
+
+def refuse_one_hot(labels: Any, where: str = "") -> None:
+    """Raise GraphError if each node has exactly one of several labels (N, C): that is a class."""
+    given = labels[SEVERAL_LABELS.known(labels)]
+    if len(given) and (given.sum(1) == 1).all():
+        raise GraphError(
+            f"{where}labels must be a flat list where each node has one class, as here: give the class "
+            "numbers, labels.argmax(1), with -1 for unknown"
+        )

@@ -127,7 +127,7 @@ def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
     nodes = nodes.cpu()
     held = f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out"
     if graph.targets.independent:  # several labels are not taken for one another
-        return {"held_out": held}
+        return {"held_out": held, "matrix": [], "confusions": []}
     few = len(names) <= MOST_CLASSES
     counts = confusion(logits[nodes].argmax(1), labels[nodes], graph.num_classes)
     return {

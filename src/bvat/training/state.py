@@ -158,6 +158,8 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     method = build_method(settings.method, settings.of_method, generator, class_weights)
     model = build_model(settings, graph.num_features, graph.num_classes, weights)
     model = model.to(graph.device, graph.features.dtype)
+    if isinstance(model, OwnModule):
+        model.independent = graph.targets.independent
     told = _check_reading(model, graph, settings, scaled=isinstance(scaling, Tensor) or scaling != 1)
     state = TrainState(
         graph=graph,

@@ -64,7 +64,7 @@ def assemble(
         validation=parts.origin,
         repairs=repairs,
         notes=(
-            *targets.notes,
+            *[targets.note] * bool(targets.note),
             *notes,
             *_edge_notes(adjacency, repairs),
             *made.notes,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, targets_of
-from bvat.graph.targets import ONE_CLASS, SEPARATOR, TARGETS, label_sets
+from bvat.graph.targets import ONE_CLASS, SEPARATOR, TARGETS, label_sets, refuse_one_hot
 
 IntArray = NDArray[np.int64]
 
@@ -73,7 +73,9 @@ def several_labels(given: NDArray[Any], names: Sequence[str] | None, where: str 
             "give one for each"
         )
     names = [str(k) for k in range(given.shape[1])] if names is None else names
-    return Classes(label_sets(given, where), tuple(map(str, names)))
+    labels = label_sets(given, where)
+    refuse_one_hot(labels, where)
+    return Classes(labels, tuple(map(str, names)))
 
 
 def whole_labels(given: NDArray[Any], below: int, where: str = "") -> IntArray:
