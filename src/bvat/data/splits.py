@@ -138,7 +138,7 @@ def _experiment(
 ) -> tuple[IntArray, int, int, str]:
     wanted = options.train_per_class or 0
     kept = np.minimum(sizes, wanted)
-    small = [f"{shown(name)} {n}" for name, n in zip(class_names, sizes, strict=True) if n < wanted]
+    small = [f"{shown(name)} {n}" for name, n in zip(class_names, sizes, strict=True) if 0 < n < wanted]
     if small:
         some = ", ".join(small[:5]) + (f" and {len(small) - 5} more" if len(small) > 5 else "")
         notes.append(f"fewer than {wanted} training nodes in small classes: {some}")

@@ -107,8 +107,8 @@ def require_classes(classes: Classes, where: str) -> None:
 
 
 def _require_label_sets(classes: Classes, where: str) -> None:
-    known = classes.labels[targets_of(classes.labels).known(classes.labels)]
-    if not known.size:
+    known = classes.labels[targets_of(classes.labels).known(classes.labels)] if classes.names else None
+    if known is None or not known.size:
         raise GraphError(f"{where}: no node has a label: label a few nodes")
     if known.all() or not known.any():
         what = "all labels" if known.all() else "no label"
