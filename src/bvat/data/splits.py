@@ -49,7 +49,7 @@ class ReadOptions:
             )
 
     def refuse(self, what: str) -> None:
-        """Raise SettingsError if any option is set, for graphs that have their own edges, split and features."""
+        """Raise SettingsError if any option is set, for graphs that are read as they are."""
         given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
         if given:
             raise SettingsError(f"{what} has its own edges, split and features: remove {', '.join(given)}")
