@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from several_labels import songs, write_songs
 
 import bvat
 from bvat.data.splits import ReadOptions, folds, resplit
 from bvat.errors import DataError, GraphError
+from several_labels import songs, write_songs
 
 EDGES = "source,target\na,b\nb,c\nc,d\nd,e\n"
 Write = Callable[..., Path]

@@ -1,4 +1,4 @@
-"""What is predicted of a node: one class or several labels, and the sentences about labels that are neither."""
+"""One class or several labels per node, and the sentences about labels that are neither."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from several_labels import songs
 
 import bvat
 from bvat.errors import GraphError
 from bvat.graph import targets_of
 from bvat.graph.targets import ONE_CLASS, SEVERAL_LABELS
+from several_labels import songs
 
 
 def drawn(nodes: int = 30, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:

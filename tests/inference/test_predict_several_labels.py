@@ -1,4 +1,4 @@
-"""From tables with several labels per node to predictions; and modules with one logit, from training to audit."""
+"""Several labels per node, from tables to predictions; and one logit, from training to audit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_helpers import bvat as command
-from own_models import yes_or_no
-from several_labels import NAMES, songs, write_songs
 
 import bvat
 from bvat.errors import DataError, GraphError, SettingsError
 from bvat.inference.runs import open_run
 from bvat.runs.run import RunOptions
+from cli_helpers import bvat as command
+from own_models import yes_or_no
+from several_labels import NAMES, songs, write_songs
 
 QUICK: dict[str, Any] = {"epochs": 40, "pretrain": 20, "lr": 0.05, "margin": 0.0, "ramp": 5}
 

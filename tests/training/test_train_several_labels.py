@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from own_models import Net, yes_or_no
-from several_labels import songs
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
@@ -22,6 +20,8 @@ from bvat.training.callbacks import BestEpoch, Callback
 from bvat.training.metrics import all_metrics
 from bvat.training.state import TrainState
 from bvat.training.statistics import f1_scores, macro_f1, micro_f1
+from own_models import Net, yes_or_no
+from several_labels import songs
 
 SHORT: dict[str, Any] = {"epochs": 30, "pretrain": 15, "ramp": 5, "margin": 0.0, "patience": 0, "lr": 0.05}
 SAMPLED = {"grand"}  # compares passes by their softmax

@@ -37,6 +37,8 @@ def exported(classifier: Classifier, graph: Graph, largest: int = LARGEST) -> tu
     """
     classifier.targets.require_one_class("export", "use bvat predict")
     settings = classifier.settings
+    if graph.directed:
+        raise SettingsError("models of directed graphs cannot be exported: use bvat predict")
     if settings.method in PUBLISHED:
         raise SettingsError(f"{settings.method} cannot be exported: write its predictions with bvat predict")
     kind = settings.method if settings.method in BASELINES else settings.model

@@ -17,7 +17,7 @@ from torch import Tensor
 from bvat.baselines.base import Fit, Once
 from bvat.baselines.table import AUTO, BASELINES
 from bvat.data.tensors import read_safetensors, write_safetensors
-from bvat.errors import GraphError, TrainingError
+from bvat.errors import GraphError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint
@@ -41,6 +41,10 @@ def fit_baseline(
     if not graph.train.numel():
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
     check_targets(graph, settings)
+    if graph.directed and settings.method != AUTO:
+        raise SettingsError(
+            f"{settings.method} needs undirected edges: read {graph.name} without directed, or use a network"
+        )
     graph = graph.to("cpu")
     started = time.perf_counter()
     baseline = BASELINES[settings.method]

@@ -21,8 +21,8 @@ from bvat.training.statistics import accuracy_text, micro_f1
 
 MEASURED = ("supervised", "entropy", "r_vadv", "row_norm", "nodes")
 """What the terms of the loss measure in a step."""
-METRICS = ("epoch", "loss", *MEASURED, "train_accuracy", "val_accuracy", "test_accuracy", "val_micro_f1", "ms",
-           "val_loss", "largest_class")  # fmt: skip
+METRICS = ("epoch", "loss", *MEASURED, "train_accuracy", "val_accuracy", "test_accuracy", "val_micro_f1",
+           "ms", "val_loss", "largest_class")  # fmt: skip
 """The metrics of an epoch; accuracies in percent, ``ms`` the time of the training step, ``val_loss`` the
 loss on the validation nodes, ``largest_class`` the share of nodes predicted as the commonest class; NaN where
 no setting needs them. ``val_micro_f1`` is there if nodes have several labels: of one class, it is the
