@@ -83,6 +83,10 @@ class OneClass:
         """Return the mean cross-entropy over the nodes, with a weight per class (C)."""
         return engine.cross_entropy(logits, labels, weights)
 
+    def fit(self, labels: Tensor, scores: Tensor) -> bool:
+        """Return whether these are known labels of the nodes that scores (n, C) are of."""
+        return labels.shape == scores.shape[:1] and bool(((labels >= 0) & (labels < scores.shape[1])).all())
+
     def sizes(self, labels: Tensor, classes: int) -> Tensor:
         """Return how many of some nodes with known labels have each class, int64 (C)."""
         return torch.bincount(labels, minlength=classes)
@@ -171,6 +175,9 @@ class SeveralLabels(OneClass):
     ) -> Tensor:
         """Return the mean over the nodes of the binary cross-entropies of their labels, summed."""
         return engine.mean((F.softplus(logits) - logits * labels).sum(1))
+
+    def fit(self, labels: Tensor, scores: Tensor) -> bool:
+        return labels.shape == scores.shape and bool(((labels == 0) | (labels == 1)).all())
 
     def sizes(self, labels: Tensor, classes: int) -> Tensor:
         return labels.sum(0)

@@ -275,10 +275,7 @@ def checked_logits(found: Any) -> dict[str, Any] | None:
     logits = torch.tensor(found["logits"], dtype=torch.float64)
     if nodes.ndim != 1 or logits.ndim != 2 or len(logits) != len(nodes):
         raise ValueError("out_of_fold")
-    if labels.shape != (logits.shape if targets_of(labels).independent else nodes.shape):
-        raise ValueError("out_of_fold")
-    most = 1 if targets_of(labels).independent else logits.shape[1] - 1
-    if len(nodes) and (min(nodes.min(), labels.min()) < 0 or int(labels.max()) > most):
+    if bool((nodes < 0).any()) or not targets_of(labels).fit(labels, logits):
         raise ValueError("out_of_fold")
     return dict(found)
 
