@@ -17,7 +17,7 @@ import bvat
 from bvat.audit import audit
 from bvat.audit.audit import MEASURED
 from bvat.bench import measure
-from bvat.engine.device import choose_device
+from bvat.engine.cpu import choose_device
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models.table import MODELS

@@ -131,7 +131,7 @@ def read_graph(dataset: str, reading: Mapping[str, Any]) -> Graph:
 
 
 def command_line(context: typer.Context, *without: str, elsewhere: bool = False) -> str:
-    """Return the command that was given, for somebody to repeat; ``elsewhere`` without folders of this machine."""
+    """Return the command that was given, for somebody to repeat; ``elsewhere`` without absolute folders."""
     words = ["bvat", str(context.info_name)]
     for parameter in context.command.params:
         name, source = str(parameter.name), context.get_parameter_source(str(parameter.name))

@@ -77,7 +77,7 @@ def train(
 
       torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """
-    from bvat.engine.device import choose_device
+    from bvat.engine.cpu import choose_device
     from bvat.runs.parts import join_parts, name_of_parts, resumes
     from bvat.runs.run import RunOptions, resolve, run
     from bvat.training.settings import short_name

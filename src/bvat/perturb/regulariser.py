@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
+from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import GraphInputs, ReceptiveFields
@@ -149,18 +150,12 @@ class Regulariser:
         divergence = _divergence_for(logits, cast("Divergence", self.divergence), check=check).on(engine)
         among = None if nodes is None else node_indices(nodes, logits)
         selection = self.nodes.choose(graph, model.depth, generator, among)
-        clean, weights, share = logits.detach(), None, 1.0
-        if target is not None:
-            clean = divergence.logits(target)
+        clean = logits.detach() if target is None else divergence.logits(target)
+        weights, share = None, 1.0
         if self.confidence:
             sure = divergence.confidence(clean) >= self.confidence
-            if selection.chosen is None:
-                weights = sure.to(clean.dtype)
-            else:  # nodes that count as zero need no search
-                kept = sure.index_select(0, selection.chosen)
-                selection, share = selection.only(kept, engine), float(engine.mean(kept.float()))
-            counted = engine.total(int(sure.sum()))
-            if not counted or not share:
+            selection, weights, share = _sure_nodes(selection, sure, clean.dtype, engine)
+            if not share:
                 return no_outcome(logits)
         inputs, rows, owner = _cut(model, graph, selection)
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
@@ -187,7 +182,7 @@ class Regulariser:
         norms = squares.sqrt()
         if owner is not None and norms.shape == owner.shape:
             norms = norms[owner >= 0]
-        counted = problem.num_chosen if weights is None else counted
+        counted = problem.num_chosen if weights is None else engine.total(int(weights.count_nonzero()))
         return Outcome(loss, counted, engine.mean(norms), engine.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -197,6 +192,19 @@ class Regulariser:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore the state."""
         self.search.load_state_dict(state)
+
+
+def _sure_nodes(
+    selection: Selection, sure: Tensor, dtype: torch.dtype, engine: TensorEngine
+) -> tuple[Selection, Tensor | None, float]:
+    """Return which nodes are searched, their weights (None: 1) and the factor of the loss; sure bool (N).
+
+    Nodes that count as zero need no search; where all nodes are chosen, they have weights instead.
+    """
+    if selection.chosen is None:
+        return selection, sure.to(dtype), float(engine.total(int(sure.sum())) > 0)
+    kept = sure.index_select(0, selection.chosen)
+    return selection.only(kept, engine), None, float(engine.mean(kept.float()))
 
 
 def _cut(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.baselines.table import AUTO
-from bvat.engine.device import choose_device
+from bvat.engine.cpu import choose_device
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
 from bvat.plugins import imported

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id, short_number
 from bvat.models.base import linearize
 from bvat.models.ensemble import Ensemble
-from bvat.trust.frames import frame
 
 FAR = -1
 """``hops`` of a node that no path of given edges leads to: it is similar to one that can be reached."""
@@ -216,6 +216,14 @@ def feature_names(graph: Graph) -> list[str]:
     recipe: Mapping[str, Any] = graph.recipe
     names = [*recipe.get("columns", {}).get("names", ()), *recipe.get("text", {}).get("idf", ())]
     return names + [str(j) for j in range(len(names), graph.num_features)]
+
+
+def frame(columns: Mapping[str, Any]) -> Any:
+    """Return columns as a data frame of pandas, or as they are without pandas."""
+    try:
+        return import_module("pandas").DataFrame(columns)
+    except ModuleNotFoundError:
+        return columns
 
 
 def rows_of(columns: Columns, top: int | None = None) -> list[dict[str, Any]]:
