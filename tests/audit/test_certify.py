@@ -95,11 +95,10 @@ def projected(step: Tensor, budget: str, radius: float) -> Tensor:
     return step * (radius / rows.clamp_min(tiny))
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("kind", "options"), KINDS)
-def test_a_strong_attack_never_flips_what_is_proved(kind: Any, options: dict[str, Any], seed: int) -> None:
-    graph = small_graph(seed)
-    model = small_model(kind, graph, seed, options)
+def test_a_strong_attack_never_flips_what_is_proved(kind: Any, options: dict[str, Any]) -> None:
+    graph = small_graph(0)
+    model = small_model(kind, graph, 0, options)
     for found in certificates(model, graph):
         assert found.radius.dtype == torch.float64
         first, second = model(graph).detach().topk(2).values.t()

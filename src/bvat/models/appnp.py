@@ -51,8 +51,8 @@ class APPNP(MLP):
             dropout=dropout,
             generator=generator,
             bias=False,
-            edge_widths=(1,) * power_steps,
         )
+        self.edge_widths = (1,) * power_steps
         self.power_steps, self.teleport = power_steps, teleport
 
     @property

@@ -47,7 +47,6 @@ class Outcome:
 
     @property
     def r_vadv(self) -> float:
-        """R_vadv as a number."""
         return float(self.loss.detach())
 
     def measured(self) -> dict[str, Any]:
@@ -154,8 +153,9 @@ class Regulariser:
         weights, share = None, 1.0
         if self.confidence:
             sure = divergence.confidence(clean) >= self.confidence
+            counted = engine.total(int(sure.sum()))
             selection, weights, share = _sure_nodes(selection, sure, clean.dtype, engine)
-            if not share:
+            if not counted or not share:
                 return no_outcome(logits)
         inputs, rows, owner = _cut(model, graph, selection)
         passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
@@ -182,15 +182,13 @@ class Regulariser:
         norms = squares.sqrt()
         if owner is not None and norms.shape == owner.shape:
             norms = norms[owner >= 0]
-        counted = problem.num_chosen if weights is None else engine.total(int(weights.count_nonzero()))
+        counted = problem.num_chosen if weights is None else counted
         return Outcome(loss, counted, engine.mean(norms), engine.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what has to be kept to continue later with the same numbers."""
         return self.search.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the state."""
         self.search.load_state_dict(state)
 
 
@@ -202,7 +200,7 @@ def _sure_nodes(
     Nodes that count as zero need no search; where all nodes are chosen, they have weights instead.
     """
     if selection.chosen is None:
-        return selection, sure.to(dtype), float(engine.total(int(sure.sum())) > 0)
+        return selection, sure.to(dtype), 1.0
     kept = sure.index_select(0, selection.chosen)
     return selection.only(kept, engine), None, float(engine.mean(kept.float()))
 

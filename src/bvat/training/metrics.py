@@ -42,7 +42,6 @@ class Metric:
 
     @property
     def unit(self) -> str:
-        """What differences are measured in."""
         return "points" if self.percent else "nats"
 
 

@@ -165,9 +165,11 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
     smallest, relative, becomes = smallest_change(model, graph, u)
     names = classifier.class_names
     labels = np.array(["", *names])[classifier.labels(graph).cpu().numpy() + 1]
-    shown, shares = _largest(of_nodes)
-    used, feature_shares = _largest(of_features)
     own = graph.features.select(torch.tensor([u], device=graph.device)).to_dense()[0].cpu().numpy()
+    predicted = np.array(names)[probabilities.argmax(1).numpy()]
+    ids = np.arange(graph.num_nodes).astype(str) if graph.node_names is None else np.array(graph.node_names)
+    about_nodes = {"id": ids, "hops": _hops(graph, u), "predicted": predicted, "label": labels}
+    about_features = {"feature": np.array(feature_names(graph)), "value": own}
     return Explanation(
         node=u,
         id=node_id(graph, u),
@@ -180,21 +182,8 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         smallest=smallest,
         relative=relative,
         becomes=None if becomes == UNKNOWN else names[becomes],
-        node_columns={
-            "node": shown,
-            "id": np.array([node_id(graph, v) for v in shown.tolist()]),
-            "hops": _hops(graph, u)[shown],
-            "predicted": np.array(names)[probabilities.argmax(1).numpy()[shown]],
-            "label": labels[shown],
-            "contribution": of_nodes.numpy()[shown],
-            "share": shares,
-        },
-        feature_columns={
-            "feature": np.array(feature_names(graph))[used],
-            "value": own[used],
-            "contribution": of_features.numpy()[used],
-            "share": feature_shares,
-        },
+        node_columns=_largest({"node": np.arange(graph.num_nodes), **about_nodes}, of_nodes),
+        feature_columns=_largest(about_features, of_features),
     )
 
 
@@ -266,11 +255,14 @@ def _explainable(classifier: Classifier) -> Any:
     return classifier.models[0]
 
 
-def _largest(contributions: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return where contributions (n) are not 0, the largest of either sign first, and their shares."""
+def _largest(about: Columns, contributions: Tensor) -> Columns:
+    """Return the rows whose contribution (n) is not 0, the largest of either sign first, with shares."""
     values = contributions.numpy()
     order = np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)]
-    return order, values[order] / max(float(np.abs(values).sum()), np.finfo(np.float64).tiny)
+    share = values[order] / max(float(np.abs(values).sum()), np.finfo(np.float64).tiny)
+    return {name: column[order] for name, column in about.items()} | {
+        "contribution": values[order], "share": share
+    }  # fmt: skip
 
 
 def _hops(graph: Graph, node: int) -> NDArray[Any]:
