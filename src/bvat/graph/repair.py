@@ -26,13 +26,14 @@ def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:
     return features.divide_rows(total.clamp_min(torch.finfo(total.dtype).tiny))
 
 
-def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]]:
+def repaired_adjacency(adjacency: Any, *, directed: bool = False) -> tuple[SparseMatrix, dict[str, int]]:
     """Return A without self-loops, directions and duplicate entries, and how many of each were met.
 
     ``unequal_weights`` counts edges whose two directions have different weights.
 
     An edge given in both directions counts once; where the two directions carry different weights the larger
-    one is kept. Duplicate entries of one direction are merged, their largest weight is kept.
+    one is kept. Duplicate entries of one direction are merged, their largest weight is kept. With
+    ``directed``, directions stay, and the result is not a :class:`SymmetricMatrix`.
 
     Shapes: adjacency (N, N) scipy matrix; result (N, N).
     """
@@ -52,20 +53,22 @@ def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]
         raise GraphError("an edge weight is negative, NaN or infinite: use positive weights")
     loops = row == col
     row, col, weight = row[~loops], col[~loops], weight[~loops]
-    directed, heaviest = _largest(row * size + col, weight)
-    opposite = directed % size * size + directed // size if size else directed
-    key, kept = _largest(np.concatenate([directed, opposite]), np.concatenate([heaviest, heaviest]))
+    given, heaviest = _largest(row * size + col, weight)
+    key, kept = given, heaviest
+    if not directed:
+        opposite = given % size * size + given // size if size else given
+        key, kept = _largest(np.concatenate([given, opposite]), np.concatenate([heaviest, heaviest]))
     matrix = (
         sp.csr_array((kept, (key // size, key % size)), shape=coo.shape) if size else sp.csr_array(coo.shape)
     )
     plain = SparseMatrix.from_scipy(matrix)
     counts = {
         "self_loops": int(loops.sum()),
-        "duplicate_edges": int(row.size - directed.size),
-        "one_way_edges": int(key.size - directed.size),
-        "unequal_weights": int((heaviest < kept[np.searchsorted(key, directed)]).sum()),
+        "duplicate_edges": int(row.size - given.size),
+        "one_way_edges": int(key.size - given.size),
+        "unequal_weights": int((heaviest < kept[np.searchsorted(key, given)]).sum()),
     }
-    return SymmetricMatrix.of(plain), counts
+    return plain if directed else SymmetricMatrix.of(plain), counts
 
 
 def _largest(key: NDArray[np.int64], weight: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:

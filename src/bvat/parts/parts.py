@@ -79,6 +79,8 @@ def assign(graph: Graph, parts: int, by: Cut = "metis", seed: int = 0) -> Tensor
     size up to one node, those of METIS to 3 %.
     """
     size = graph.num_nodes
+    if graph.directed:
+        raise SettingsError(f"{graph.name} is directed, and only undirected graphs can be cut into parts")
     if by not in CUTS:
         raise SettingsError(f"--by must be {', '.join(CUTS[:-1])} or {CUTS[-1]}, not {by!r}")
     if not 1 <= parts <= size:

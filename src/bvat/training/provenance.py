@@ -33,6 +33,8 @@ def graph_fingerprint(graph: Graph) -> str:
     for part in parts:
         found.update(str(tuple(part.shape)).encode())
         found.update(part.detach().cpu().contiguous().numpy().data)
+    if graph.directed:
+        found.update(b"directed")
     return found.hexdigest()
 
 
