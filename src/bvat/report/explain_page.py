@@ -115,7 +115,7 @@ def _apart(place: NDArray[Any], names: Sequence[str]) -> list[int]:
     kept: list[int] = []
     for k, name in enumerate(names):
         gaps = ((np.abs(place[k] - place[j]) * scale, len(name) + len(names[j])) for j in kept)
-        if all(gap[1] > 13 or gap[0] > 3.2 * letters for gap, letters in gaps):
+        if all(gap[1] > 13 or gap[0] > 2.9 * letters for gap, letters in gaps):
             kept.append(k)
     return kept
 
