@@ -154,9 +154,10 @@ def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iter
     ends = torch.cumsum(sizes, 0)
     place = torch.empty_like(owner)  # of each node in its part
     place[order] = torch.arange(owner.numel()) - torch.repeat_interleave(ends - sizes, sizes)
-    needs = [_halo_of(crow, col, owners, order[e - s : e].numpy(), p)
-             for p, (s, e) in enumerate(zip(sizes.tolist(), ends.tolist(), strict=True))]  # fmt: skip
-    halos = [torch.from_numpy(need[np.lexsort((need, owners[need]))]) for need in needs]
+    halos = []
+    for p, (s, e) in enumerate(zip(sizes.tolist(), ends.tolist(), strict=True)):
+        need = _halo_of(crow, col, owners, order[e - s : e].numpy(), p)
+        halos.append(torch.from_numpy(need[np.lexsort((need, owners[need]))]))
     wanted = [torch.bincount(owner[halo], minlength=parts) for halo in halos]
     local = torch.empty(owner.numel(), dtype=torch.int32)
     for part, (size, end) in enumerate(zip(sizes.tolist(), ends.tolist(), strict=True)):

@@ -78,11 +78,15 @@ def assemble(
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
-    ``edges`` is a scipy matrix (N, N), which may be directed, with duplicates and self-loops, or None. Of
-    several ``splits`` the first is that of the graph, which keeps all.
+    ``edges`` is a scipy matrix (N, N), which may be directed, with duplicates and self-loops, or None; or
+    what ``symmetric_adjacency`` returns for it: then the graph is not checked, which takes a copy of the
+    edges. Of several ``splits`` the first is that of the graph, which keeps all.
     """
     size = classes.labels.size
-    adjacency, repairs = symmetric_adjacency(sp.coo_array((size, size)) if edges is None else edges)
+    merged = isinstance(edges, tuple)
+    adjacency, repairs = (
+        edges if merged else symmetric_adjacency(sp.coo_array((size, size)) if edges is None else edges)
+    )
     empty: IntArray = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = bool((classes.labels == UNKNOWN).all())
@@ -93,22 +97,29 @@ def assemble(
     parts = drawn[0]
     matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
-    return Graph(
-        features=DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
-        adjacency=adjacency,
-        labels=torch.from_numpy(classes.labels),
-        train=torch.from_numpy(parts.train),
-        val=torch.from_numpy(parts.val),
-        test=torch.from_numpy(parts.test),
-        class_names=classes.names,
-        name=name,
-        node_names=None if node_names is None else tuple(node_names),
-        validation=parts.origin,
-        repairs=repairs,
-        notes=(*notes, *_edge_notes(adjacency, repairs), *made.notes, *parts.notes, *_absent(classes, parts)),
-        recipe={**made.recipe, "classes": list(classes.names)},
-        splits=marks(splits, size),
-    )
+    fields: dict[str, Any] = {
+        "features": DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
+        "adjacency": adjacency,
+        "labels": torch.from_numpy(classes.labels),
+        "train": torch.from_numpy(parts.train),
+        "val": torch.from_numpy(parts.val),
+        "test": torch.from_numpy(parts.test),
+        "class_names": classes.names,
+        "name": name,
+        "node_names": node_names if merged or node_names is None else tuple(node_names),
+        "validation": parts.origin,
+        "repairs": repairs,
+        "notes": (
+            *notes,
+            *_edge_notes(adjacency, repairs),
+            *made.notes,
+            *parts.notes,
+            *_absent(classes, parts),
+        ),
+        "recipe": {**made.recipe, "classes": list(classes.names)},
+        "splits": marks(splits, size),
+    }
+    return Graph._copy(fields) if merged else Graph(**fields)
 
 
 def _require_features(features: Features | None, name: str) -> None:

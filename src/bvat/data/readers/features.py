@@ -262,9 +262,6 @@ def joined(parts: Sequence[Features], keep: Keep = in_memory) -> Features:
         return parts[0]
     matrices = [part.matrix for part in parts]
     sparse = any(map(is_sparse, matrices))
-    if sparse:
-        matrix = sp.hstack(list(map(sp.csr_array, matrices)), "csr")
-    else:
-        matrix = keep(row_blocks(*matrices))
+    matrix = sp.hstack(list(map(sp.csr_array, matrices)), "csr") if sparse else keep(row_blocks(*matrices))
     notes = tuple(note for part in parts for note in part.notes)
     return Features(matrix, notes, {key: value for part in parts for key, value in part.recipe.items()})

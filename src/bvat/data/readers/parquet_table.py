@@ -53,7 +53,7 @@ class ParquetTable:
     def batches(self, texts: Sequence[str], others: Sequence[str], cells: int = _CELLS) -> Iterator[Any]:
         """Yield batches of rows; texts that repeat are read once, whatever the number of rows."""
         plain = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-        repeated = [self._fields[name].name for name in texts if self._fields[name].type in plain]
+        repeated = [self._fields[name].name for name in texts if self.kind(name) in plain]
         columns = [self._fields[name].name for name in (*texts, *others)]
         try:
             with parquet.ParquetFile(self.path, read_dictionary=repeated, buffer_size=_BYTES) as file:
@@ -71,12 +71,20 @@ class ParquetTable:
             f"{self.path} is not a readable Parquet file ({type(error).__name__}): write it again"
         )
 
+    def column(self, batch: Any, name: str) -> Any:
+        """Return a column of a batch."""
+        return batch.column(self._fields[name].name)
+
+    def kind(self, name: str) -> Any:
+        """Return the type of a column."""
+        return self._fields[name].type
+
     def place(self, row: int) -> str:
         return f"row {row + 1}"
 
     def _texts(self, batch: Any, name: str, start: int) -> list[str]:
         """Return a column as strings: missing values are empty, integers have no decimal point."""
-        column = batch.column(self._fields[name].name)
+        column = self.column(batch, name)
         repeated = pa.types.is_dictionary(column.type)
         try:
             values = (column.dictionary if repeated else column).to_pylist()
@@ -103,7 +111,7 @@ class ParquetTable:
             raise fault(self, row, name, "the bytes are not UTF-8: write the column as text") from None
 
     def numbers(self, batch: Any, name: str, start: int) -> NDArray[np.float64]:
-        column = batch.column(self._fields[name].name)
+        column = self.column(batch, name)
         kind = column.type
         if pa.types.is_boolean(kind):
             column = column.cast(pa.uint8())
