@@ -95,10 +95,12 @@ def _write_streamed(
 ) -> dict[str, Any]:
     from bvat.data.readers.streamed import STAGES, scratch_folder, stream_folder
     from bvat.data.splits import ReadOptions
+    from bvat.parts.folder import check_free
     from bvat.store.progress import ProgressDisplay
 
     if by == "metis":
         raise SettingsError("METIS needs the whole graph in memory: with --stream use --by order or random")
+    check_free(out)
     sizes = {**STAGES, "parts": 3.0}
     title = f"cutting {folder}"
     with (

@@ -65,6 +65,12 @@ def _explained(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
 
 
+def check_free(folder: Path) -> None:
+    """Raise SettingsError unless a folder of parts can be written there."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingsError(f"{folder} exists and is not empty: use another --out, or remove it")
+
+
 def write_parts(
     graph: Graph,
     owner: Tensor,
@@ -86,8 +92,7 @@ def write_parts(
         rank: order of the nodes within a part, (N); None for their numbers.
         tell: is told how many parts are written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SettingsError(f"{folder} exists and is not empty: use another --out, or remove it")
+    check_free(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
     try:
