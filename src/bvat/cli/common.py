@@ -113,6 +113,10 @@ with_graph_options = gathered(
         ),
         "test": _optional(int, "labelled nodes to hold out for testing (default: none)", **_GRAPH | HELD_OUT),
         "split_seed": _optional(int, "seed of the nodes that are held out (default: 0)", **_GRAPH | SEED),
+        "directed": Annotated[
+            bool | None,
+            typer.Option("--directed", help="edges keep their direction, from source to target", **_GRAPH),
+        ],
     },
 )
 """Adds the options for reading a graph to a command, which gets them as the dict ``reading``."""

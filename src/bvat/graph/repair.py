@@ -26,13 +26,14 @@ def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:
     return features.divide_rows(total.clamp_min(torch.finfo(total.dtype).tiny))
 
 
-def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]]:
+def repaired_adjacency(adjacency: Any, *, directed: bool = False) -> tuple[SparseMatrix, dict[str, int]]:
     """Return A without self-loops, directions and duplicate entries, and how many of each were met.
 
     ``unequal_weights`` counts edges whose two directions have different weights.
 
     An edge given in both directions counts once; where the two directions carry different weights the larger
-    one is kept. Duplicate entries of one direction are merged, their largest weight is kept.
+    one is kept. Duplicate entries of one direction are merged, their largest weight is kept. With
+    ``directed``, directions stay, and the result is not a :class:`SymmetricMatrix`.
 
     Shapes: adjacency (N, N) scipy matrix; result (N, N).
     """
@@ -52,12 +53,13 @@ def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]
         raise GraphError("an edge weight is negative, NaN or infinite: use positive weights")
     loops = row == col
     row, col, weight = row[~loops], col[~loops], weight[~loops]
-    key, kept, counts = merge_directions(row * size + col, weight, col * size + row, weight)
+    opposite = (row[:0], weight[:0]) if directed else (col * size + row, weight)
+    key, kept, counts = merge_directions(row * size + col, weight, *opposite)
     matrix = (
         sp.csr_array((kept, (key // size, key % size)), shape=coo.shape) if size else sp.csr_array(coo.shape)
     )
     plain = SparseMatrix.from_scipy(matrix)
-    return SymmetricMatrix.of(plain), {"self_loops": int(loops.sum()), **counts}
+    return plain if directed else SymmetricMatrix.of(plain), {"self_loops": int(loops.sum()), **counts}
 
 
 def merge_directions(
@@ -73,16 +75,16 @@ def merge_directions(
     Args:
         given: the edges that begin in these rows, (n).
         weight: their weights, (n).
-        opposite: the edges that end in these rows, turned round, (m).
+        opposite: the edges that end in these rows, turned round, (m); none if edges keep their direction.
         opposite_weight: their weights, (m).
     """
-    directed, heaviest = _largest(given, weight)
-    both = np.concatenate([directed, opposite]), np.concatenate([heaviest, opposite_weight])
+    distinct, heaviest = _largest(given, weight)
+    both = np.concatenate([distinct, opposite]), np.concatenate([heaviest, opposite_weight])
     key, kept = _largest(*both)
     counts = {
-        "duplicate_edges": int(given.size - directed.size),
-        "one_way_edges": int(key.size - directed.size),
-        "unequal_weights": int((heaviest < kept[np.searchsorted(key, directed)]).sum()),
+        "duplicate_edges": int(given.size - distinct.size),
+        "one_way_edges": int(key.size - distinct.size),
+        "unequal_weights": int((heaviest < kept[np.searchsorted(key, distinct)]).sum()),
     }
     return key, kept, counts
 

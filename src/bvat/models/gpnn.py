@@ -168,6 +168,8 @@ def _clusters(propagation: SparseMatrix, seed: int, count: int) -> Any:
     rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
     other = rows != col
     pattern = sp.csr_array((np.ones(int(other.sum())), (rows[other], col[other])), shape=propagation.shape)
+    if not propagation.symmetric:
+        pattern = pattern.maximum(pattern.T).tocsr()  # clusters grow along an edge in both directions
     return flood(pattern, count, np.random.default_rng(seed))
 
 

@@ -47,7 +47,7 @@ class PartGraph(Graph):
         return self.whole_edges
 
     @property
-    def propagation(self) -> ExchangedMatrix:  # type: ignore[override]
+    def propagation(self) -> ExchangedMatrix:
         return self.adjacency  # type: ignore[return-value]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartGraph:

@@ -36,6 +36,8 @@ def graph_fingerprint(graph: Graph) -> str:
         found.update(str(tuple(part.shape)).encode())
         for piece in torch.split(part.detach().flatten(), 2**20):  # it may be larger than memory
             found.update(piece.cpu().contiguous().numpy().data)
+    if graph.directed:
+        found.update(b"directed")
     return found.hexdigest()
 
 

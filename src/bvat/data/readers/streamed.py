@@ -74,12 +74,15 @@ def stream_folder(
     found = read_nodes(nodes, special | {"id": None}, called_like_ids(numeric))
     classes = read_classes(nodes, found.labels, None)
     splits = given_splits(nodes, found.splits, classes, notes)
+    notes_of_ids: list[str] = []
+    ids = find_ids(found, notes_of_ids)
+    del found  # 16 bytes per node
     index = NodeIndex(nodes, edges)
     tell("nodes", 1)
     stored = read_edges(edges, index.find, nodes.rows, scratch, tell)
     note_edges(edges, stored.zeros, notes)
     note_split(nodes, splits, options, notes)
-    ids = find_ids(found, notes)
+    notes += notes_of_ids
     graph = assemble(
         name=folder.resolve().name,
         classes=classes,
@@ -97,6 +100,8 @@ def stream_folder(
 def _tables(folder: Path, options: ReadOptions) -> tuple[ParquetTable, ParquetTable]:
     if options.text is not None:
         raise SettingsError("--stream does not read texts: put features of them into features.npy or .npz")
+    if options.directed:
+        raise SettingsError("only undirected graphs can be cut into parts: leave out --directed")
     for name in (NODES, EDGES):
         if not (folder / name).is_file():
             raise GraphError(f"{folder} has no {name}, which --stream reads: write the table as Parquet")
