@@ -80,8 +80,7 @@ def disjoint_parts(inputs: GraphInputs, depth: int, nodes: Tensor) -> Iterator[C
         found = DisjointFields(left.numel(), tell=lambda _: None).choose(inputs, depth, generator, among=left)
         chosen, owner = cast("tuple[Tensor, Tensor]", (found.chosen, found.owner))
         everything = torch.arange(matrix.shape[0], device=matrix.device)
-        symmetric = cast("SymmetricMatrix", matrix)
-        yield CopiedFields(inputs, chosen, chosen, everything, owner, symmetric, on_whole=True)
+        yield CopiedFields(inputs, chosen, chosen, everything, owner, matrix, on_whole=True)
         left = left[~torch.isin(left, chosen)]
 
 
@@ -142,6 +141,7 @@ def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, depth: int, layer
     wanted = keys[row] // size * size + matrix.indices[entries]
     places = np.searchsorted(keys, wanted).clip(max=keys.size - 1)
     inside = keys[places] == wanted
-    square = block(SymmetricMatrix, row[inside], places[inside], entries[inside], (keys.size, keys.size))
+    kind = SymmetricMatrix if inputs.propagation.symmetric else SparseMatrix
+    square = block(kind, row[inside], places[inside], entries[inside], (keys.size, keys.size))
     rows = torch.from_numpy(np.searchsorted(keys, start)).to(device)
     return CopiedFields(inputs, centres.to(device), rows, nodes, owner, square)

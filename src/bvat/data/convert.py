@@ -54,6 +54,7 @@ def from_scipy(
     val_size: int | None = None,
     test_size: int | None = None,
     split_seed: int = 0,
+    directed: bool = False,
 ) -> Graph:
     """Build a graph from matrices. Missing features are made from the edges.
 
@@ -69,6 +70,7 @@ def from_scipy(
         name: name of the graph.
         normalize: scale each feature row to absolute sum 1.
         train_per_class, val_size, test_size, split_seed: how to draw a split, see :func:`bvat.load`.
+        directed: whether edges keep their direction; entry (i, j) is an edge from i to j.
 
     Example:
         >>> import scipy.sparse as sp
@@ -87,15 +89,19 @@ def from_scipy(
         edges=edges,
         features=None if features is None else _matrix(features, size, normalize),
         splits=[] if train is None else [Split(_nodes(train, size), _nodes(val, size), _nodes(test, size))],
-        options=ReadOptions(None, train_per_class, val_size, split_seed, test_size),
+        options=ReadOptions(None, train_per_class, val_size, split_seed, test_size, directed),
         node_names=None if node_names is None else [str(node) for node in node_names],
     )
 
 
 def to_scipy(graph: Graph) -> tuple[Any, Any, NDArray[np.int64]]:
-    """Return copies of adjacency (N, N) as CSR, features (N, D) as CSR or array, and labels (N)."""
+    """Return copies of adjacency (N, N) as CSR, features (N, D) as CSR or array, and labels (N).
+
+    Entry (i, j) of the adjacency is an edge from i to j.
+    """
     labels: NDArray[np.int64] = graph.labels.cpu().numpy().copy()
-    return graph.adjacency.to_scipy().copy(), graph.features.to_scipy().copy(), labels
+    edges = graph.adjacency.to_scipy()
+    return (edges.T.tocsr() if graph.directed else edges.copy()), graph.features.to_scipy().copy(), labels
 
 
 def refuse_several_kinds(data: Any) -> None:
@@ -110,7 +116,8 @@ def refuse_several_kinds(data: Any) -> None:
 def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     """Build a graph from a ``torch_geometric.data.Data``: x, edge_index, edge_weight, y and the masks.
 
-    A warning and ``graph.notes`` name what the graph cannot hold: directions, further attributes, float64.
+    A warning and ``graph.notes`` name what the graph does not hold: directions (unless ``directed=True``),
+    further attributes, float64.
 
     Args:
         data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask``, all labelled
@@ -165,9 +172,10 @@ def to_pyg(graph: Graph) -> Any:
         from torch_geometric.data import Data
     except ImportError:
         raise DataError("this needs torch_geometric: install bvat[pyg]") from None
+    ends = [graph.adjacency.rows, graph.adjacency.col.long()]
     data = Data(
         x=graph.features.to_dense().clone(),
-        edge_index=torch.stack([graph.adjacency.rows, graph.adjacency.col.long()]),
+        edge_index=torch.stack(ends[::-1] if graph.directed else ends),
         y=graph.labels.clone(),
     )
     if bool((graph.adjacency.values != 1).any()):
@@ -184,7 +192,8 @@ def from_networkx(
 ) -> Graph:
     """Build a graph from a NetworkX graph, directed or undirected, with node attributes.
 
-    A warning and ``graph.notes`` name what the graph cannot hold: directions and further edge attributes.
+    A warning and ``graph.notes`` name what the graph does not hold: directions (unless ``directed=True``) and
+    further edge attributes.
 
     Args:
         network: nodes have ``label`` (unknown if missing) and optionally ``split`` (train, val or test);
@@ -195,6 +204,8 @@ def from_networkx(
         rest: as for :func:`from_scipy`.
     """
     nodes = list(network.nodes)
+    if rest.get("directed") and not network.is_directed():
+        raise GraphError("the network has no directions: leave directed out, or use network.to_directed()")
     if not nodes:
         raise GraphError("the network has no nodes: add nodes with labels")
     names = [str(node) for node in nodes]

@@ -31,6 +31,8 @@ class ReadOptions:
     """Same seed, same split."""
     test: int | None = None
     """Test nodes; None: none, or with ``train_per_class`` all that is left."""
+    directed: bool = False
+    """Whether edges keep their direction."""
 
     def __post_init__(self) -> None:
         for name, low in (("train_per_class", 1), ("val", 0), ("test", 0), ("split_seed", 0)):
@@ -47,14 +49,14 @@ class ReadOptions:
             )
 
     def refuse(self, what: str) -> None:
-        """Raise SettingsError if any option is set, for graphs that have their own split and features."""
+        """Raise SettingsError if any option is set, for graphs that are read as they are."""
         given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
         if given:
-            raise SettingsError(f"{what} has its own split and features: remove {', '.join(given)}")
+            raise SettingsError(f"{what} has its own edges, split and features: remove {', '.join(given)}")
 
     @property
     def chooses_split(self) -> bool:
-        return replace(self, text=None) != ReadOptions()
+        return replace(self, text=None, directed=False) != ReadOptions()
 
 
 @dataclass(frozen=True)

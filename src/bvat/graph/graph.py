@@ -21,13 +21,13 @@ from bvat.engine.tensor import TensorEngine
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix, Subgraph
 from bvat.graph.neighbours import Latent, nearest_nodes
-from bvat.graph.repair import as_features, as_integers, normalize_rows, symmetric_adjacency
+from bvat.graph.repair import as_features, as_integers, normalize_rows, repaired_adjacency
 from bvat.graph.validation import validate, validate_features, validate_marks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Graph:
-    """An undirected graph with node features and a few labels.
+    """A graph with node features and a few labels, undirected unless ``directed``.
 
     Use :meth:`Graph.build` for data from outside: it repairs what can be repaired (directions, self-loops,
     duplicate edges) and counts it. This constructor only checks, and raises :class:`GraphError`.
@@ -38,7 +38,9 @@ class Graph:
     """
 
     features: FeatureMatrix
-    adjacency: SymmetricMatrix
+    adjacency: SparseMatrix
+    """Row i has the weights of the nodes that node i reads: its neighbours, or in a directed graph the nodes
+    from which an edge leads to i."""
     labels: Tensor
     train: Tensor
     val: Tensor
@@ -57,19 +59,23 @@ class Graph:
     splits: Tensor | None = None
     """All splits that the graph came with if there are several: int8 (S, N), 1 for a training node, 2 for
     validation, 3 for testing, 0 for none; see :meth:`with_split`."""
+    directed: bool = False
+    """Whether edges have a direction; ``recipe`` repeats it, for reading other graphs."""
 
     def __post_init__(self) -> None:
         if isinstance(self.features, Tensor):
             object.__setattr__(self, "features", DenseMatrix(self.features))
         if self.features.dtype == torch.float64 != self.adjacency.dtype:
             object.__setattr__(self, "adjacency", self.adjacency.to(dtype=torch.float64))
+        if self.directed:
+            object.__setattr__(self, "adjacency", SparseMatrix.of(self.adjacency))
+            object.__setattr__(self, "recipe", {**self.recipe, "directed": True})
         splits = {"train": self.train, "val": self.val, "test": self.test}
         names = ("class_names", "node_names", "name", "validation", "notes")
         if self.splits is not None:
             validate_marks(self.splits, self.labels.numel())
-        validate(
-            self.features, self.adjacency, self.labels, splits, {name: getattr(self, name) for name in names}
-        )
+        about = {name: getattr(self, name) for name in names}
+        validate(self.features, self.adjacency, self.labels, splits, about, directed=self.directed)
 
     @classmethod
     def build(
@@ -84,6 +90,7 @@ class Graph:
         class_names: Sequence[str] | None = None,
         normalize: bool = True,
         repairs: Mapping[str, int] | None = None,
+        directed: bool = False,
         **rest: Any,
     ) -> Graph:
         """Build a graph from arrays, scipy matrices or tensors, and repair its adjacency.
@@ -91,14 +98,16 @@ class Graph:
         Args:
             features: (N, D) numpy array, tensor, scipy matrix or :class:`SparseMatrix`.
             adjacency: (N, N) scipy matrix; directions are dropped, self-loops removed, duplicates merged.
+                With ``directed`` row i has the nodes that node i reads, those from which an edge leads to i.
             labels: (N) class numbers, -1 for unknown.
             train, val, test: node indices.
             class_names: names of the classes; ``"0", "1", ...`` when left out.
             normalize: scale each feature row to absolute sum 1, as the paper does.
             repairs: counts of repairs made by the caller, to be added to those made here.
+            directed: whether edges keep their direction, see :attr:`propagation`.
             rest: ``name``, ``node_names``, ``validation``, ``notes``, ``recipe``.
         """
-        clean, counts = symmetric_adjacency(adjacency)
+        clean, counts = repaired_adjacency(adjacency, directed=directed)
         x = as_features(features)
         validate_features(x)  # before the division below spreads a NaN over its row
         if normalize:
@@ -117,6 +126,7 @@ class Graph:
             test=as_integers("the test split", test),
             class_names=tuple(class_names),
             repairs=counts,
+            directed=directed,
             **rest,
         )
 
@@ -134,18 +144,25 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """Number of undirected edges."""
-        return self.adjacency.nnz // 2
+        """Number of edges; an undirected one counts once."""
+        return self.adjacency.nnz // (1 if self.directed else 2)
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
         return self.labels.device
 
     @cached_property
-    def propagation(self) -> SymmetricMatrix:
-        """Â = D^-1/2 (A + I) D^-1/2, the matrix by which a GCN spreads features; shape (N, N)."""
+    def propagation(self) -> SparseMatrix:
+        """Â = D^-1/2 (A + I) D^-1/2, the matrix by which a GCN spreads features; shape (N, N).
+
+        Of a directed graph Â = D^-1 (A + I), the mean over a node and the nodes from which an edge leads to
+        it: the numbers of edges that lead to a node and away from it have nothing to do with each other.
+        """
         with_loops = self.adjacency.to_scipy() + sp.eye_array(self.num_nodes, format="csr")
+        if self.directed:
+            mean = sp.diags_array(1.0 / with_loops.sum(axis=1)) @ with_loops
+            matrix = SparseMatrix.from_scipy(mean, self.adjacency.dtype).to(self.device)
+            return matrix.with_engine(self.engine)
         scale = 1.0 / np.sqrt(with_loops.sum(axis=1))
         normal = SparseMatrix.from_scipy(
             sp.diags_array(scale) @ with_loops @ sp.diags_array(scale), self.adjacency.dtype
@@ -178,7 +195,6 @@ class Graph:
 
     @property
     def num_splits(self) -> int:
-        """Number of splits that the graph came with."""
         return 1 if self.splits is None else len(self.splits)
 
     def with_split(self, number: int) -> Self:
@@ -198,7 +214,6 @@ class Graph:
         return changed
 
     def scaled(self, factor: float) -> Self:
-        """Return the graph with its features multiplied by a factor."""
         return self.with_features(self.features.with_values(self.features.values * factor))
 
     def column_variances(self) -> Tensor:
@@ -240,12 +255,16 @@ class Graph:
 
     def joined(self, other: Graph) -> Self:
         """Return the graph with the edges of another one of the same nodes too; the larger weight counts."""
-        return self._with_edges(self.adjacency.to_scipy().maximum(other.adjacency.to_scipy()))
+        both = self.adjacency.to_scipy().maximum(other.adjacency.to_scipy())
+        return self._with_edges(both, directed=self.directed or other.directed)
 
-    def _with_edges(self, edges: Any) -> Self:
+    def _with_edges(self, edges: Any, *, directed: bool = False) -> Self:
         matrix = SparseMatrix.from_scipy(edges, self.adjacency.dtype).to(self.device)
+        made = (SparseMatrix if directed else SymmetricMatrix).of(matrix, self.engine)
+        recipe = {key: value for key, value in self.recipe.items() if key != "directed"}
+        recipe |= {"directed": True} if directed else {}
         content = {f.name: getattr(self, f.name) for f in fields(self)}
-        return self._copy(content | {"adjacency": SymmetricMatrix.of(matrix, self.engine)})
+        return self._copy(content | {"adjacency": made, "directed": directed, "recipe": recipe})
 
     def induced(self, nodes: Tensor) -> Subgraph:
         """Return the part on ``nodes`` (int64, ascending); Â keeps the weights it has in the whole graph."""
@@ -269,7 +288,7 @@ class Graph:
             f"Graph {self.name}",
             {
                 "nodes": f"{self.num_nodes:,}",
-                "edges": f"{self.num_edges:,}",
+                "edges": f"{self.num_edges:,}" + " directed" * self.directed,
                 "features": f"{self.num_features:,}",
                 "classes": f"{self.num_classes} ({shown})",
                 "training nodes": f"{len(self.train):,}",
@@ -279,8 +298,9 @@ class Graph:
         )
 
     def __repr__(self) -> str:
+        edges = f"{self.num_edges} {'directed ' * self.directed}edges"
         return (
-            f"Graph({self.name!r}, {self.num_nodes} nodes, {self.num_edges} edges, "
+            f"Graph({self.name!r}, {self.num_nodes} nodes, {edges}, "
             f"{self.num_features} features, {self.num_classes} classes, "
             f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
         )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.matrix import check_csr
-from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
+from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
 
@@ -24,10 +24,12 @@ LARGEST = 1e30
 
 def validate(
     x: FeatureMatrix,
-    a: SymmetricMatrix,
+    a: SparseMatrix,
     y: Tensor,
     splits: Mapping[str, Tensor],
     names: Mapping[str, Any],
+    *,
+    directed: bool = False,
 ) -> None:
     """Raise GraphError at the first fault found.
 
@@ -61,7 +63,7 @@ def validate(
         except ValueError as error:
             raise GraphError(f"the {what} matrix is broken ({error}): build it with from_scipy") from None
     validate_features(x)
-    _validate_adjacency(a)
+    _validate_adjacency(a, directed=directed)
     _validate_labels(y, len(names["class_names"]))
     _validate_names(names, n)
     validate_splits(y, splits)
@@ -139,15 +141,17 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _validate_adjacency(a: SymmetricMatrix) -> None:
+def _validate_adjacency(a: SparseMatrix, *, directed: bool) -> None:
     if not bool(torch.isfinite(a.values).all()) or bool((a.values <= 0).any()):
         raise GraphError("an edge weight is zero, negative, NaN or infinite: use positive weights")
     loops = a.rows[a.rows == a.col]
     if loops.numel():
         raise GraphError(f"node {int(loops[0])} has an edge to itself: remove it, or use Graph.build")
     matrix = a.to_scipy()
-    if (matrix != matrix.T).nnz:
-        raise GraphError("the adjacency is not symmetric: add the missing directions, or use Graph.build")
+    if not directed and (matrix != matrix.T).nnz:
+        raise GraphError(
+            "the adjacency is not symmetric: add the missing directions, use Graph.build or directed=True"
+        )
 
 
 def validate_features(x: FeatureMatrix) -> None:

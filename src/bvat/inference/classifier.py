@@ -49,6 +49,12 @@ class Classifier:
                 f"{graph.name} has a class {unknown[0]!r}, which the model does not know: remove its labels, "
                 "or train on this graph"
             )
+        if graph.directed != bool(self.recipe.get("directed")):
+            ours, theirs = ("directed", "undirected")[:: 1 if graph.directed else -1]
+            raise GraphError(
+                f"{graph.name} is {ours}, but the graph that the model was trained on is {theirs}: read it "
+                "with bvat.load(path, like=training_graph)"
+            )
         if graph.recipe and self.recipe and _features_of(graph.recipe) != _features_of(self.recipe):
             raise GraphError(
                 f"the features of {graph.name} were made differently from those of the training graph: "
@@ -156,4 +162,6 @@ def read_class_names(stored: Any, where: str) -> tuple[str, ...]:
 
 
 def _features_of(recipe: Mapping[str, Any]) -> str:
-    return json.dumps({key: value for key, value in recipe.items() if key != "classes"}, sort_keys=True)
+    return json.dumps(
+        {key: value for key, value in recipe.items() if key not in ("classes", "directed")}, sort_keys=True
+    )

@@ -36,6 +36,8 @@ def exported(classifier: Classifier, graph: Graph, largest: int = LARGEST) -> tu
         SettingsError: this model cannot be exported, or its export gives other probabilities.
     """
     settings = classifier.settings
+    if graph.directed:
+        raise SettingsError("models of directed graphs cannot be exported: use bvat predict")
     if settings.method in PUBLISHED:
         raise SettingsError(f"{settings.method} cannot be exported: write its predictions with bvat predict")
     kind = settings.method if settings.method in BASELINES else settings.model

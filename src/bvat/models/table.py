@@ -90,20 +90,16 @@ class Model:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names of its settings."""
         return tuple(f.name for f in fields(self.options))
 
     @property
     def is_own(self) -> bool:
-        """Whether it is bvat's own."""
         return MODELS.own.get(self.name) is self
 
     def load(self) -> Any:
-        """Return the class."""
         return imported(self.home, here=is_path(self.name))
 
     def build(self, options: Options, in_features: int, classes: int, generator: Any = None) -> Any:
-        """Return the model."""
         if self.is_own:
             return self.load()(in_features, classes, generator=generator, **options.as_dict())
         from bvat.models.own import build  # imports torch

@@ -17,7 +17,7 @@ from torch import Tensor
 from bvat.baselines.base import Fit, Once
 from bvat.baselines.table import AUTO, BASELINES
 from bvat.data.tensors import read_safetensors, write_safetensors
-from bvat.errors import GraphError, TrainingError
+from bvat.errors import GraphError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint
@@ -39,6 +39,10 @@ def fit_baseline(
     """Fit a baseline on the CPU, wherever the graph is; an ensemble tells callbacks of its first answer."""
     if not graph.train.numel():
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
+    if graph.directed and settings.method != AUTO:
+        raise SettingsError(
+            f"{settings.method} needs undirected edges: read {graph.name} without directed, or use a network"
+        )
     graph = graph.to("cpu")
     started = time.perf_counter()
     baseline = BASELINES[settings.method]

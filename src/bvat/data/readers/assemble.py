@@ -15,7 +15,7 @@ from bvat.data.readers.features import Features, edge_features, fastest_layout
 from bvat.data.splits import ReadOptions, Split, marks, stratified_split
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
-from bvat.graph.repair import symmetric_adjacency
+from bvat.graph.repair import repaired_adjacency
 
 IntArray = NDArray[np.int64]
 UNEQUAL_WEIGHTS = "edges whose two directions have different weights"
@@ -78,11 +78,17 @@ def assemble(
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
-    ``edges`` is a scipy matrix (N, N), which may be directed, with duplicates and self-loops, or None. Of
-    several ``splits`` the first is that of the graph, which keeps all.
+    ``edges`` is a scipy matrix (N, N), which may be directed (entry i, j is an edge from i to j), with
+    duplicates and self-loops, or None; or what ``repaired_adjacency`` returns for it: then the graph is not
+    checked, which takes a copy of the edges. Of several ``splits`` the first is that of the graph, which
+    keeps all.
     """
-    size = classes.labels.size
-    adjacency, repairs = symmetric_adjacency(sp.coo_array((size, size)) if edges is None else edges)
+    size, directed = classes.labels.size, options.directed
+    if repaired := isinstance(edges, tuple):
+        adjacency, repairs = edges
+    else:
+        given = sp.coo_array((size, size)) if edges is None else sp.coo_array(edges)
+        adjacency, repairs = repaired_adjacency(given.T if directed else given, directed=directed)
     empty: IntArray = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = bool((classes.labels == UNKNOWN).all())
@@ -93,22 +99,30 @@ def assemble(
     parts = drawn[0]
     matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
-    return Graph(
-        features=DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
-        adjacency=adjacency,
-        labels=torch.from_numpy(classes.labels),
-        train=torch.from_numpy(parts.train),
-        val=torch.from_numpy(parts.val),
-        test=torch.from_numpy(parts.test),
-        class_names=classes.names,
-        name=name,
-        node_names=None if node_names is None else tuple(node_names),
-        validation=parts.origin,
-        repairs=repairs,
-        notes=(*notes, *_edge_notes(adjacency, repairs), *made.notes, *parts.notes, *_absent(classes, parts)),
-        recipe={**made.recipe, "classes": list(classes.names)},
-        splits=marks(splits, size),
-    )
+    fields: dict[str, Any] = {
+        "features": DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
+        "adjacency": adjacency,
+        "labels": torch.from_numpy(classes.labels),
+        "train": torch.from_numpy(parts.train),
+        "val": torch.from_numpy(parts.val),
+        "test": torch.from_numpy(parts.test),
+        "class_names": classes.names,
+        "name": name,
+        "node_names": node_names if repaired or node_names is None else tuple(node_names),
+        "validation": parts.origin,
+        "repairs": repairs,
+        "notes": (
+            *notes,
+            *_edge_notes(adjacency, repairs, directed=directed),
+            *made.notes,
+            *parts.notes,
+            *_absent(classes, parts),
+        ),
+        "recipe": {**made.recipe, "classes": list(classes.names)},
+        "splits": marks(splits, size),
+        "directed": directed,
+    }
+    return Graph._copy(fields) if repaired else Graph(**fields)
 
 
 def _require_features(features: Features | None, name: str) -> None:
@@ -122,13 +136,14 @@ def _require_features(features: Features | None, name: str) -> None:
         raise GraphError(f"{name} has no edges, and all nodes have the same features: add others, or edges")
 
 
-def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int]) -> list[str]:
+def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int], *, directed: bool) -> list[str]:
+    alone = "that no edge leads to" if directed else "without edges"
     none = ["no edges: auto finds neighbours from the features, other methods see none"]
     counts = {
         "self-loops removed": repairs["self_loops"],
         "duplicate edges merged, keeping the largest weight": repairs["duplicate_edges"],
         f"{UNEQUAL_WEIGHTS}, of which the larger is kept": repairs["unequal_weights"],
-        "nodes without edges, classified by their features alone":
+        f"nodes {alone}, classified by their features alone":
             int((torch.diff(adjacency.crow) == 0).sum()) if adjacency.nnz else 0,
     }  # fmt: skip
     return none * (not adjacency.nnz) + [f"{text}: {count:,}" for text, count in counts.items() if count]
