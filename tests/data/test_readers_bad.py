@@ -153,7 +153,9 @@ def test_bad_options(options: dict[str, Any], message: str, tmp_path: Path) -> N
 
 
 def test_options_for_a_graph_that_brings_its_own(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cora has its own edges, split and features: remove val, split_seed"):
+    with pytest.raises(
+        SettingsError, match="cora has its own edges, split and features: remove val, split_seed"
+    ):
         load("cora", val=3, split_seed=1)
 
 
