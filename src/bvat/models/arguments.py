@@ -80,6 +80,13 @@ def call_arguments(
     return x, edge_index, Arguments(args, kwargs)
 
 
+def reads_attributes(model: Any) -> bool:
+    """Whether a model is given the attributes of the edges: one of bvat's, or a module that names them."""
+    module = vars(model).get("module")
+    named = module is not None and any(p.name == "edge_attr" for p in _parameters(module))
+    return named or bool(getattr(model, "edge_features", 0))
+
+
 def _source(data: Any) -> Any:
     """Return an object with x, and with edge_index, edge_weight, ... if these exist."""
     if isinstance(data, Tensor):

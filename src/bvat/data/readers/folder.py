@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
 from bvat.data.readers.csv_table import CsvTable
+from bvat.data.readers.edges import read_edges
 from bvat.data.readers.parquet_table import ParquetTable
-from bvat.data.readers.table import Table, count_note, fault, find_column, require_columns, some_columns
+from bvat.data.readers.table import (
+    ID_NAME,
+    Table,
+    count_note,
+    fault,
+    find_column,
+    is_id,
+    require_columns,
+    some_columns,
+)
 from bvat.data.splits import ReadOptions, Split
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, Graph
@@ -26,8 +34,6 @@ ENDINGS = (".csv", ".csv.gz", ".parquet")
 _SPLITS = ("train", "val", "test")
 _ONE_OF_SEVERAL = re.compile(r"(?i)split[_ ]?\d+")
 """Names of columns when there are several splits."""
-_ID_NAME = re.compile(r"(?i:(^|[\W_])(u|gu|uu)?id)$|[a-z0-9]I[dD]$")
-"""Names such as ``facebook_id``, ``uid`` and ``userId``, but not ``paid``."""
 
 
 class _Nodes(NamedTuple):
@@ -51,8 +57,9 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     """Return the graph in a folder.
 
     It contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
-    optionally ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz``
-    or ``features.npy`` with one row per row of the nodes file. Without edges, no ids are needed.
+    optionally ``edges.csv`` (``source``, ``target``, optionally ``weight`` and numbers), and optionally
+    ``features.npz`` or ``features.npy`` with one row per row of the nodes file. Without edges, no ids are
+    needed.
     """
     nodes, edges = _find(folder, "nodes"), _find(folder, "edges", required=False)
     return _read(folder.resolve().name, (nodes, edges, make.find_matrix(folder)), options, like)
@@ -97,7 +104,7 @@ def _read(
     index = _number_nodes(node_table, nodes.ids)
     classes = _classes(node_table, nodes.labels, like)
     splits = _given_splits(node_table, nodes.splits, classes, notes)
-    edges = None if edge_table is None else _read_edges(edge_table, index, node_table, notes)
+    edges = None if edge_table is None else read_edges(edge_table, index, node_table, notes, like)
     if splits and options.chooses_split:
         notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
     where = str(node_table.path)
@@ -144,14 +151,6 @@ def _find(folder: Path, stem: str, *, required: bool = True) -> Path | None:
     return found[0] if found else None
 
 
-def _is_id(numbers: Sequence[NDArray[np.float64]] | None) -> bool:
-    """Whether a column with the name of an id holds ids: whole numbers, nearly all different."""
-    if not numbers:
-        return False
-    values = np.concatenate(numbers)  # float64 rounds ids of more than 15 digits: a few may coincide
-    return bool((values == np.trunc(values)).all()) and np.unique(values).size > 0.99 * values.size
-
-
 def _special_columns(table: Table, text: str | None, *, ids: bool, labels: bool) -> dict[str, str | None]:
     """Return the columns with a meaning of their own, None for those that are missing and not needed."""
     require_columns(table, *["id"] * ids, *["label"] * labels)
@@ -174,7 +173,7 @@ def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], no
         )
     wanted = list(like.get("columns", {}).get("names", ()))
     known, given = set(wanted), set(numeric)
-    ids = [name for name in numeric if name not in known and _ID_NAME.search(name)]
+    ids = [name for name in numeric if name not in known and ID_NAME.search(name)]
     notes += [f"column {shown(name)} is not used: the model was trained without it" for name in ids]
     numeric = [name for name in numeric if name not in ids]
     for name in [*wanted, *numeric]:
@@ -189,7 +188,7 @@ def _read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequen
     own = ("id", "label", "text")
     lists: dict[str, list[str]] = {name: [] for name in (*own, *special)}
     blocks: list[Any] = []
-    numbers: dict[str, list[NDArray[np.float64]]] = {name: [] for name in numeric if _ID_NAME.search(name)}
+    numbers: dict[str, list[NDArray[np.float64]]] = {name: [] for name in numeric if ID_NAME.search(name)}
     once: dict[str, str] = {}  # rows without ids can be many, with equal labels
     for block in table.blocks([name for name in special.values() if name is not None], numeric):
         cells = {name: block.texts[column] for name, column in special.items() if column is not None}
@@ -277,7 +276,7 @@ def _column_part(
     nodes: _Nodes, numeric: list[str], where: str, like: Mapping[str, Any] | None, notes: list[str]
 ) -> list[make.Features]:
     """Return the features in the numeric columns, if there are any; columns of ids are left out."""
-    ids = [name for name in numeric if like is None and _is_id(nodes.numbers.get(name))]
+    ids = [name for name in numeric if like is None and is_id(nodes.numbers.get(name))]
     notes += [
         f"column {shown(name)} is left out because it looks like an id (whole numbers that hardly ever "
         "repeat): rename it to use it as a feature"
@@ -290,43 +289,3 @@ def _column_part(
     if ids:
         matrix = make.fastest_layout(matrix[:, [numeric.index(name) for name in kept]])
     return [make.column_features(kept, matrix, where, like)]
-
-
-def _read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:
-    """Return the edges as a COO matrix (N, N); ``index`` maps ids to the rows of the table ``nodes``."""
-    ends = require_columns(table, "source", "target")
-    weight = find_column(table, "weight")
-    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
-    weights: list[NDArray[np.float64]] = []
-    for block in table.blocks(ends, [weight] if weight is not None else []):
-        for name in ends:
-            rows = np.fromiter(map(index.get, block.texts[name], repeat(-1)), dtype=np.int64)
-            if rows.size and rows.min() < 0:
-                row = int(np.argmin(rows >= 0))
-                given = block.texts[name][row]
-                problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
-                if given.strip() in index:
-                    problem = "matches an id only without its leading or trailing spaces: remove them"
-                raise fault(table, block.start + row, name, f"{shown(given)} {problem}")
-            found[name].append(rows)
-        if weight is not None:
-            weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
-    source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
-    values = np.ones(source.size) if weight is None else np.concatenate([np.zeros(0), *weights])
-    count_note(notes, values == 0, "edges of weight 0 removed")
-    unused = [name for name in table.names if name not in (*ends, weight)]
-    if unused:
-        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
-    return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
-
-
-def _checked_weights(
-    table: Table, start: int, column: str, weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Reject weights (n) that are negative, or so small that they vanish in float32."""
-    bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
-    if bad.size:
-        value = weights[bad[0]]
-        problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
-        raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
-    return weights
