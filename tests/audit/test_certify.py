@@ -95,7 +95,7 @@ def projected(step: Tensor, budget: str, radius: float) -> Tensor:
     return step * (radius / rows.clamp_min(tiny))
 
 
-@pytest.mark.parametrize(("seed", "directed"), [(0, False), (1, False), (2, True)])
+@pytest.mark.parametrize(("seed", "directed"), [(0, False), (2, True)])
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 def test_a_strong_attack_never_flips_what_is_proved(
     kind: Any, options: dict[str, Any], seed: int, directed: bool

@@ -143,7 +143,7 @@ def graph() -> Graph:
 
 @pytest.mark.parametrize("method", ["auto", "none"])
 def test_the_estimator_answers_all_questions(graph: Graph, method: str, tmp_path: Path) -> None:
-    more = {"effort": 1} if method == "auto" else {"epochs": 30}
+    more = {"effort": 1} if method == "auto" else {"epochs": 12}
     fitted = bvat.NodeClassifier(method, **more).fit(graph)
     sets = fitted.predict_set(graph, 0.8)
     assert sets.shape == (200, 3)
@@ -158,7 +158,7 @@ def test_the_estimator_answers_all_questions(graph: Graph, method: str, tmp_path
 
 @pytest.mark.parametrize("method", ["auto", "none"])
 def test_calibration_changes_confidence_but_no_class(graph: Graph, method: str) -> None:
-    more = {"effort": 1} if method == "auto" else {"epochs": 30}
+    more = {"effort": 1} if method == "auto" else {"epochs": 12}
     calibrated = bvat.NodeClassifier(method, **more).fit(graph)
     raw = bvat.NodeClassifier(method, calibrate=False, **more).fit(graph)
     assert (calibrated.predict(graph) == raw.predict(graph)).all()

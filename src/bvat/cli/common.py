@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_SEED, MAX_COUNT, MAX_NODES, MAX_PROCESSES = 2**32 - 1, 10_000, 2**31 - 1, 256
 """Upper limits of seeds; of numbers of seeds, trials and splits; of nodes and epochs; of processes."""
+SAME_RESULT = ("jobs", "resume", "report", "as_json", "tensorboard", "mlflow", "wandb", "rank_timeout")
+"""Parameters that a page need not repeat: they change no number."""
 
 
 def between(low: int, high: int) -> Callable[[int | None], int | None]:
@@ -131,26 +134,21 @@ def read_graph(dataset: str, reading: Mapping[str, Any]) -> Graph:
     return graph
 
 
-def given(context: typer.Context) -> dict[str, Any]:
-    """Return the parameters of a command that are on the command line."""
-    source = context.get_parameter_source
-    return {name: value for name, value in context.params.items() if source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]
-
-
-def command_line(*words: object, **options: Any) -> str:
-    """Return a command for somebody to repeat; options that are None are omitted.
-
-    >>> command_line("bvat", "train", "my graph", val=30, epochs=None, guard=False)
-    "bvat train 'my graph' --val 30 --no-guard"
-    """
-    parts = [str(word) for word in words]
-    for name, value in options.items():
-        flag = name.replace("_", "-")
+def command_line(context: typer.Context, *without: str, elsewhere: bool = False) -> str:
+    """Return the command that was given, for somebody to repeat; ``elsewhere`` without absolute folders."""
+    words = ["bvat", str(context.info_name)]
+    for parameter in context.command.params:
+        name, source = str(parameter.name), context.get_parameter_source(str(parameter.name))
+        if source is None or source.name != "COMMANDLINE" or name in (*SAME_RESULT, *without):
+            continue
+        value = context.params[name]
+        flags = [] if parameter.param_type_name == "argument" else parameter.opts[:1]
         if isinstance(value, bool):
-            parts.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            parts += [f"--{flag}", str(value)]
-    return shlex.join(parts)
+            words += flags if value else parameter.secondary_opts[:1]
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            words += [*flags, Path(each).name if elsewhere and str(each).startswith("/") else str(each)]
+    return shlex.join(words)
 
 
 def processes(jobs: int | None) -> int:

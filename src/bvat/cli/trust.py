@@ -93,6 +93,7 @@ def _show(title: str, columns: Mapping[str, list[Any]], out: Path | None, as_jso
 
 
 def explain(
+    context: typer.Context,
     run: RunArgument,
     node: Annotated[str, typer.Option(help="id of the node", metavar="ID", show_default=False)],
     seed: Annotated[
@@ -133,8 +134,7 @@ def explain(
     elif out is not None:
         from bvat.report.explain_page import explain_page
 
-        command = command_line("bvat", "explain", run, node=node, seed=seed, top=top, out=out)
-        write_text(out, explain_page(graph, found, trained.name, top, command))
+        write_text(out, explain_page(graph, found, trained.name, top, command_line(context)))
     if as_json:
         print_json({"run": trained.name, "seed": seed, "out": out and str(out), **found.as_dict(top)})
         return

@@ -75,7 +75,6 @@ class SparseMatrix(StoredMatrix):
         return cls(matrix.crow, matrix.col, matrix.values, matrix.shape, engine or matrix.engine)
 
     def with_engine(self, engine: TensorEngine) -> Self:
-        """Return the same matrix with another engine."""
         return self.of(self, engine)
 
     @classmethod
@@ -93,7 +92,6 @@ class SparseMatrix(StoredMatrix):
         )
 
     def to_scipy(self) -> Any:
-        """Return the same matrix as ``scipy.sparse.csr_array``."""
         parts = (self.values.cpu().numpy(), self.col.cpu().numpy(), self.crow.cpu().numpy())
         return sp.csr_array(parts, shape=self.shape)
 
@@ -169,7 +167,6 @@ class SparseMatrix(StoredMatrix):
 
     @property
     def T(self) -> SparseMatrix:
-        """The transpose, as a matrix of its own."""
         return SparseMatrix(*self.transposed_tensors, (self.shape[1], self.shape[0]), self.engine)
 
     def with_values(self, values: Tensor) -> SparseMatrix:
@@ -186,14 +183,12 @@ class SparseMatrix(StoredMatrix):
 
     @cached_property
     def csr(self) -> Tensor:
-        """The matrix as torch sees it."""
         return torch.sparse_csr_tensor(
             self.crow, self.col, self.values, size=self.shape, check_invariants=False
         )
 
     @cached_property
     def transposed_csr(self) -> Tensor:
-        """The transpose as torch sees it."""
         shape = (self.shape[1], self.shape[0])
         return torch.sparse_csr_tensor(*self.transposed_tensors, size=shape, check_invariants=False)
 

@@ -70,22 +70,6 @@ def by_nodes(values: Tensor, classes: int) -> Tensor:
     return values if classes == 1 else values.t()
 
 
-def node_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``aᵀ b``; a (n, K), b (n, M).
-
-    The narrower factor stands first: the other order takes up to twenty times as long for a few columns.
-    """
-    return a.t() @ b if a.shape[1] <= b.shape[1] else (b.t() @ a).t()
-
-
-def narrow_product(rows: Tensor, weight: Tensor) -> Tensor:
-    """Return ``rows @ weight`` stored by columns, several times faster where weight has few columns.
-
-    Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
-    """
-    return (weight.t().contiguous() @ rows.t()).t()
-
-
 class _Times(torch.autograd.Function):
     """``rows @ weight``, each product in its fast order; the gradient of weight is a sum over the nodes."""
 
@@ -189,8 +173,11 @@ class TensorEngine:
         return values.new_zeros(groups).index_add_(0, group, values)
 
     def node_product(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ``sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M)."""
-        return node_product(a, b)
+        """Return ``aᵀ b = sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M).
+
+        The narrower factor stands first: the other order takes up to twenty times as long for a few columns.
+        """
+        return a.t() @ b if a.shape[1] <= b.shape[1] else (b.t() @ a).t()
 
     def column_sums(self, a: Tensor) -> Tensor:
         """Return ``sum_v a_v`` over all nodes; a (n, K), result (K)."""
@@ -218,8 +205,11 @@ class TensorEngine:
         return torch.addmm(base, rows, weight)
 
     def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return ``rows @ weight`` stored by columns, without gradient; see :func:`narrow_product`."""
-        return narrow_product(rows, weight)
+        """Return ``rows @ weight`` without gradient, stored by columns: several times faster for a few.
+
+        Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
+        """
+        return (weight.t().contiguous() @ rows.t()).t()
 
     def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""

@@ -15,7 +15,7 @@ from bvat._version import __version__
 from bvat.baselines.table import AUTO
 from bvat.data.checksums import CHECKSUM
 from bvat.data.tensors import read_safetensors, write_safetensors
-from bvat.engine.device import choose_device
+from bvat.engine.cpu import choose_device
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import (
@@ -29,8 +29,7 @@ from bvat.inference.classifier import (
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
 from bvat.trust.conformal import prediction_sets
-from bvat.trust.explain import Explanation, explain
-from bvat.trust.frames import frame
+from bvat.trust.explain import Explanation, explain, frame
 from bvat.trust.held_out import HeldOut, no_held_out
 from bvat.trust.review import review
 from bvat.trust.suggest import suggest

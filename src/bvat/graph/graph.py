@@ -165,7 +165,6 @@ class Graph:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
         return self.labels.device
 
     @cached_property
@@ -229,7 +228,6 @@ class Graph:
 
     @property
     def num_splits(self) -> int:
-        """Number of splits that the graph came with."""
         return 1 if self.splits is None else len(self.splits)
 
     def with_split(self, number: int) -> Self:
@@ -249,7 +247,6 @@ class Graph:
         return changed
 
     def scaled(self, factor: float) -> Self:
-        """Return the graph with its features multiplied by a factor."""
         return self.with_features(self.features.with_values(self.features.values * factor))
 
     def column_variances(self) -> Tensor:

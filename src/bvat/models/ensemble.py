@@ -156,7 +156,6 @@ class Ensemble(nn.Module):
 
     @property
     def names(self) -> list[str]:
-        """The members."""
         return [*self.linear, *self.network]
 
     def used_graphs(self) -> set[str]:

@@ -11,6 +11,7 @@ from bvat.errors import GraphError, SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
 from bvat.models.layered import LayeredModel, layer_widths, side_by_side
+from bvat.models.table import GATOptions
 
 
 class GAT(LayeredModel):
@@ -47,11 +48,10 @@ class GAT(LayeredModel):
         output_heads: int = 1,
         edge_features: int = 0,
     ) -> None:
+        GATOptions(heads=heads, output_heads=output_heads)  # checks them
         widths = layer_widths(in_features, classes, hidden, layers)
-        if heads < 1 or hidden % heads:
+        if hidden % heads:
             raise SettingsError(f"hidden must be a multiple of the {heads} attention heads, not {hidden}")
-        if output_heads < 1:
-            raise SettingsError(f"output_heads must be at least 1, not {output_heads}")
         shapes = [*[(heads, hidden // heads)] * (layers - 1), (output_heads, classes)]  # heads and F
         inputs = [width * count for width, (count, _) in zip(widths[1:-1], shapes[1:], strict=True)]
         super().__init__(

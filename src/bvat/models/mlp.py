@@ -34,7 +34,6 @@ class MLP(LayeredModel):
         dropout: float = 0.5,
         generator: torch.Generator | None = None,
         bias: bool = True,
-        edge_widths: tuple[int, ...] = (),
     ) -> None:
         widths = layer_widths(in_features, classes, hidden, layers)
         super().__init__(
@@ -42,7 +41,6 @@ class MLP(LayeredModel):
             biases=widths[1:] if bias else (),
             dropout=dropout,
             hidden_widths=widths[1:-1],
-            edge_widths=edge_widths,
         )
 
     @property

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from bvat.engine.sparse import SparseMatrix
-from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
 from bvat.models.layered import LayeredModel, dropped, glorot, layer_widths, side_by_side
+from bvat.models.table import MoNetOptions
 
 
 def pseudo_coordinates(propagation: SparseMatrix) -> tuple[Tensor, Tensor]:
@@ -74,18 +74,13 @@ class MoNet(LayeredModel):
         aggregation: Literal["sum", "mean"] = "sum",
     ) -> None:
         widths = layer_widths(in_features, classes, hidden, layers)
-        if kernels < 1 or coordinates < 1:
-            raise SettingsError(
-                f"MoNet needs kernels >= 1 and coordinates >= 1, not {kernels} and {coordinates}"
-            )
+        MoNetOptions(kernels=kernels, coordinates=coordinates, aggregation=aggregation)  # checks them
         super().__init__(
             (side_by_side(rows, columns, kernels, generator) for rows, columns in pairwise(widths)),
             biases=widths[1:],
             dropout=dropout,
             hidden_widths=widths[1:-1],
         )
-        if aggregation not in ("sum", "mean"):
-            raise SettingsError(f"aggregation must be 'sum' or 'mean', not {aggregation!r}")
         self.kernels, self.aggregation = kernels, aggregation
         self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p

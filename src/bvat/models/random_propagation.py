@@ -13,9 +13,9 @@ from torch.autograd.function import once_differentiable
 
 from bvat.engine.draws import Source, as_draws
 from bvat.engine.sparse import SparseMatrix
-from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.layered import LayeredModel, glorot, layer_widths
+from bvat.models.table import RandomPropagationOptions
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,8 @@ class RandomPropagation(LayeredModel):
         input_dropout: float = 0.5,
         batch_norm: bool = False,
     ) -> None:
-        if power_steps < 0 or not 0 <= teleport <= 1 or spread not in ("pagerank", "mean"):
-            raise SettingsError(
-                "RandomPropagation needs power_steps >= 0, teleport from 0 to 1 and spread 'pagerank' "
-                f"or 'mean', not {power_steps}, {teleport} and {spread!r}"
-            )
-        if not 0 <= node_dropout < 1 or not 0 <= input_dropout < 1:
-            raise SettingsError(
-                f"node_dropout and input_dropout must be at least 0 and below 1, not {node_dropout} and "
-                f"{input_dropout}"
-            )
+        RandomPropagationOptions(power_steps=power_steps, teleport=teleport, spread=spread)  # checks them
+        RandomPropagationOptions(node_dropout=node_dropout, input_dropout=input_dropout)
         widths = layer_widths(in_features, classes, hidden, layers)
         super().__init__(
             (glorot(rows, columns, generator) for rows, columns in pairwise(widths)),

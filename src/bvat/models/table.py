@@ -92,16 +92,13 @@ class Model:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names of its settings."""
         return tuple(f.name for f in fields(self.options))
 
     @property
     def is_own(self) -> bool:
-        """Whether it is bvat's own."""
         return MODELS.own.get(self.name) is self
 
     def load(self) -> Any:
-        """Return the class."""
         return imported(self.home, here=is_path(self.name))
 
     def build(
@@ -112,7 +109,6 @@ class Model:
         generator: Any = None,
         edge_features: int = 0,
     ) -> Any:
-        """Return the model."""
         if self.is_own:
             more = {"edge_features": edge_features} if self.reads_attributes else {}
             return self.load()(in_features, classes, generator=generator, **options.as_dict(), **more)

@@ -50,6 +50,9 @@ class PartGraph(Graph):
     def propagation(self) -> ExchangedMatrix:
         return self.adjacency  # type: ignore[return-value]
 
+    def column_variances(self) -> Tensor:
+        raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
+
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartGraph:
         """Return the part itself; SettingsError for a device or precision that it does not have."""
         elsewhere = device is not None and torch.device(device).type != "cpu"

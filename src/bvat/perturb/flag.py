@@ -132,7 +132,6 @@ class FLAG(OnLabels):
             )
 
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
-        """Return ``1/M sum_m L0(X + R_m) - L0(X)``."""
         module = getattr(model, "module", model)  # of a wrapped one
         logits, train, labels = clean.logits, clean.train, clean.labels
         if not isinstance(module, torch.nn.Module) or logits.shape[1] == 1:

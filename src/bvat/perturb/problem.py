@@ -65,7 +65,6 @@ class Problem:
 
     @cached_property
     def clean(self) -> CleanPrediction:
-        """The clean prediction of the chosen nodes."""
         return self.divergence.predict(self.clean_logits)
 
     def __post_init__(self) -> None:

@@ -189,7 +189,6 @@ class GRAND(OnLabels):
         return agreement(logits, self.samples, self.temperature, divergence, self.confidence, engine)
 
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
-        """Return ``mean_s L0(p_s) - L0(p_1) + agreement * mean_s D(q, p_s)``."""
         engine, generator = inputs.engine, as_draws(cast("Source | None", self.generator))
         logits, train, labels = clean.logits, clean.train, clean.labels
         passes = self.draw(model, inputs, generator, Pass(clean.masks, clean.projected, logits))

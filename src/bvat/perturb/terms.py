@@ -83,7 +83,6 @@ class Method:
         return found
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what a search keeps between calls."""
         return {} if self.regulariser is None else dict(self.regulariser.state_dict())
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -168,7 +168,6 @@ def _cell(entry: dict[str, Any], digits: int, *, plain: bool) -> Cell:
 
 
 def _p(entry: dict[str, Any]) -> str:
-    """Return the corrected p-value."""
     return "< 0.001" if entry["p_holm"] < 0.001 else f"{entry['p_holm']:.3f}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bvat.baselines.table import AUTO
-from bvat.engine.device import choose_device
+from bvat.engine.cpu import choose_device
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
 from bvat.plugins import imported
@@ -121,11 +121,7 @@ def run(
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
     device = choose_device(how.device)
-    for tracker in how.trackers:  # what cannot work is refused before anything is trained
-        if tracker not in TRACKERS:
-            raise SettingsError(f"a tracker is {', '.join(TRACKERS)}, not {tracker!r}")
-        if graph.engine.leads:
-            TRACKERS[tracker].prepare()
+    _prepare_trackers(how.trackers, leads=graph.engine.leads)
     label = f"{how.name or short_name(graph.name)}-{name}"
     place = graph.engine.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
@@ -151,13 +147,21 @@ def run(
         done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
         if graph.engine.leads:
             place.summarize(numbers, done.summary)
-            if how.page:
-                with keep_results(how.console):
-                    from bvat.report.run_page import write_run_page
+        if graph.engine.leads and how.page:
+            with keep_results(how.console):
+                from bvat.report.run_page import write_run_page
 
-                    whole_graph = whole(graph)
-                    write_run_page(place, whole_graph, settings, numbers, done.summary, how.command)
+                write_run_page(place, whole(graph), settings, numbers, done.summary, how.command)
     return done
+
+
+def _prepare_trackers(names: Sequence[str], *, leads: bool) -> None:
+    """Refuse what cannot work before anything is trained."""
+    for name in names:
+        if name not in TRACKERS:
+            raise SettingsError(f"a tracker is {', '.join(TRACKERS)}, not {name!r}")
+        if leads:
+            TRACKERS[name].prepare()
 
 
 def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, Any]) -> tuple[Settings, str]:

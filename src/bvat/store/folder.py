@@ -66,7 +66,6 @@ class RunFolder:
         return self.path / f"seed-{seed}"
 
     def checkpoint(self, seed: int) -> Path:
-        """Return the checkpoint of a seed, which exists until the seed is finished."""
         return self.seed_path(seed) / "checkpoint.safetensors"
 
     @property

@@ -77,18 +77,8 @@ def train(
     state = start_training(graph, settings, seed)
     rule = settings.select if settings.select in LOSS_RULES else "best"
     best = BestEpoch(rule, with_optimizer=bool(settings.pretrain))
-    hooks: list[Callback] = [best]
-    if settings.pretrain:
-        phases = TwoPhases(best)
-        hooks += [phases, CollapseGuard(best, phases)] if settings.guard else [phases]
-        if pretrained is not None:
-            kept = PretrainedState(pretrained, tuple(hooks), state)
-            phases.when_pretrained = kept.save
-            kept.load_if_present(state)
-    else:
-        hooks += [EarlyStopping(best, settings.patience)] if settings.patience and not blind else []
-        hooks += [Ramp()] if settings.ramp else []
-    hooks += callbacks
+    phases = TwoPhases(best) if settings.pretrain else None
+    hooks = [*_own_hooks(state, best, phases, pretrained, blind=blind), *callbacks]
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, hooks, checkpoint_every)
         if resume and checkpoint.exists():
@@ -104,7 +94,23 @@ def train(
                 hook.on_epoch(state, row)
     for hook in hooks:
         hook.on_end(state)
-    return _result(state, best, phases if settings.pretrain else None)
+    return _result(state, best, phases)
+
+
+def _own_hooks(
+    state: TrainState, best: BestEpoch, phases: TwoPhases | None, pretrained: Path | None, *, blind: bool
+) -> list[Callback]:
+    """Return what decides on epochs and on the strength of the regulariser, in the order of its calls."""
+    settings = state.settings
+    if phases is None:
+        stopping = [EarlyStopping(best, settings.patience)] if settings.patience and not blind else []
+        return [best, *stopping, *([Ramp()] if settings.ramp else [])]
+    hooks = [best, phases, *([CollapseGuard(best, phases)] if settings.guard else [])]
+    if pretrained is not None:
+        kept = PretrainedState(pretrained, hooks, state)
+        phases.when_pretrained = kept.save
+        kept.load_if_present(state)
+    return hooks
 
 
 def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:

@@ -14,6 +14,8 @@ from bvat.errors import SettingsError
 
 Probabilities = NDArray[Any]
 Labels = NDArray[np.int64]
+LEAST = 1e-7
+"""The smallest probability that counts in a log-loss."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,6 @@ class Metric:
 
     @property
     def unit(self) -> str:
-        """What differences are measured in."""
         return "points" if self.percent else "nats"
 
 
@@ -139,3 +140,30 @@ def all_metrics(probabilities: Probabilities, labels: Labels) -> dict[str, float
     p = p / p.sum(1, keepdims=True)  # scikit-learn warns of the rounding of float32
     found = {metric.name: metric.measure(p, labels) for metric in _ROWS}
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def softmax(logits: Probabilities) -> Probabilities:
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    found: Probabilities = shifted / shifted.sum(1, keepdims=True)
+    return found
+
+
+def log_losses(probabilities: Probabilities, labels: Labels) -> Probabilities:
+    found: Probabilities = -np.log(np.maximum(probabilities[np.arange(labels.size), labels], LEAST))
+    return found
+
+
+def temperature_of(logits: Probabilities, labels: Labels, centre: float = 1.0, width: float = 0.7) -> float:
+    """Return the factor of the logits with the least log-loss; its logarithm has a normal prior.
+
+    Few labels say little, and the factor stays near ``centre``.
+
+    Shapes: logits (m, C), labels (m).
+    """
+    from scipy.optimize import minimize_scalar
+
+    def loss(power: float) -> float:
+        prior = 0.5 * ((power - np.log(centre)) / width) ** 2
+        return float(log_losses(softmax(logits * np.exp(power)), labels).sum() + prior)
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 4), method="bounded").x))

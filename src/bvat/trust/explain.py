@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id, short_number
 from bvat.models.base import linearize
 from bvat.models.ensemble import Ensemble
-from bvat.trust.frames import frame
 
 FAR = -1
 """``hops`` of a node that no path of given edges leads to: it is similar to one that can be reached."""
@@ -165,9 +165,11 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
     smallest, relative, becomes = smallest_change(model, graph, u)
     names = classifier.class_names
     labels = np.array(["", *names])[classifier.labels(graph).cpu().numpy() + 1]
-    shown, shares = _largest(of_nodes)
-    used, feature_shares = _largest(of_features)
     own = graph.features.select(torch.tensor([u], device=graph.device)).to_dense()[0].cpu().numpy()
+    predicted = np.array(names)[probabilities.argmax(1).numpy()]
+    ids = np.arange(graph.num_nodes).astype(str) if graph.node_names is None else np.array(graph.node_names)
+    about_nodes = {"id": ids, "hops": _hops(graph, u), "predicted": predicted, "label": labels}
+    about_features = {"feature": np.array(feature_names(graph)), "value": own}
     return Explanation(
         node=u,
         id=node_id(graph, u),
@@ -180,21 +182,8 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         smallest=smallest,
         relative=relative,
         becomes=None if becomes == UNKNOWN else names[becomes],
-        node_columns={
-            "node": shown,
-            "id": np.array([node_id(graph, v) for v in shown.tolist()]),
-            "hops": _hops(graph, u)[shown],
-            "predicted": np.array(names)[probabilities.argmax(1).numpy()[shown]],
-            "label": labels[shown],
-            "contribution": of_nodes.numpy()[shown],
-            "share": shares,
-        },
-        feature_columns={
-            "feature": np.array(feature_names(graph))[used],
-            "value": own[used],
-            "contribution": of_features.numpy()[used],
-            "share": feature_shares,
-        },
+        node_columns=_largest({"node": np.arange(graph.num_nodes), **about_nodes}, of_nodes),
+        feature_columns=_largest(about_features, of_features),
     )
 
 
@@ -216,6 +205,14 @@ def feature_names(graph: Graph) -> list[str]:
     recipe: Mapping[str, Any] = graph.recipe
     names = [*recipe.get("columns", {}).get("names", ()), *recipe.get("text", {}).get("idf", ())]
     return names + [str(j) for j in range(len(names), graph.num_features)]
+
+
+def frame(columns: Mapping[str, Any]) -> Any:
+    """Return columns as a data frame of pandas, or as they are without pandas."""
+    try:
+        return import_module("pandas").DataFrame(columns)
+    except ModuleNotFoundError:
+        return columns
 
 
 def rows_of(columns: Columns, top: int | None = None) -> list[dict[str, Any]]:
@@ -258,11 +255,14 @@ def _explainable(classifier: Classifier) -> Any:
     return classifier.models[0]
 
 
-def _largest(contributions: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return where contributions (n) are not 0, the largest of either sign first, and their shares."""
+def _largest(about: Columns, contributions: Tensor) -> Columns:
+    """Return the rows whose contribution (n) is not 0, the largest of either sign first, with shares."""
     values = contributions.numpy()
     order = np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)]
-    return order, values[order] / max(float(np.abs(values).sum()), np.finfo(np.float64).tiny)
+    share = values[order] / max(float(np.abs(values).sum()), np.finfo(np.float64).tiny)
+    return {name: column[order] for name, column in about.items()} | {
+        "contribution": values[order], "share": share
+    }  # fmt: skip
 
 
 def _hops(graph: Graph, node: int) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from bvat.errors import DataError
 from bvat.graph import Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.runs import SavedRun
-from bvat.tuning.temperature import softmax
+from bvat.training.metrics import softmax
 
 
 @dataclass(frozen=True)

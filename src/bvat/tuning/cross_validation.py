@@ -28,11 +28,11 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.perturb.methods import PLAIN
 from bvat.store.folder import graph_parts
 from bvat.store.store import Measurement, RunSpec, RunStore
+from bvat.training.metrics import temperature_of
 from bvat.training.settings import Settings, labels_only
 from bvat.training.state import restore_model
 from bvat.training.statistics import f1_scores, macro_f1, wilson
 from bvat.training.trained import TrainedModel, predict
-from bvat.tuning.temperature import temperature_of
 
 FEW = 100
 """With fewer validation nodes than this, cross-validation takes the place of the hold-out."""
