@@ -58,9 +58,10 @@ class Classifier:
             )
         theirs, ours = (recipe.get("edge_attr") for recipe in (graph.recipe, self.recipe))
         if theirs != ours and any(map(reads_attributes, self.models)):
+            names = ", ".join((ours or {}).get("names", ())) or "none"
             raise GraphError(
-                f"{graph.name} has other edge attributes than the training graph, or they were made "
-                "differently: read it with bvat.load(path, like=training_graph)"
+                f"{graph.name} lacks the edge attributes that the model was trained with ({names}), or they "
+                "were made differently: read a graph that has them with bvat.load(path, like=training_graph)"
             )
         if graph.recipe and self.recipe and _features_of(graph.recipe) != _features_of(self.recipe):
             raise GraphError(

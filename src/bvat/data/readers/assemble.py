@@ -72,7 +72,7 @@ def assemble(
     classes: Classes,
     features: Features | None,
     options: ReadOptions,
-    edges: GivenEdges | None = None,
+    edges: Any = None,
     splits: Sequence[Split] = (),
     node_names: Sequence[str] | None = None,
     notes: Sequence[str] = (),
@@ -80,17 +80,21 @@ def assemble(
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
-    ``edges`` may be directed, with duplicates and self-loops. Of several ``splits`` the first is that of the
-    graph, which keeps all.
+    ``edges`` may be directed, with duplicates and self-loops; or they are what ``repaired_adjacency`` returns
+    for them: then the graph is not checked, which takes a copy of the edges. Of several ``splits`` the first
+    is that of the graph, which keeps all.
     """
     size, directed = classes.labels.size, options.directed
-    edges = edges or GivenEdges(sp.coo_array((size, size)))
-    given = sp.coo_array(edges.matrix)
-    given = given.T if directed else given
-    adjacency, repairs = repaired_adjacency(given, directed=directed)
-    attributes, differing = merged_attributes(given, edges.attributes, adjacency)
-    if differing:
-        notes = [*notes, f"{AVERAGED}: {differing:,}"]
+    attributes, recipe = None, dict[str, Any]()
+    if repaired := isinstance(edges, tuple):
+        adjacency, repairs = edges
+    else:
+        edges = edges or GivenEdges(sp.coo_array((size, size)))
+        given, recipe = sp.coo_array(edges.matrix), dict(edges.recipe)
+        given = given.T if directed else given
+        adjacency, repairs = repaired_adjacency(given, directed=directed)
+        attributes, differing = merged_attributes(given, edges.attributes, adjacency)
+        notes = [*notes, *[f"{AVERAGED}: {differing:,}"] * (differing > 0)]
     empty: IntArray = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = bool((classes.labels == UNKNOWN).all())
@@ -101,30 +105,31 @@ def assemble(
     parts = drawn[0]
     matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
-    return Graph(
-        features=DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
-        adjacency=adjacency,
-        labels=torch.from_numpy(classes.labels),
-        train=torch.from_numpy(parts.train),
-        val=torch.from_numpy(parts.val),
-        test=torch.from_numpy(parts.test),
-        class_names=classes.names,
-        name=name,
-        node_names=None if node_names is None else tuple(node_names),
-        validation=parts.origin,
-        repairs=repairs,
-        notes=(
+    fields: dict[str, Any] = {
+        "features": DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
+        "adjacency": adjacency,
+        "labels": torch.from_numpy(classes.labels),
+        "train": torch.from_numpy(parts.train),
+        "val": torch.from_numpy(parts.val),
+        "test": torch.from_numpy(parts.test),
+        "class_names": classes.names,
+        "name": name,
+        "node_names": node_names if repaired or node_names is None else tuple(node_names),
+        "validation": parts.origin,
+        "repairs": repairs,
+        "notes": (
             *notes,
             *_edge_notes(adjacency, repairs, directed=directed),
             *made.notes,
             *parts.notes,
             *_absent(classes, parts),
         ),
-        recipe={**made.recipe, **edges.recipe, "classes": list(classes.names)},
-        splits=marks(splits, size),
-        directed=directed,
-        edge_attr=attributes,
-    )
+        "recipe": {**made.recipe, **recipe, "classes": list(classes.names)},
+        "splits": marks(splits, size),
+        "directed": directed,
+        "edge_attr": attributes,
+    }
+    return Graph._copy(fields) if repaired else Graph(**fields)
 
 
 def _require_features(features: Features | None, name: str) -> None:

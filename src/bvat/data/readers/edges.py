@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bvat.data.readers.table import ID_NAME, Table, count_note, fault, find_column, is_id, require_columns
+from bvat.data.readers.table import ID_NAME, Table, fault, find_column, is_id, require_columns
 from bvat.errors import GraphError, shown
 
 
@@ -36,7 +36,7 @@ def read_edges(
     """Return the edges of a table; ``index`` maps ids to the rows of the table ``nodes``."""
     ends = require_columns(table, "source", "target")
     weight = find_column(table, "weight")
-    names = _attribute_columns(table, [*ends, *([weight] if weight is not None else [])], like, notes)
+    names = _attribute_columns(table, [*ends, *([weight] if weight is not None else [])], like)
     numeric = [*names, *([weight] if weight is not None else [])]
     found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
     numbers: list[NDArray[np.float64]] = [np.zeros((0, len(numeric)))]
@@ -44,12 +44,12 @@ def read_edges(
         for name in ends:
             found[name].append(_places(table, block, name, index, nodes))
         if weight is not None:
-            _check_weights(table, block.start, weight, block.numbers[:, -1])
+            checked_weights(table, block.start, weight, block.numbers[:, -1])
         numbers.append(block.numbers)
     source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
     every = np.concatenate(numbers)
     values = np.ones(source.size) if weight is None else every[:, -1]
-    count_note(notes, values == 0, "edges of weight 0 removed")
+    note_edges(table, int((values == 0).sum()), notes, names)
     matrix = sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
     known = None if like is None else like.get("edge_attr")
     return GivenEdges(matrix, *_scaled(names, every[:, : len(names)], known, notes))
@@ -61,27 +61,20 @@ def _places(table: Table, block: Any, name: str, index: Mapping[str, int], nodes
     if rows.size and rows.min() < 0:
         row = int(np.argmin(rows >= 0))
         given = block.texts[name][row]
-        problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
         if given.strip() in index:
             problem = "matches an id only without its leading or trailing spaces: remove them"
-        raise fault(table, block.start + row, name, f"{shown(given)} {problem}")
+            raise fault(table, block.start + row, name, f"{shown(given)} {problem}")
+        raise unknown_id(table, block.start + row, name, given, nodes)
     return rows
 
 
-def _attribute_columns(
-    table: Table, used: Sequence[str], like: Mapping[str, Any] | None, notes: list[str]
-) -> list[str]:
+def _attribute_columns(table: Table, used: Sequence[str], like: Mapping[str, Any] | None) -> list[str]:
     """Return the columns of numbers; with ``like`` those that the model was trained with, or none."""
     others = [name for name in table.names if name not in used]
     if like is None:
-        names = [name for name in others if _begins_with_number(table, name)]
-    else:
-        wanted = like.get("edge_attr", {}).get("names", [])
-        names = wanted if set(wanted) <= set(others) else []
-    unused = [name for name in others if name not in names]
-    if unused:
-        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
-    return names
+        return [name for name in others if _begins_with_number(table, name)]
+    wanted: list[str] = like.get("edge_attr", {}).get("names", [])
+    return wanted if set(wanted) <= set(others) else []
 
 
 def _begins_with_number(table: Table, name: str) -> bool:
@@ -115,10 +108,28 @@ def _scaled(
     return (values - mean) * scale, {"edge_attr": about}
 
 
-def _check_weights(table: Table, start: int, column: str, weights: NDArray[np.float64]) -> None:
+def unknown_id(table: Table, row: int, column: str, given: str, nodes: Table) -> GraphError:
+    problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
+    return fault(table, row, column, f"{shown(given)} {problem}")
+
+
+def note_edges(table: Table, zeros: int, notes: list[str], attributes: Sequence[str] = ()) -> None:
+    """Note edges of weight 0, and columns without a meaning."""
+    if zeros:
+        notes.append(f"edges of weight 0 removed: {zeros:,}")
+    used = [find_column(table, name) for name in ("source", "target", "weight")]
+    unused = [name for name in table.names if name not in (*used, *attributes)]
+    if unused:
+        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
+
+
+def checked_weights(
+    table: Table, start: int, column: str, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Reject weights (n) that are negative, or so small that they vanish in float32."""
     bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
     if bad.size:
         value = weights[bad[0]]
         problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
         raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
+    return weights
