@@ -140,7 +140,7 @@ class TestPyg:
         [
             ({}, ""),
             ({"edge_attr": torch.ones(4, 3)}, ""),
-            ({"time": torch.ones(4), "pos": torch.ones(3, 2)}, "not used: time, pos"),
+            ({"time": torch.ones(4), "pos": torch.ones(3, 2)}, "not used: pos, time"),
             ({"edge_attr": torch.arange(4)}, "more than once, whose attributes are averaged: 2"),
             ({"edge_index": torch.tensor([[0, 1, 1], [1, 0, 2]])}, "one direction only and count in both: 1"),
             ({"x": torch.full((3, 2), 0.1, dtype=torch.float64)}, "x is float64 and was rounded to float32"),

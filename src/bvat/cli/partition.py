@@ -84,7 +84,7 @@ def partition(
     elif stream:
         about = _write_streamed(Path(graph), reading, parts, out, by or "order", seed)
     else:
-        about = _write(read_graph(graph, reading), parts, out, by or "metis", seed)
+        about = _write(read_graph(graph, reading | {"edge_attr": False}), parts, out, by or "metis", seed)
     if as_json:
         print_json({name: value for name, value in about.items() if name != "files"})
     else:

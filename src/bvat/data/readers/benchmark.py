@@ -42,7 +42,7 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     if arrays.keys() >= EDGE_LIST:
         arrays |= _from_edge_list(arrays, path)
     edges = csr_of(arrays, path, "adj_").tocoo()
-    attributes = _attributes(arrays, path, edges.nnz)
+    attributes = _attributes(arrays, path, edges.nnz) if options.edge_attr else None
     size = edges.shape[0]
     if edges.shape[1] != size or not size:
         raise GraphError(f"{path}: adj_shape is {edges.shape}: it must be square, with one row per node")

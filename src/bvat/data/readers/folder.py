@@ -103,7 +103,8 @@ def _read(
     index = _number_nodes(node_table, nodes.ids)
     classes = read_classes(node_table, nodes.labels, like)
     splits = given_splits(node_table, nodes.splits, classes, notes)
-    edges = None if edge_table is None else read_edges(edge_table, index, node_table, notes, like)
+    known = like if options.edge_attr else {}  # of no attributes
+    edges = None if edge_table is None else read_edges(edge_table, index, node_table, notes, known)
     note_split(node_table, splits, options, notes)
     where = str(node_table.path)
     parts = column_part(nodes, numeric, where, like, notes)
