@@ -81,7 +81,7 @@ def _against_labels(result: dict[str, Any]) -> str:
     return f"{title[0].upper()}{title[1:]} against labels per class"
 
 
-def compare_page(result: dict[str, Any]) -> str:
+def _introduction(result: dict[str, Any]) -> str:
     given, graphs = _given(result), len(result["graphs"])
     intro = f"{graphs} graph{'s' if graphs > 1 else ''}, {split_counts(result)}"
     if not given:
@@ -91,16 +91,19 @@ def compare_page(result: dict[str, Any]) -> str:
     if result.get("tuned"):
         some = ", ".join(f"{method} on {graph}" for graph, method in result["tuned"])
         chosen = f"were tuned for {some}; all others are the defaults for any graph"
-    intro += (
+    return intro + (
         f". All methods see the same {'seeds' if given and _one_split(result) else 'splits'}; differences to "
         f"{_base(result)} are paired, with 95 % intervals (Student's t). Settings {chosen}."
     )
-    views = by_metric(result)
+
+
+def compare_page(result: dict[str, Any]) -> str:
+    given, views = _given(result), by_metric(result)
     counts = ["nodes", "edges", "features", "classes", *(("train", "val", "test") if given else ())]
     return render(
         "compare.html",
         title="Methods compared",
-        intro=intro,
+        intro=_introduction(result),
         result={"split_note": None} | result,
         notes=notes_of(result),
         metrics=[[_tables(view, labels, rows) for labels, rows in by_labels(view)] for view in views],
@@ -135,17 +138,7 @@ def _tables(result: dict[str, Any], labels: int | str, rows: list[dict[str, Any]
         gain = "" if name == base else signed(whole["mean"], metric.digits)
         accuracy.append([about["title"], *cells, gain])
         if name != base:
-            seconds = [entry["seconds"] for entry in entries if entry["seconds"] is not None]
-            details.append(
-                [
-                    about["title"],
-                    sum(entry["wins"] for entry in entries),
-                    sum(entry["losses"] for entry in entries),
-                    signed(whole["worst_split"], metric.digits),
-                    f"{whole['better']} / {whole['worse']}",
-                    f"{sum(seconds) / len(seconds):.1f}" if seconds else "",
-                ]
-            )
+            details.append([about["title"], *_details(entries, whole, metric.digits)])
     header = ["", *[row["graph"] for row in rows], "mean gain"]
     title, place = heading(labels), f"labels-{labels}"
     if "metric" in result and result["metric"] != ACCURACY:
@@ -153,6 +146,18 @@ def _tables(result: dict[str, Any], labels: int | str, rows: list[dict[str, Any]
         title += ", lower is better" * metric.lower
     return {"id": place, "heading": title, "header": header, "accuracy": accuracy,
             "details": details}  # fmt: skip
+
+
+def _details(entries: list[dict[str, Any]], whole: dict[str, Any], digits: int) -> list[Any]:
+    """Return wins, losses, the worst split, on how many graphs a method is better and worse, and seconds."""
+    seconds = [entry["seconds"] for entry in entries if entry["seconds"] is not None]
+    return [
+        sum(entry["wins"] for entry in entries),
+        sum(entry["losses"] for entry in entries),
+        signed(whole["worst_split"], digits),
+        f"{whole['better']} / {whole['worse']}",
+        f"{sum(seconds) / len(seconds):.1f}" if seconds else "",
+    ]
 
 
 def _cell(entry: dict[str, Any], digits: int, *, plain: bool) -> Cell:
