@@ -126,10 +126,7 @@ class FLAG(OnLabels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1 or not 0 < self.step_size < float("inf"):
-            raise SettingsError(
-                f"FLAG needs steps >= 1 and a positive step_size, not {self.steps} and {self.step_size}"
-            )
+        FLAGOptions(steps=self.steps, step_size=self.step_size)  # checks them
 
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
         module = getattr(model, "module", model)  # of a wrapped one
