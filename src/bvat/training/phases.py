@@ -36,13 +36,14 @@ class TwoPhases(Callback):
     Patience counts epochs in which neither validation accuracy nor validation loss got better, in each phase
     by itself. Without validation nodes both phases run to their end.
 
-    Args:
-        best: selects the epoch that is kept; it comes before this callback.
-        when_pretrained: called at the end of the first phase.
+    ``best`` selects the epoch that is kept, and comes before this callback; ``when_pretrained`` is called at
+    the end of the first phase.
     """
 
-    def __init__(self, best: BestEpoch, when_pretrained: Callable[[TrainState], None] | None = None) -> None:
-        self.best, self.when_pretrained = best, when_pretrained
+    when_pretrained: Callable[[TrainState], None] | None = None
+
+    def __init__(self, best: BestEpoch) -> None:
+        self.best = best
         self.pretrained, self.origin, self.began, self.started, self.progress = False, 0, 0, 0, 0
         self.lowest = math.inf
         self.strength = 1.0
