@@ -91,15 +91,6 @@ def run(
     epochs to train and how accurate the model is. A run that was interrupted continues with ``resume=True``
     and the same arguments; the result is that of a run left alone, bit for bit.
 
-    >>> import bvat, tempfile
-    >>> graph = bvat.synthetic_graph(nodes=120, edges=300, features=40)
-    >>> folder = tempfile.mkdtemp()
-    >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, epochs=5)
-    >>> done.summary["test_accuracy"]["values"] == [each["selected"]["test"] for each in done.results]
-    True
-    >>> sorted(path.name for path in done.path.iterdir() if path.suffix in (".json", ".html"))
-    ['report.html', 'result.json', 'settings.json']
-
     Args:
         graph: to train on.
         method: settings, or the name of a method, whose settings come from the preset of the data set or the
@@ -115,6 +106,16 @@ def run(
 
     Raises:
         SettingsError: the folder holds another run, another process is working in it, or a setting is wrong.
+
+    Example:
+        >>> import bvat, tempfile
+        >>> graph = bvat.synthetic_graph(nodes=120, edges=300, features=40)
+        >>> folder = tempfile.mkdtemp()
+        >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, epochs=5)
+        >>> done.summary["test_accuracy"]["values"] == [each["selected"]["test"] for each in done.results]
+        True
+        >>> sorted(path.name for path in done.path.iterdir() if path.suffix in (".json", ".html"))
+        ['report.html', 'result.json', 'settings.json']
     """
     settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
     check_importable(settings)

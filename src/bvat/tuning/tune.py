@@ -256,8 +256,8 @@ def _result(
         "dataset": short_name(plan.dataset),
         "method": plan.method,
         "model": plan.model,
-        "objective": "mean validation accuracy (%) of the last epoch; the finalists are compared with other "
-        "seeds than those of the trials; the search sees no test labels",
+        "objective": "mean validation accuracy (%) of the weights that are kept; the finalists are compared "
+        "with other seeds than those of the trials; the search sees no test labels",
         "graph": {**about_graph(graph), "test": 0},
         "chosen": chosen["settings"],
         "chosen_from": chosen["from"],
