@@ -20,7 +20,7 @@ from bvat.report.compare_tables import (
     rank_charts,
     rank_line,
 )
-from bvat.report.pages import Cell, render, signed
+from bvat.report.pages import Cell, markdown_table, render, signed
 from bvat.training.metrics import ACCURACY
 from bvat.training.statistics import clear_sign
 
@@ -214,17 +214,9 @@ def compare_markdown(result: dict[str, Any]) -> str:
     for view in by_metric(result):
         metric = metric_of(view)
         for labels, rows in by_labels(view):
-            head = " | ".join(row["graph"] for row in rows)
             title = heading(labels) + f", {metric.title}" * (len(by_metric(result)) > 1)
-            lines += [f"| {title} | {head} | mean |", "|---|" + "---:|" * (len(rows) + 1)]
-            for name, about in result["variants"].items():
-                entries = [row["variants"][name] for row in rows]
-                if name == result["base"]:
-                    cells, last = [f"{entry['mean']:.{metric.digits}f}" for entry in entries], ""
-                else:
-                    cells = [_gain(entry, metric.digits) for entry in entries]
-                    last = signed(view["overall"][str(labels)][name]["mean"], metric.digits)
-                lines.append(f"| {about['title']} | {' | '.join(cells)} | {last} |")
+            cells = [_markdown_row(view, labels, rows, name) for name in result["variants"]]
+            lines += markdown_table([title, *(row["graph"] for row in rows), "mean"], cells)
             lines += ["", *_rank_sentence(view, labels)]
     what = metric_of(result).title if len(by_metric(result)) == 1 else "value"
     what = what.replace("test accuracy", "mean test accuracy")
@@ -234,6 +226,18 @@ def compare_markdown(result: dict[str, Any]) -> str:
         "interval; bold where the interval excludes zero."
     )
     return "\n".join([*lines, said, *(f"\nNote: {note}." for note in notes_of(result))]) + "\n"
+
+
+def _markdown_row(
+    view: dict[str, Any], labels: int | str, rows: list[dict[str, Any]], name: str
+) -> list[str]:
+    """Return the title of a method, its gain on each graph and their mean; of the base its values."""
+    entries, digits = [row["variants"][name] for row in rows], metric_of(view).digits
+    title = view["variants"][name]["title"]
+    if name == view["base"]:
+        return [title, *(f"{entry['mean']:.{digits}f}" for entry in entries), ""]
+    mean = signed(view["overall"][str(labels)][name]["mean"], digits)
+    return [title, *(_gain(entry, digits) for entry in entries), mean]
 
 
 def notes_of(result: dict[str, Any]) -> list[str]:
