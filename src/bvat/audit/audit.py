@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bvat.audit.certify import BUDGETS, certificates
-from bvat.audit.copied_fields import CopiedFields, copied_fields, disjoint_parts
+from bvat.audit.copied_fields import LAYERED_ROWS_AT_ONCE, CopiedFields, copied_fields, disjoint_parts
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -209,7 +209,7 @@ def smallest_perturbation(
     model, inputs = adapt(model, graph, arguments)
     with torch.no_grad(), _attack(model, inputs) as attack:
         fields = next(attack.fields_of(torch.tensor([node])))
-        problem = attack.problem(fields)
+        problem = attack.problem(fields).for_flips()
         flip = attack.search.flips(problem)
     r = torch.zeros(inputs.features.shape, dtype=flip.r.dtype, device=flip.r.device)
     return r.index_copy_(0, fields.nodes, problem.space.to_dense(flip.r)), flip
@@ -226,7 +226,7 @@ def smallest_change(model: ProjectedModel, graph: Graph, node: int) -> tuple[flo
         return float(found.smallest[0]), float(found.relative[0]), int(found.becomes[0])
     with torch.no_grad(), _attack(model, graph) as attack:
         fields = next(attack.fields_of(torch.tensor([node])))
-        flip = dataclasses.replace(attack.search, targets=1).flips(attack.problem(fields))
+        flip = dataclasses.replace(attack.search, targets=1).flips(attack.problem(fields).for_flips())
         norm = fields.sums(graph.features.row_squares().index_select(0, fields.nodes)).sqrt()
     return float(flip.length[0]), float(flip.length[0] / norm[0]), int(flip.becomes[0])
 
@@ -270,8 +270,9 @@ class Attack:
     def fields_of(self, nodes: Tensor) -> Iterator[CopiedFields]:
         if self.on_whole:
             return disjoint_parts(self.inputs, self.model.depth, nodes)
-        layered = getattr(self.model, "perturbed_on", "") == "fields"
-        return copied_fields(self.inputs, self.model.depth, nodes, layered=layered)
+        if getattr(self.model, "perturbed_on", "") == "fields":
+            return copied_fields(self.inputs, self.model.depth, nodes, LAYERED_ROWS_AT_ONCE, layered=True)
+        return copied_fields(self.inputs, self.model.depth, nodes)
 
     def problem(self, fields: CopiedFields) -> RecordingProblem:
         return RecordingProblem.on(self.model, fields, self.projected)
@@ -282,6 +283,7 @@ class Attack:
         ``by_class`` (N, C): lengths below which a class is proved not to be reached. The class that is proved
         least comes first, and a node leaves when what was found is shorter than what is proved of the rest.
         """
+        problem = problem.for_flips()
         if by_class is None:
             return self.search.flips(problem)
         length = torch.full_like(problem.clean_logits[:, 0], math.inf)
@@ -301,7 +303,8 @@ class Attack:
                 at, rest = rest.tensor_split([part.centres.numel()])
                 select = torch.zeros_like(problem.clean_logits[at]).scatter_(1, own[at], 1)
                 select.scatter_(1, order[at, rank : rank + 1], -1)
-                flip = self.search.flips(problem if part is fields else self.problem(part), [select])
+                here = problem if part is fields else self.problem(part).for_flips()
+                flip = self.search.flips(here, [select])
                 better = flip.length < length[at]
                 length[at] = torch.where(better, flip.length, length[at])
                 becomes[at] = torch.where(better, flip.becomes, becomes[at])

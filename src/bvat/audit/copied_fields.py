@@ -18,6 +18,8 @@ from bvat.perturb.nodes import DisjointFields
 
 ROWS_AT_ONCE = 20_000
 """Rows of receptive fields that are processed together; a single larger field is processed as a whole."""
+LAYERED_ROWS_AT_ONCE = 160_000
+"""The same with layers, where few arrays have a line for every row."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,6 +80,11 @@ class Problem:
             )
         return torch.where(self.owner < 0, self.num_chosen, self.owner)
 
+    @property
+    def field_sizes(self) -> Tensor:
+        """How many rows of the features each field has, int64 (b)."""
+        return self.group.bincount(minlength=self.num_chosen)[: self.num_chosen]
+
     def gradient(self, r: Tensor | None) -> Tensor:
         """Return the gradient with respect to r, at r; None stands for r = 0."""
         point = FixedPass(self)

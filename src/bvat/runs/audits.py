@@ -22,7 +22,6 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.runs import SavedRun, open_run
 from bvat.inference.tables import check_writable, node_id, short_number, write_text
-from bvat.report.audit_page import AuditedRun, audit_page
 from bvat.runs.run import note
 from bvat.store.claim import taken
 from bvat.store.pool import thread_count
@@ -74,6 +73,8 @@ class AuditPlan:
                 found.append(_measured(batches, nodes.numel(), run.name, kept.path, console))
             write_text(self.out, audit_csv(graph, models[0], found[0], certify=self.certify))
             if self.page is not None:
+                from bvat.report.audit_page import AuditedRun, audit_page  # it needs matplotlib
+
                 each = zip(runs, models, found, strict=True)
                 named = [AuditedRun(run.name, model, part) for run, model, part in each]
                 write_text(self.page, audit_page(graph, named, self.command))

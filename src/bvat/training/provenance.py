@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bvat._version import __version__
 from bvat.graph import Graph
 
@@ -32,7 +34,8 @@ def graph_fingerprint(graph: Graph) -> str:
     parts += graph.features.tensors()
     for part in parts:
         found.update(str(tuple(part.shape)).encode())
-        found.update(part.detach().cpu().contiguous().numpy().data)
+        for piece in torch.split(part.detach().flatten(), 2**20):  # it may be larger than memory
+            found.update(piece.cpu().contiguous().numpy().data)
     if graph.directed:
         found.update(b"directed")
     return found.hexdigest()

@@ -79,11 +79,16 @@ def assemble(
     """Build the graph; make features from the edges and draw a split if these are not given.
 
     ``edges`` is a scipy matrix (N, N), which may be directed (entry i, j is an edge from i to j), with
-    duplicates and self-loops, or None. Of several ``splits`` the first is that of the graph, which keeps all.
+    duplicates and self-loops, or None; or what ``repaired_adjacency`` returns for it: then the graph is not
+    checked, which takes a copy of the edges. Of several ``splits`` the first is that of the graph, which
+    keeps all.
     """
     size, directed = classes.labels.size, options.directed
-    given = sp.coo_array((size, size)) if edges is None else sp.coo_array(edges)
-    adjacency, repairs = repaired_adjacency(given.T if directed else given, directed=directed)
+    if repaired := isinstance(edges, tuple):
+        adjacency, repairs = edges
+    else:
+        given = sp.coo_array((size, size)) if edges is None else sp.coo_array(edges)
+        adjacency, repairs = repaired_adjacency(given.T if directed else given, directed=directed)
     empty: IntArray = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = bool((classes.labels == UNKNOWN).all())
@@ -94,29 +99,30 @@ def assemble(
     parts = drawn[0]
     matrix = fastest_layout(made.matrix)
     dense = isinstance(matrix, np.ndarray)
-    return Graph(
-        features=DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
-        adjacency=adjacency,
-        labels=torch.from_numpy(classes.labels),
-        train=torch.from_numpy(parts.train),
-        val=torch.from_numpy(parts.val),
-        test=torch.from_numpy(parts.test),
-        class_names=classes.names,
-        name=name,
-        node_names=None if node_names is None else tuple(node_names),
-        validation=parts.origin,
-        repairs=repairs,
-        notes=(
+    fields: dict[str, Any] = {
+        "features": DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
+        "adjacency": adjacency,
+        "labels": torch.from_numpy(classes.labels),
+        "train": torch.from_numpy(parts.train),
+        "val": torch.from_numpy(parts.val),
+        "test": torch.from_numpy(parts.test),
+        "class_names": classes.names,
+        "name": name,
+        "node_names": node_names if repaired or node_names is None else tuple(node_names),
+        "validation": parts.origin,
+        "repairs": repairs,
+        "notes": (
             *notes,
             *_edge_notes(adjacency, repairs, directed=directed),
             *made.notes,
             *parts.notes,
             *_absent(classes, parts),
         ),
-        recipe={**made.recipe, "classes": list(classes.names)},
-        splits=marks(splits, size),
-        directed=directed,
-    )
+        "recipe": {**made.recipe, "classes": list(classes.names)},
+        "splits": marks(splits, size),
+        "directed": directed,
+    }
+    return Graph._copy(fields) if repaired else Graph(**fields)
 
 
 def _require_features(features: Features | None, name: str) -> None:
