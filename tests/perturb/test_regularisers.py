@@ -287,9 +287,9 @@ BAD: list[tuple[Make, dict[str, Any], str]] = [
     (Random, {"norm": "colum"}, "norm must be one of row, field"),
     (SBVAT, {"count": 0}, "number of sampled nodes must be at least 1"),
     (SBVAT, {"norm": ""}, "norm must be one of row, field"),
-    (OBVAT, {"search": "adam", "step_size": -1}, "step_size must be positive"),
-    (OBVAT, {"search": "adam", "gamma": -1}, "gamma must be finite and not negative"),
-    (OBVAT, {"search": "adam", "reduction": "median"}, "reduction must be sum or mean"),
+    (OBVAT, {"search": "adam", "step_size": -1}, "step_size must be above 0"),
+    (OBVAT, {"search": "adam", "gamma": -1}, "gamma must be at least 0"),
+    (OBVAT, {"search": "adam", "reduction": "median"}, "reduction must be one of sum, mean"),
     (Consistency, {"dropout": "never"}, "dropout must be fresh"),
 ]
 
