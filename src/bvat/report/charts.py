@@ -117,7 +117,7 @@ def line_chart(
             ax.set_xticks(range(len(x_ticks)), [plain(name) for name in x_ticks])
             ax.set_xlim(-0.5, len(x_ticks) - 0.5)
         elif x_ticks:
-            ax.set_xticks(x_ticks)  # type: ignore[arg-type]
+            ax.set_xticks(x_ticks)
 
     return Chart(draw, f"{about}: {', '.join(line.label for line in drawn)}", title)
 
