@@ -21,7 +21,7 @@ def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Jso
     """List the labels of a run, those first that look wrong.
 
     The score compares the given class with the likeliest other one, by models
-    that had not seen the label: below 0.1, where the other is nine times as
+    that had not seen the label: below 0.2, where the other is four times as
     likely, the label is suspect. The last column has the classes of the
     neighbours, predicted ones where there is no label.
 

@@ -282,13 +282,21 @@ class TensorEngine:
         return out
 
     def attention(
-        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
+        self,
+        pattern: Matrix,
+        source: Tensor,
+        target: Tensor,
+        h: Tensor,
+        mask: Tensor | None = None,
+        of_edges: Tensor | None = None,
     ) -> Tensor:
-        """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
+        """Return ``sum_j m_ij alpha_ij h_j``, alpha the softmax of ``leaky_relu(source_j + target_i + e)``.
 
-        Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
+        Shapes: source, target (N, heads), mask m and ``of_edges`` e (nnz, heads), 1 and 0 without them, h
+        (N, heads, F); result (N, heads, F).
         """
         scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
+        scores = scores if of_edges is None else scores + of_edges
         alpha = edge_softmax(pattern, F.leaky_relu(scores, SLOPE))
         return self.attend(pattern, alpha if mask is None else alpha * mask, h)
 

@@ -77,6 +77,13 @@ def call_arguments(
     return x, edge_index, Arguments(args, kwargs)
 
 
+def reads_attributes(model: Any) -> bool:
+    """Whether a model is given the attributes of the edges: one of bvat's, or a module that names them."""
+    module = vars(model).get("module")
+    named = module is not None and any(p.name == "edge_attr" for p in _parameters(module))
+    return named or bool(getattr(model, "edge_features", 0))
+
+
 def _value(parameter: inspect.Parameter, given: Mapping[str, Any], source: Any, edges: Any) -> Any:
     """Return what is given by the name of a parameter, or what the data has, or edges if it needs a value."""
     value = given.get(parameter.name, getattr(source, parameter.name, None))

@@ -99,8 +99,7 @@ class LayeredModel(nn.Module):
         if features is not None:
             features = inputs.features.select_values(features, nodes)
         if edges:
-            place = torch.arange(whole.nnz, device=whole.device)
-            kept = whole.with_values(place).induced(nodes).values  # where each entry of the part stood
+            kept = whole.induced_places(nodes)
             edges = tuple(mask[kept] for mask in edges)
         return Masks(features, tuple(mask[nodes] for mask in masks.hidden), masks.factor, edges)
 
