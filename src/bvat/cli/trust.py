@@ -36,8 +36,7 @@ def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Jso
     from bvat.trust.held_out import held_out
     from bvat.trust.review import review as reviewed
 
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     opened = open_run(run, model or ())
     found = reviewed(held_out(opened))
     title = f"{int(found.suspect.sum())} of {found.nodes.size} labels of {opened.name} are suspect"
@@ -64,8 +63,7 @@ def suggest(
     from bvat.inference.tables import check_writable
     from bvat.trust.suggest import suggest as suggested
 
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     opened = open_run(run, model or ())
     graph = opened.graph()
     labelled = torch.nonzero(graph.labelled)[:, 0]
@@ -121,10 +119,9 @@ def explain(
     from bvat.inference.tables import check_writable, write_text
     from bvat.trust.explain import explain as explained
 
-    if out is not None:
-        check_writable(out)
-        if out.suffix not in (".html", ".csv"):
-            raise SettingsError(f"{out} is neither a page nor a table: end its name in .html or .csv")
+    check_writable(out)
+    if out is not None and out.suffix not in (".html", ".csv"):
+        raise SettingsError(f"{out} is neither a page nor a table: end its name in .html or .csv")
     trained = open_run(run, model or ())
     graph, seed = trained.graph(), trained.seeds[0] if seed is None else seed
     found = explained(trained.classifier(graph, seed), graph, node)

@@ -170,9 +170,11 @@ def standalone(title: str, charts: Sequence[Chart], columns: int = 2) -> str:
 
 def pdf(title: str, charts: Sequence[Chart], columns: int = 2) -> bytes:
     """Return the same charts as a PDF file, the same bytes every time."""
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf  # takes as long as the rest of matplotlib
+
     file = io.BytesIO()
     with style():
-        _sheet(title, charts, columns).savefig(file, format="pdf", metadata={"CreationDate": None})
+        FigureCanvasPdf(_sheet(title, charts, columns)).print_pdf(file, metadata={"CreationDate": None})
     return file.getvalue()
 
 
