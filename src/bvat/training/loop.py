@@ -55,9 +55,8 @@ def train(
 
     The same graph, settings and seed give the same result, bit for bit, on the same kind of CPU.
 
-    A baseline is fitted instead, without checkpoints; of callbacks only ``on_note`` is called.
-
-    Ctrl-C takes effect at the end of the current epoch; pressed twice, at once.
+    A baseline is fitted instead, without checkpoints; of callbacks only ``on_note`` is called. Ctrl-C takes
+    effect at the end of the current epoch; pressed twice, at once.
 
     Args:
         graph: on the device to train on.
