@@ -77,10 +77,9 @@ def violations(
     Shapes: nodes int64 (n); radius (N).
     """
     broken, tried, generator = 0, 0, torch.Generator().manual_seed(0)
-    layered = model.perturbed_on == "fields"
     with torch.no_grad():
         projected = model.project(graph)
-        for fields in copied_fields(graph, model.depth, nodes, layered=layered):
+        for fields in copied_fields(graph, model.depth, nodes):
             problem = RecordingProblem.on(model, fields, projected)
             point, space, own = FixedPass(problem), problem.space, problem.clean_logits.argmax(1)
             for select in margins(problem.clean_logits, graph.num_classes):

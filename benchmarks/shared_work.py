@@ -13,11 +13,11 @@ from threadpoolctl import threadpool_limits
 from bvat.baselines.table import AutoOptions
 from bvat.data import load
 from bvat.graph import Graph
+from bvat.training.metrics import LEAST, softmax
 from bvat.trust.held_out import HeldOut
 from bvat.tuning.auto import fitted_members
 from bvat.tuning.members import Work
 from bvat.tuning.mixture import Mixture
-from bvat.tuning.temperature import LEAST, softmax
 
 LABEL_FREE = ("latent", "graphs", "views", "edges_agree")
 

@@ -41,3 +41,19 @@ def random_graph(
         test=order[12:],
     )
     return built.with_engine("tensor")
+
+
+def one_way(graph: Graph, seed: int = 0) -> Graph:
+    """Return a directed graph with one of the two directions of most edges, and weights."""
+    rng = np.random.default_rng(seed)
+    edges = sp.coo_array(graph.adjacency.to_scipy())
+    first = rng.random(edges.nnz) < 0.5
+    both = edges.row + edges.col < graph.num_nodes // 4
+    kept = both | np.where(edges.row < edges.col, first, ~first)
+    values = rng.random(edges.nnz) + 0.5
+    matrix = sp.coo_array((values[kept], (edges.row[kept], edges.col[kept])), shape=edges.shape)
+    built = Graph.build(
+        graph.features, matrix, graph.labels, train=graph.train, val=graph.val, test=graph.test,
+        class_names=graph.class_names, normalize=False, directed=True,
+    )  # fmt: skip
+    return built.to(dtype=graph.features.dtype).with_engine(graph.engine)

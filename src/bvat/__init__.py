@@ -52,17 +52,8 @@ _HOME = {
     "bvat.models.options": ["Options", "option"],
     "bvat.models.table": ["Model"],
     "bvat.models.wrapped": ["wrap"],
-    "bvat.perturb": [
-        "FLAG",
-        "GRAND",
-        "OBVAT",
-        "SBVAT",
-        "VAT",
-        "Consistency",
-        "Random",
-        "Regulariser",
-        "entropy",
-    ],
+    "bvat.perturb": ["FLAG", "GRAND", "OBVAT", "SBVAT", "VAT", "Consistency", "Random", "Regulariser",
+                     "entropy"],
     "bvat.perturb.methods": ["MethodRow", "RegulariserOptions"],
     "bvat.report.plots": ["plot"],
     "bvat.runs.run": ["RunOptions", "run"],
@@ -70,7 +61,7 @@ _HOME = {
     "bvat.training.loop": ["TrainedModel", "predict", "train"],
     "bvat.training.settings": ["Settings", "preset"],
     "bvat.training.trackers": ["MLflowLogger", "TensorBoardLogger", "WandbLogger"],
-}
+}  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [

@@ -46,7 +46,6 @@ class Table(Mapping[str, Row]):
 
     @cached_property
     def added(self) -> dict[str, Row]:
-        """The rows that are not bvat's own."""
         from importlib.metadata import entry_points
 
         self.__dict__["added"] = {}  # a plug-in may read the table while it is imported

@@ -33,7 +33,7 @@ def test_the_smallest_perturbation_changes_the_class(
     assert bool((found.lds >= 0).all())
     assert found.predicted.tolist() == clean.argmax(1).tolist()
     flips = 0
-    for node in range(0, graph.num_nodes, 7):
+    for node in range(0, graph.num_nodes, 10):
         r, flip = smallest_perturbation(model, graph, node)
         assert float(flip.length) == pytest.approx(float(found.smallest[node]), rel=1e-3)
         if math.isinf(float(flip.length)):

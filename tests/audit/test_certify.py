@@ -37,7 +37,7 @@ KINDS: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-def small_graph(seed: int, nodes: int = 8, features: int = 6) -> Graph:
+def small_graph(seed: int, nodes: int = 8, features: int = 6, *, directed: bool = False) -> Graph:
     """Return a random graph with weighted edges and an isolated node, in double precision."""
     random = np.random.default_rng(seed)
     edges = random.random((nodes, nodes)) * (random.random((nodes, nodes)) < 0.3)
@@ -45,7 +45,7 @@ def small_graph(seed: int, nodes: int = 8, features: int = 6) -> Graph:
     labels = random.integers(0, 3, nodes)
     graph = Graph.build(
         random.normal(size=(nodes, features)), edges, labels, train=[0, 1, 2],
-        class_names=["a", "b", "c"], normalize=False,
+        class_names=["a", "b", "c"], normalize=False, directed=directed,
     )  # fmt: skip
     return graph.to(dtype=torch.float64)
 
@@ -95,10 +95,12 @@ def projected(step: Tensor, budget: str, radius: float) -> Tensor:
     return step * (radius / rows.clamp_min(tiny))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "directed"), [(0, False), (2, True)])
 @pytest.mark.parametrize(("kind", "options"), KINDS)
-def test_a_strong_attack_never_flips_what_is_proved(kind: Any, options: dict[str, Any], seed: int) -> None:
-    graph = small_graph(seed)
+def test_a_strong_attack_never_flips_what_is_proved(
+    kind: Any, options: dict[str, Any], seed: int, directed: bool
+) -> None:
+    graph = small_graph(seed, directed=directed)
     model = small_model(kind, graph, seed, options)
     for found in certificates(model, graph):
         assert found.radius.dtype == torch.float64
@@ -110,11 +112,14 @@ def test_a_strong_attack_never_flips_what_is_proved(kind: Any, options: dict[str
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize(
     ("kind", "options"), [(SGC, {"layers": 3}), (GCN, {"layers": 1}), (MLP, {"layers": 1})]
 )
-def test_a_linear_model_flips_just_beyond_its_radius(kind: Any, options: dict[str, Any], budget: Any) -> None:
-    graph = small_graph(3)
+def test_a_linear_model_flips_just_beyond_its_radius(
+    kind: Any, options: dict[str, Any], budget: Any, directed: bool
+) -> None:
+    graph = small_graph(3, directed=directed)
     model = small_model(kind, graph, 3, options)
     radius = certify(model, graph, budget).radius
     for v in range(graph.num_nodes):

@@ -16,7 +16,7 @@ from bvat.errors import SettingsError
 from bvat.training.settings import preset
 
 
-@pytest.mark.parametrize("dataset", dense_grand.PUBLISHED)
+@pytest.mark.parametrize("dataset", ["cora", pytest.param("pubmed", marks=pytest.mark.slow)])
 def test_the_dense_implementation_learns_and_repeats(small: bvat.Graph, dataset: str) -> None:
     settings = replace(dense_grand.PUBLISHED[dataset], lr=0.1, patience=30, epochs=60)
     first, again = (dense_grand.DenseGrand(small, settings, 1).train() for _ in range(2))

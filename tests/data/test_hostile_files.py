@@ -109,7 +109,7 @@ def test_an_npz_file_of_pickled_objects(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds the arrays 'x', 'y' but no graph: give a folder with"):
         load(path, train_per_class=5)
     save_graph(synthetic_graph(), path)
-    with pytest.raises(SettingsError, match="has its own split and features: remove train_per_class"):
+    with pytest.raises(SettingsError, match="has its own edges, split and features: remove train_per_class"):
         load(path, train_per_class=5)
 
 

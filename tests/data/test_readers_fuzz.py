@@ -19,7 +19,7 @@ from bvat import Graph
 from bvat.data import load
 from bvat.errors import GraphError
 
-fuzz = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+fuzz = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 
 cell = st.sampled_from(
     ["", "n1", "n2", "n3", "train", "val", "test", "1", "-1", "0.5", "nan", "inf", "1e999", "1_0", " ", "x",

@@ -26,9 +26,9 @@ from bvat.report.paper_page import table2_markdown
 
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
-WITHOUT_CODE = {"CONTRIBUTING", "clusters", "contributing", "faults", "gpu", "large-graphs"}
-WITHOUT_CODE |= {"reference", "results"}
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *GUIDE]
+WITHOUT_CODE = {"CONTRIBUTING", "SECURITY", "clusters", "contributing", "faults", "gpu", "large-graphs"}
+WITHOUT_CODE |= {"reference", "results", "upgrading"}
 BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

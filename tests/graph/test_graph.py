@@ -16,7 +16,7 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import GraphError
 from bvat.graph import Graph
-from bvat.graph.repair import normalize_rows, symmetric_adjacency
+from bvat.graph.repair import normalize_rows, repaired_adjacency
 
 EDGES = [(0, 1), (1, 2), (2, 3)]
 
@@ -162,13 +162,13 @@ def test_repairs_are_counted() -> None:
 
 def test_two_directions_with_different_weights_are_counted() -> None:
     edges = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 1), (2, 3)]
-    clean, counts = symmetric_adjacency(adjacency(edges, weight=[2.0, 3.0, 5.0, 4.0, 5.0, 1.0]))
+    clean, counts = repaired_adjacency(adjacency(edges, weight=[2.0, 3.0, 5.0, 4.0, 5.0, 1.0]))
     assert counts["unequal_weights"] == 1, "the largest of duplicate edges counts: 1 and 2 agree"
     assert clean.to_dense()[0, 1] == 3
 
 
 def test_a_clean_graph_needs_no_repair() -> None:
-    assert symmetric_adjacency(adjacency(BOTH_WAYS))[1] == {
+    assert repaired_adjacency(adjacency(BOTH_WAYS))[1] == {
         "self_loops": 0,
         "duplicate_edges": 0,
         "one_way_edges": 0,
@@ -178,12 +178,12 @@ def test_a_clean_graph_needs_no_repair() -> None:
 
 def test_the_larger_of_several_weights_is_kept() -> None:
     given = adjacency([(0, 1), (1, 0), (1, 2), (1, 2)], weight=[1.0, 3.0, 5.0, 2.0])
-    dense = symmetric_adjacency(given)[0].to_dense()
+    dense = repaired_adjacency(given)[0].to_dense()
     assert (dense[0, 1], dense[1, 0], dense[1, 2], dense[2, 1]) == (3, 3, 5, 5)
 
 
 def test_explicit_zeros_are_no_edges() -> None:
-    assert symmetric_adjacency(adjacency([(0, 1), (1, 2)], weight=[0.0, 1.0]))[0].nnz == 2
+    assert repaired_adjacency(adjacency([(0, 1), (1, 2)], weight=[0.0, 1.0]))[0].nnz == 2
 
 
 def test_a_graph_without_edges() -> None:

@@ -162,7 +162,7 @@ def test_an_interrupted_audit_continues(
 ) -> None:
     """In the end the table is that of an audit that was left alone."""
     monkeypatch.setattr(copied_fields, "__defaults__", (100,))  # a few nodes at a time
-    run = ["audit", str(folder / "run-gcn"), "--compare", str(folder / "run-obvat"), "--nodes", "60"]
+    run = ["audit", str(folder / "run-gcn"), "--compare", str(folder / "run-obvat"), "--nodes", "40"]
     quietly([*run, "--out", "whole.csv", "--page", "whole.html"])
     capsys.readouterr()
     whole, batches = Path("whole.csv").read_text(), []
@@ -179,8 +179,8 @@ def test_an_interrupted_audit_continues(
         code, _, err = call([*run, "--out", "a.csv"], capsys)
         assert code == 130
         done = sum(batches)
-        assert 0 < done < 60
-        assert f"note: {done} of 60 nodes of run-gcn are kept in a.csv" in err
+        assert 0 < done < 40
+        assert f"note: {done} of 40 nodes of run-gcn are kept in a.csv" in err
         assert err.endswith("run the same command again to continue after the finished nodes\n")
         assert not Path("a.csv").exists()
         assert len(batches) == 2 * attempt + 2
@@ -195,7 +195,7 @@ def test_an_interrupted_audit_continues(
         "bvat.audit.kept.audit_batches", lambda *a, **k: again.append(k["nodes"]) or audit_batches(*a, **k)
     )
     quietly([*run, "--out", "a.csv", "--page", "a.html"])
-    assert [nodes.numel() for nodes in again] == [60 - done, 60]
+    assert [nodes.numel() for nodes in again] == [40 - done, 40]
     assert Path("a.csv").read_text() == whole
     page, expected = (Path(name).read_text() for name in ("a.html", "whole.html"))
     assert page == expected.replace("whole.", "a.")

@@ -101,7 +101,7 @@ def test_dropping_a_projection_leaves_the_attention_alone(graph64: bvat.Graph) -
 def test_no_output_heads_and_no_kernels_are_refused() -> None:
     with pytest.raises(SettingsError, match="output_heads must be at least 1"):
         GAT(10, 2, output_heads=0)
-    with pytest.raises(SettingsError, match="kernels >= 1"):
+    with pytest.raises(SettingsError, match="kernels must be at least 1"):
         MoNet(10, 2, kernels=0)
     with pytest.raises(SettingsError, match="aggregation must be"):
         MoNet(10, 2, aggregation="max")

@@ -87,7 +87,7 @@ def test_a_graph_without_edges(graph: bvat.Graph) -> None:
 
 
 def test_impossible_partitions_are_refused() -> None:
-    with pytest.raises(SettingsError, match="GPNN needs clusters >= 1"):
+    with pytest.raises(SettingsError, match="clusters must be at least 1"):
         GPNN(10, 2, clusters=0)
 
 

@@ -24,7 +24,7 @@ from bvat.training.settings import preset
 
 def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> None:
     store = RunStore.open(tmp_path, {"small": small})
-    curves = store.run(RunSpec("small", preset("small", "none", epochs=30), 0, CURVES))["curves"]
+    curves = store.run(RunSpec("small", preset("small", "none", epochs=15), 0, CURVES))["curves"]
     assert set(curves) == {"on", "off"}
     for part in curves.values():
         assert {name: len(curve) for name, curve in part.items()} == {"vat": 11, "sbvat": 11, "obvat": 11}

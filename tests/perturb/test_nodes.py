@@ -54,7 +54,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return graph_of(nodes, edges)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(graphs(), st.integers(1, 3), st.integers(1, 60), st.integers(0, 2**31))
 @example(graph_of(1, []), 2, 5, 0)
 @example(graph_of(30, []), 3, 100, 0)

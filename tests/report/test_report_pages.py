@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from page_checks import EVIL, check_page, made_up_results
 
 import bvat
@@ -173,7 +174,20 @@ def test_training_without_a_page(
         assert len(list(csv.DictReader(file))) == 2
 
 
-def test_command_line() -> None:
-    options = {"epochs": 5, "keep_moments": False, "text": None, "seed": 0, "as_json": True}
-    command = command_line("bvat", "train", "my graph/", **options)
-    assert command == "bvat train 'my graph/' --epochs 5 --no-keep-moments --seed 0 --as-json"
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was given is repeated, except what changes no number; other folders are not named."""
+    app = typer.Typer()
+
+    @app.command("train")
+    def show(
+        context: typer.Context, graph: str, epochs: int = 9, guard: bool = True, out: str = "", jobs: int = 1
+    ) -> None:
+        typer.echo(command_line(context, "out", elsewhere=True))
+
+    app.command("other")(lambda: None)
+    given = ["train", "my graph/", "--epochs", "5", "--no-guard", "--out", "run", "--jobs", "2"]
+    for arguments in (given, ["train", "/home/me/my graph"]):
+        app(arguments, standalone_mode=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "bvat train 'my graph/' --epochs 5 --no-guard", "bvat train 'my graph'"
+    ]  # fmt: skip

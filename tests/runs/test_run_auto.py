@@ -117,6 +117,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(
     small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Networks that were trained before the end came are not trained again, and nothing is left of them."""
+    monkeypatch.setattr(networks, "EPOCHS", 30)
     whole = bvat.run(small, "auto", folder=tmp_path / "whole", options=QUIET)
     real, calls = networks.train, []
 

@@ -34,6 +34,13 @@ def fitted(graph):
     return auto.fit(graph, 0, AutoOptions(effort=2))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few_epochs():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(networks, "EPOCHS", 50)
+        yield
+
+
 def accuracy(fit, graph):
     predicted = predict(fit.model, graph).argmax(1)[graph.test]
     return float((predicted == graph.labels[graph.test]).double().mean())
@@ -121,9 +128,9 @@ def test_gradients_reach_the_features_through_every_member(graph, fitted):
 
 
 def test_an_audit_finds_changes_that_flip_predictions(graph, fitted):
-    nodes = graph.test[:2]
-    found = audit(fitted.model, graph, nodes=nodes)
-    node = int(nodes[found.smallest.argmin()])
+    node = int(graph.test[0])
+    found = audit(fitted.model, graph, nodes=graph.test[:1])
+    assert bool(found.smallest.isfinite())
     change, flip = smallest_perturbation(fitted.model, graph, node)
     projected = (graph.features.to_dense() + 1.001 * change) @ fitted.model.projection()
     with torch.no_grad():

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from bvat.audit.certify import BUDGETS, certificates
-from bvat.audit.copied_fields import CopiedFields, copied_fields, disjoint_parts
+from bvat.audit.copied_fields import LAYERED_ROWS_AT_ONCE, CopiedFields, copied_fields, disjoint_parts
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.graph import html_table
 from bvat.graph.inputs import GraphInputs
+from bvat.graph.targets import ONE_CLASS
 from bvat.models.base import ProjectedModel
 from bvat.models.gcn import GCN
 from bvat.models.reading import evaluation
@@ -33,6 +34,8 @@ EPSILON = 0.03
 """Length of a row of the perturbation at which LDS is measured, the paper's for Cora."""
 REACH = 10.0
 """The longest perturbation tried, as a multiple of the typical length of the features."""
+HALVINGS = 5
+"""Bisections where each is a pass over the whole graph: the change found is about 1 % longer at most."""
 MEASURED = ("nodes", "predicted", "confidence", "field_size", "lds", "smallest", "relative", "becomes",
             "certified", "certified_rows", "certified_node")  # fmt: skip
 """The tensors of an :class:`Audit`."""
@@ -172,6 +175,7 @@ def audit_batches(
     The nodes come in the given order, except those of modules.
     """
     check_epsilon(epsilon)
+    require_one_class(graph)
     budgets = BUDGETS if certify else BUDGETS[:1]
     proofs = certificates(model, graph, budgets) if certify or type(model) is GCN else []
     model, inputs = adapt(model, graph, arguments)
@@ -206,10 +210,11 @@ def smallest_perturbation(
 
     Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if none was found.
     """
+    require_one_class(graph)
     model, inputs = adapt(model, graph, arguments)
     with torch.no_grad(), _attack(model, inputs) as attack:
         fields = next(attack.fields_of(torch.tensor([node])))
-        problem = attack.problem(fields)
+        problem = attack.problem(fields).for_flips()
         flip = attack.search.flips(problem)
     r = torch.zeros(inputs.features.shape, dtype=flip.r.dtype, device=flip.r.device)
     return r.index_copy_(0, fields.nodes, problem.space.to_dense(flip.r)), flip
@@ -219,16 +224,23 @@ def smallest_change(model: ProjectedModel, graph: Graph, node: int) -> tuple[flo
     """Return the entries ``smallest``, ``relative`` and ``becomes`` that :func:`audit` has for one node.
 
     A model that reads the whole graph needs a pass over it for every step, and here only the path to its next
-    class is searched: an audit, which searches more, may find a smaller change.
+    class is searched, with fewer bisections: an audit, which searches more, may find a smaller change.
     """
     if not getattr(model, "reads_whole_graph", False):
         found = audit(model, graph, nodes=torch.tensor([node]))
         return float(found.smallest[0]), float(found.relative[0]), int(found.becomes[0])
     with torch.no_grad(), _attack(model, graph) as attack:
         fields = next(attack.fields_of(torch.tensor([node])))
-        flip = dataclasses.replace(attack.search, targets=1).flips(attack.problem(fields))
+        search = dataclasses.replace(attack.search, targets=1, halvings=HALVINGS)
+        flip = search.flips(attack.problem(fields).for_flips())
         norm = fields.sums(graph.features.row_squares().index_select(0, fields.nodes)).sqrt()
     return float(flip.length[0]), float(flip.length[0] / norm[0]), int(flip.becomes[0])
+
+
+def require_one_class(graph: Any) -> None:
+    """Raise SettingsError if the nodes of a graph, or of a run, have several labels."""
+    targets = getattr(graph, "targets", ONE_CLASS)
+    targets.require_one_class("an audit", "measure bvat.VAT(...)(model, graph, logits).r_vadv instead")
 
 
 def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:
@@ -270,8 +282,9 @@ class Attack:
     def fields_of(self, nodes: Tensor) -> Iterator[CopiedFields]:
         if self.on_whole:
             return disjoint_parts(self.inputs, self.model.depth, nodes)
-        layered = getattr(self.model, "perturbed_on", "") == "fields"
-        return copied_fields(self.inputs, self.model.depth, nodes, layered=layered)
+        if getattr(self.model, "perturbed_on", "") == "fields":
+            return copied_fields(self.inputs, self.model.depth, nodes, LAYERED_ROWS_AT_ONCE, layered=True)
+        return copied_fields(self.inputs, self.model.depth, nodes)
 
     def problem(self, fields: CopiedFields) -> RecordingProblem:
         return RecordingProblem.on(self.model, fields, self.projected)
@@ -282,6 +295,7 @@ class Attack:
         ``by_class`` (N, C): lengths below which a class is proved not to be reached. The class that is proved
         least comes first, and a node leaves when what was found is shorter than what is proved of the rest.
         """
+        problem = problem.for_flips()
         if by_class is None:
             return self.search.flips(problem)
         length = torch.full_like(problem.clean_logits[:, 0], math.inf)
@@ -301,7 +315,8 @@ class Attack:
                 at, rest = rest.tensor_split([part.centres.numel()])
                 select = torch.zeros_like(problem.clean_logits[at]).scatter_(1, own[at], 1)
                 select.scatter_(1, order[at, rank : rank + 1], -1)
-                flip = self.search.flips(problem if part is fields else self.problem(part), [select])
+                here = problem if part is fields else self.problem(part).for_flips()
+                flip = self.search.flips(here, [select])
                 better = flip.length < length[at]
                 length[at] = torch.where(better, flip.length, length[at])
                 becomes[at] = torch.where(better, flip.becomes, becomes[at])

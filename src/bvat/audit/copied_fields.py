@@ -18,6 +18,8 @@ from bvat.perturb.nodes import DisjointFields
 
 ROWS_AT_ONCE = 20_000
 """Rows of receptive fields that are processed together; a single larger field is processed as a whole."""
+LAYERED_ROWS_AT_ONCE = 160_000
+"""The same with layers, where few arrays have a line for every row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,8 @@ class CopiedFields:
     propagation: SparseMatrix
     layers: tuple[Block, ...] | None = None
     """One matrix per layer of a GCN, the first layer first, with only those rows that the next one reads."""
+    entries: Tensor | None = None
+    """Which entries of Â those of ``propagation`` copy, int64 (nnz)."""
     on_whole: bool = False
     """For models that cannot run on a part of the graph: the fields are disjoint instead of copied, ``nodes``
     are all N nodes, and ``owner`` is -1 outside of the fields."""
@@ -50,6 +54,12 @@ class CopiedFields:
     def features(self) -> FeatureMatrix:
         """Node features X, shape (m, D); selected only for models that are not linear in X."""
         return self.whole.features.select(self.nodes)
+
+    @cached_property
+    def edge_inputs(self) -> Tensor | None:
+        """Attributes of the entries of the matrix, (nnz, F)."""
+        given = self.whole.edge_inputs
+        return None if given is None or self.entries is None else given[self.entries]
 
     @property
     def engine(self) -> TensorEngine:
@@ -78,8 +88,7 @@ def disjoint_parts(inputs: GraphInputs, depth: int, nodes: Tensor) -> Iterator[C
         found = DisjointFields(left.numel(), tell=lambda _: None).choose(inputs, depth, generator, among=left)
         chosen, owner = cast("tuple[Tensor, Tensor]", (found.chosen, found.owner))
         everything = torch.arange(matrix.shape[0], device=matrix.device)
-        symmetric = cast("SymmetricMatrix", matrix)
-        yield CopiedFields(inputs, chosen, chosen, everything, owner, symmetric, on_whole=True)
+        yield CopiedFields(inputs, chosen, chosen, everything, owner, matrix, on_whole=True)
         left = left[~torch.isin(left, chosen)]
 
 
@@ -140,6 +149,8 @@ def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, depth: int, layer
     wanted = keys[row] // size * size + matrix.indices[entries]
     places = np.searchsorted(keys, wanted).clip(max=keys.size - 1)
     inside = keys[places] == wanted
-    square = block(SymmetricMatrix, row[inside], places[inside], entries[inside], (keys.size, keys.size))
+    kind = SymmetricMatrix if inputs.propagation.symmetric else SparseMatrix
+    square = block(kind, row[inside], places[inside], entries[inside], (keys.size, keys.size))
     rows = torch.from_numpy(np.searchsorted(keys, start)).to(device)
-    return CopiedFields(inputs, centres.to(device), rows, nodes, owner, square)
+    copied = torch.from_numpy(entries[inside]).to(device)
+    return CopiedFields(inputs, centres.to(device), rows, nodes, owner, square, entries=copied)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
@@ -29,6 +30,8 @@ WIDER = 1.6
 """How much larger than the radius proved before a radius is at most."""
 NEAR = 1.3
 """Classes that are further than this multiple of the nearest one are left as they are."""
+_ENTRIES_AT_ONCE = 2**13
+"""Entries of P2 whose slopes are computed together: few enough for the cache."""
 _SLACK = 1e-12
 """Of quotients and products of a few numbers: thousands of units of roundoff."""
 
@@ -98,23 +101,28 @@ def wider(
     near = (proved > 0) & (proved <= NEAR * proved.min(1, keepdims=True)) & (proved < 1e300)
     result = proved.copy()
     for c, k in np.argwhere(np.stack([near[predicted == c].any(0) for c in range(near.shape[1])])):
-        v = np.flatnonzero(near[:, k] & (predicted == c))
-        rows = outer[v]
-        owner = np.repeat(np.arange(v.size), np.diff(rows.indptr))
-        nodes, at = np.unique(rows.indices, return_inverse=True)
+        chosen = np.flatnonzero(near[:, k] & (predicted == c))
+        nodes = np.unique(outer[chosen].indices)
         pair = Pair(relus, gram, off, relus.second[:, c] - relus.second[:, k], nodes)
-        low, high = proved[v, k], WIDER * proved[v, k]
-        for _ in range(TRIES):
-            tried = (low + high) / 2
-            weighted = rows.copy()
-            weighted.data = rows.data * pair.slopes(at, tried[owner])
-            found = (
-                weighted.sum(axis=1) * relus.reach[v] if inner is None else _norms(weighted @ inner, budget)
-            )
-            reached = margin[v, k] / (found * slack) * (1 - 8 * UNIT)
-            low = np.maximum(low, np.minimum(tried, reached))  # never beyond what the slopes hold for
-            high = np.maximum(low, np.where(reached < tried, tried, np.minimum(high, reached)))
-        result[v, k] = low
+        ends = np.diff(outer.indptr)[chosen].cumsum() // _ENTRIES_AT_ONCE
+        for v in np.split(chosen, np.flatnonzero(np.diff(ends)) + 1):
+            rows = outer[v]
+            owner = np.repeat(np.arange(v.size), np.diff(rows.indptr))
+            at = np.searchsorted(nodes, rows.indices)
+            low, high = proved[v, k], WIDER * proved[v, k]
+            for _ in range(TRIES):
+                tried = (low + high) / 2
+                slopes = rows.data * pair.slopes(at, tried[owner])
+                weighted = sp.csr_array((slopes, rows.indices, rows.indptr), rows.shape)
+                found = (
+                    weighted.sum(axis=1) * relus.reach[v]
+                    if inner is None
+                    else _norms(weighted @ inner, budget)
+                )
+                reached = margin[v, k] / (found * slack) * (1 - 8 * UNIT)
+                low = np.maximum(low, np.minimum(tried, reached))  # never beyond what the slopes hold for
+                high = np.maximum(low, np.where(reached < tried, tried, np.minimum(high, reached)))
+            result[v, k] = low
     return result
 
 
@@ -122,6 +130,7 @@ def _norms(rows: Any, budget: str) -> Array:
     """Return the norm of each row of a matrix without negative entries, (n)."""
     if budget == "node":
         return np.asarray(rows.max(axis=1).toarray()).ravel()
-    squares = rows.multiply(rows) if budget == "graph" else rows
-    found: Array = np.asarray(squares.sum(axis=1)).ravel()
+    if budget == "graph":
+        rows.data *= rows.data
+    found: Array = np.asarray(rows.sum(axis=1)).ravel()
     return np.sqrt(found) if budget == "graph" else found

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bvat.audit.copied_fields import CopiedFields
-from bvat.graph.inputs import Block, GraphInputs
+from bvat.audit.first_layer import InCoordinates, MeasuredSpace, ReadSpace
+from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel, Pullback, linearize
 from bvat.perturb.divergence import KL
-from bvat.perturb.problem import FixedPass, Problem
+from bvat.perturb.problem import FixedPass, Found, Norm, Problem
 from bvat.perturb.searches import FastAscent
 from bvat.perturb.searches.smallest_flip import margins
 from bvat.perturb.spaces import FactoredSpace, make_space
@@ -23,19 +23,22 @@ from bvat.perturb.spaces import FactoredSpace, make_space
 class RecordingProblem(Problem):
     """A problem that records the largest LDS of each chosen node at which a search took a gradient.
 
-    Shapes: largest (b), updated in place.
+    Shapes: largest (b), updated in place; row_counts (b), how many feature rows each field has.
     """
 
     largest: Tensor
+    row_counts: Tensor
 
     @classmethod
     def on(cls, model: Any, fields: CopiedFields, projected: Tensor) -> RecordingProblem:
         """Return the problem of a model in eval mode; projected (N, H) is that of the whole graph."""
         base = projected.index_select(0, fields.nodes)
         space = make_space("auto", model, fields.inputs)
+        owner = fields.owner
         if fields.layers is not None and isinstance(space, FactoredSpace):
             model, base = InCoordinates(model, fields.layers, base, space.upper), base.new_zeros(1, 1)
-            space = OwnEffect(space.weight, space.shape[0], space.engine)
+            space, first = ReadSpace(space.weight, fields.layers[0]), fields.layers[0]
+            owner = owner[first.col[first.crow[:-1]]]  # no row is empty: each node reads itself
         logits = model.propagate(fields.inputs, base)
         if fields.rows is not None:
             logits = logits.index_select(0, fields.rows)
@@ -46,7 +49,8 @@ class RecordingProblem(Problem):
             divergence=KL(),
             clean_logits=logits,
             rows=fields.rows,
-            owner=fields.owner,
+            owner=owner,
+            row_counts=fields.sizes,
             next_pass=lambda: (None, base),
             same_masks=True,
             largest=torch.zeros_like(logits[:, 0]),
@@ -57,6 +61,20 @@ class RecordingProblem(Problem):
         point = FixedPass(self)
         logits = point.logits(self.space.add_effect(point.base, r))
         return self._kept(self.divergence.value_and_gradient(self.clean, logits)[0])
+
+    def for_flips(self) -> RecordingProblem:
+        """Return the same problem in coordinates that a search for the shortest perturbation can measure."""
+        return replace(self, space=MeasuredSpace(self.space)) if isinstance(self.space, ReadSpace) else self
+
+    @property
+    def field_sizes(self) -> Tensor:
+        return self.row_counts
+
+    def full_step(self, gradient: Tensor, length: float, norm: Norm) -> Found:
+        if not isinstance(self.space, ReadSpace):
+            return super().full_step(gradient, length, norm)
+        largest = self.engine.largest(gradient.abs()).clamp_min_(torch.finfo(gradient.dtype).tiny)
+        return Found(self.space.full_rows(gradient.div_(largest), length), gradient[:, :0])
 
     def of_rows(self, of_fields: Tensor) -> Tensor:
         """Give every row the entry of its field, False outside of all: bool (b) to (m, 1)."""
@@ -105,59 +123,6 @@ def local_smoothness(
         best = torch.maximum(value, best)
     problem.record(more.ascend(problem, at).r)
     return problem.largest
-
-
-class OwnEffect(FactoredSpace):
-    """The factored space of a model that multiplies by U itself: what R = Z Qᵀ changes is Z."""
-
-    effect_map = None  # type: ignore[assignment]
-
-    def add_effect(self, base: Tensor, r: Tensor) -> Tensor:
-        return r  # the base is 0
-
-    def pull(self, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-class InCoordinates:
-    """The logits of a GCN on copied fields as a function of the coordinates Z of R = Z Qᵀ, W0 = Q U.
-
-    ``logits = Â_K relu(... relu(z + (Â_1 Z) U) ...) W_{K-1}``, where z is the clean input of the first relu.
-    Z has a row for every node of a field; products with U are made only after the first Â, for the few rows
-    that the second layer reads.
-
-    Shapes: layers from (n, m) to (b, n'); projected (m, H), without Z; upper (H, H), U.
-    """
-
-    def __init__(self, model: Any, layers: Sequence[Block], projected: Tensor, upper: Tensor) -> None:
-        self.model, self.depth, self.training = model, model.depth, False
-        self.layers, self.upper, self.clean = layers, upper, layers[0].product(projected)
-        self.weights = [weight.detach() for weight in list(model.weights)[1:]]
-
-    def projection(self) -> Tensor | None:
-        found: Tensor | None = self.model.projection()
-        return found
-
-    def propagate(self, inputs: GraphInputs, z: Tensor, masks: Any = None) -> Tensor:
-        return self.linearize(inputs, z, masks)[0]
-
-    def linearize(self, inputs: GraphInputs, z: Tensor, masks: Any) -> tuple[Tensor, Pullback]:
-        """Return the logits (b, C) and the map from their gradient back to Z (m, H)."""
-        rows, states = self.layers[0].shape[1], []
-        spread = self.layers[0].product(z.expand(rows, self.upper.shape[0]))
-        state = torch.addmm(self.clean, spread, self.upper)
-        for matrix, weight in zip(self.layers[1:], self.weights, strict=True):
-            states.append(state.relu_())
-            state = matrix.product(state @ weight)
-
-        def pullback(grad: Tensor) -> Tensor:
-            for matrix, weight, hidden in zip(
-                self.layers[:0:-1], self.weights[::-1], states[::-1], strict=True
-            ):
-                grad = (matrix.transposed_product(grad) @ weight.t()).mul_(hidden > 0)
-            return self.layers[0].transposed_product(grad @ self.upper.t())
-
-        return state, pullback
 
 
 class OneLogit:

@@ -109,7 +109,7 @@ def context_embedding(graph: Graph, seed: int, *, label_walks: int, lr: float = 
 
     def contexts(walks: Nodes, noise: Nodes, first: float, last: float) -> None:
         number = int(rng.integers(1 << 31))
-        learn(walks, WINDOW, inputs, outputs, *NO_TREE, noise, NEGATIVES, first, last, number)
+        learn(walks, WINDOW, (inputs, outputs), NO_TREE, (noise, NEGATIVES), (first, last), number)
 
     train, labels = graph.train.numpy().astype(np.int32), graph.labels[graph.train].numpy()
     for label in np.unique(labels) if len(np.unique(labels)) > 1 else ():

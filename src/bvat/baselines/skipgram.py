@@ -33,8 +33,8 @@ def embed(walks: Nodes, nodes: int, seed: int, dim: int = 128, window: int = 10)
     rng = np.random.default_rng(seed)
     inputs = ((rng.random((nodes, dim), np.float32) - 0.5) / dim).astype(np.float32)
     tree = huffman(np.bincount(walks[walks >= 0], minlength=nodes))
-    rates, number = (0.025, 0.025 * LEAST_RATE), int(rng.integers(1 << 31))
-    learn(walks, window, inputs, np.zeros_like(inputs), *tree, np.zeros(1, np.int32), 0, *rates, number)
+    vectors, rates = (inputs, np.zeros_like(inputs)), (0.025, 0.025 * LEAST_RATE)
+    learn(walks, window, vectors, tree, (np.zeros(1, np.int32), 0), rates, int(rng.integers(1 << 31)))
     return inputs
 
 
@@ -75,21 +75,13 @@ def huffman(counts: NDArray[np.int64]) -> Tree:
     return paths, codes, np.array([len(way) for way in ways], np.int32)
 
 
-def _learn(
-    walks: Any,
-    window: int,
-    inputs: Any,
-    outputs: Any,
-    paths: Any,
-    codes: Any,
-    lengths: Any,
-    table: Any,
-    negatives: int,
-    first_rate: float,
-    last_rate: float,
-    seed: int,
-) -> None:
-    """Ascend log p(centre | neighbour) over all pairs within a random part of the window, in order."""
+def _learn(walks: Any, window: int, vectors: Any, tree: Any, noise: Any, rates: Any, seed: int) -> None:
+    """Ascend log p(centre | neighbour) over all pairs within a random part of the window, in order.
+
+    ``noise`` is a table to draw from and the number of negatives, or 0 for hierarchical softmax.
+    """
+    (inputs, outputs), (paths, codes, lengths), (table, negatives) = vectors, tree, noise
+    first_rate, last_rate = rates
     size, length = walks.shape
     dim = inputs.shape[1]
     change = np.zeros(dim, np.float32)

@@ -45,10 +45,13 @@ def train_smooth(
     *,
     epochs: int,
     lr: float,
-    weight_decay: float,
-    smoothness: float,
+    strengths: tuple[float, float],
 ) -> Weights:
-    """Train by Adam from ``weights`` on all training nodes per step; return the trained weights."""
+    """Train by Adam from ``weights`` on all training nodes per step; return the trained weights.
+
+    ``strengths`` are the weight decay and the smoothness.
+    """
+    weight_decay, smoothness = strengths
     trained = {name: tensor.clone().requires_grad_() for name, tensor in weights.items()}
     optimizer = torch.optim.Adam(trained.values(), lr=lr)
     batches = _batches(part, smoothness, generator)
@@ -122,9 +125,8 @@ def gradient(part: VisiblePart, classes: int, weight_decay: float, smoothness: f
         logits = features @ weights["weight"] + weights["bias"]
         return logits.softmax(1), logits
 
-    strengths = {"weight_decay": weight_decay, "smoothness": smoothness}
-    generator = torch.Generator().manual_seed(0)
-    return train_smooth(part, network, start, generator, epochs=100, lr=0.2, **strengths)
+    generator, strengths = torch.Generator().manual_seed(0), (weight_decay, smoothness)
+    return train_smooth(part, network, start, generator, epochs=100, lr=0.2, strengths=strengths)
 
 
 class Embedding(Frozen):
@@ -153,9 +155,9 @@ def fit_semiemb(graph: Graph, seed: int) -> Fit:
         start[f"bias{number}"] = torch.zeros(outputs, dtype=graph.features.dtype)
     lower = min(1.0, FEW_CLASSES / graph.num_classes)
 
-    def fitted(decay: float, smoothness: float) -> tuple[float, Weights]:
-        strengths = {"weight_decay": decay, "smoothness": smoothness}
-        weights = train_smooth(part, embedding_network, start, generator, epochs=150, lr=0.01, **strengths)
+    def fitted(*strengths: float) -> tuple[float, Weights]:
+        options: dict[str, Any] = {"epochs": 150, "lr": 0.01, "strengths": strengths}
+        weights = train_smooth(part, embedding_network, start, generator, **options)
         right = embedding_network(held_out, weights)[1].argmax(1) == graph.labels[graph.val]
         return float(right.sum()), weights
 

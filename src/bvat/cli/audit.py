@@ -11,6 +11,7 @@ from bvat.cli import common
 
 
 def audit(
+    context: typer.Context,
     run: common.RunArgument,
     out: Annotated[Path, typer.Option(help="CSV file to write", show_default=False)],
     epsilon: Annotated[
@@ -53,7 +54,6 @@ def audit(
     from bvat.runs.audits import AuditPlan
     from bvat.training.provenance import versions
 
-    asked = {"epsilon": f"{epsilon:g}", "compare": compare, "nodes": nodes, "seed": seed, "out": out}
     plan = AuditPlan(
         runs=[run] if compare is None else [run, compare],
         out=out,
@@ -64,7 +64,7 @@ def audit(
         page=page,
         certify=certify,
         models=tuple(model or ()),
-        command=common.command_line("bvat", "audit", run, **asked, page=page, certify=certify or None),
+        command=common.command_line(context),
     )
     summaries = plan.carry_out(common.messages())
     if as_json:

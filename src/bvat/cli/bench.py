@@ -35,7 +35,7 @@ def bench(
     """
     from bvat.bench import measure
     from bvat.data.files import write_json
-    from bvat.engine.device import choose_device
+    from bvat.engine.cpu import choose_device
 
     if out is not None:
         try:

@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_SEED, MAX_COUNT, MAX_NODES, MAX_PROCESSES = 2**32 - 1, 10_000, 2**31 - 1, 256
 """Upper limits of seeds; of numbers of seeds, trials and splits; of nodes and epochs; of processes."""
+SAME_RESULT = ("jobs", "resume", "report", "as_json", "tensorboard", "mlflow", "wandb", "rank_timeout")
+"""Parameters that a page need not repeat: they change no number."""
 
 
 def between(low: int, high: int) -> Callable[[int | None], int | None]:
@@ -113,6 +116,10 @@ with_graph_options = gathered(
         ),
         "test": _optional(int, "labelled nodes to hold out for testing (default: none)", **_GRAPH | HELD_OUT),
         "split_seed": _optional(int, "seed of the nodes that are held out (default: 0)", **_GRAPH | SEED),
+        "directed": Annotated[
+            bool | None,
+            typer.Option("--directed", help="edges keep their direction, from source to target", **_GRAPH),
+        ],
     },
 )
 """Adds the options for reading a graph to a command, which gets them as the dict ``reading``."""
@@ -127,26 +134,24 @@ def read_graph(dataset: str, reading: Mapping[str, Any]) -> Graph:
     return graph
 
 
-def given(context: typer.Context) -> dict[str, Any]:
-    """Return the parameters of a command that are on the command line."""
-    source = context.get_parameter_source
-    return {name: value for name, value in context.params.items() if source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]
+def command_line(context: typer.Context, *without: str, elsewhere: bool = False) -> str:
+    """Return the command that was given, for somebody to repeat; ``elsewhere`` without absolute folders."""
+    words = ["bvat", str(context.info_name)]
+    for parameter in context.command.params:
+        name, source = str(parameter.name), context.get_parameter_source(str(parameter.name))
+        if source is None or source.name != "COMMANDLINE" or name in (*SAME_RESULT, *without):
+            continue
+        words += _words(parameter, context.params[name], elsewhere=elsewhere)
+    return shlex.join(words)
 
 
-def command_line(*words: object, **options: Any) -> str:
-    """Return a command for somebody to repeat; options that are None are omitted.
-
-    >>> command_line("bvat", "train", "my graph", val=30, epochs=None, guard=False)
-    "bvat train 'my graph' --val 30 --no-guard"
-    """
-    parts = [str(word) for word in words]
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            parts.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            parts += [f"--{flag}", str(value)]
-    return shlex.join(parts)
+def _words(parameter: Any, value: Any, *, elsewhere: bool) -> list[str]:
+    flags = [] if parameter.param_type_name == "argument" else parameter.opts[:1]
+    if isinstance(value, bool):
+        return list(flags if value else parameter.secondary_opts[:1])
+    texts = [str(each) for each in (value if isinstance(value, list) else [value])]
+    shown = [Path(text).name if elsewhere and text.startswith("/") else text for text in texts]
+    return [word for text in shown for word in (*flags, text)]
 
 
 def processes(jobs: int | None) -> int:

@@ -16,6 +16,7 @@ from bvat.training.settings import short_name
 
 
 def compare(
+    context: typer.Context,
     graphs: Annotated[list[str], typer.Argument(help="names or paths of graphs with labels")],
     methods: Annotated[
         str | None,
@@ -61,7 +62,8 @@ def compare(
     metric: Annotated[
         str,
         typer.Option(
-            help="accuracy, macro_f1, roc_auc, average_precision, log_loss, ece, separated by commas",
+            help="accuracy, macro_f1, micro_f1, roc_auc, average_precision, log_loss, ece, separated by "
+            "commas",
             metavar="NAMES",
         ),
     ] = "accuracy",
@@ -119,7 +121,7 @@ def compare(
     against = Variant.parse(against).name
     if against not in chosen:
         chosen = [against, *chosen]
-    how, options = _split_options(splits, seeds, labels=labels, val=val, first_split=first_split)
+    how = _split_options(splits, seeds, labels=labels, val=val, first_split=first_split)
     shared, tuned = read_tuned(settings, [short_name(graph) for graph in graphs], chosen)
     metrics = chosen_metrics(common.comma_separated([metric]) or ())
     plan = ComparisonPlan(
@@ -132,19 +134,7 @@ def compare(
         metrics=tuple(metrics),
         significance=significance,
         budget=budget,
-        command=common.command_line(
-            "bvat",
-            "compare",
-            *(graph if "/" not in graph else Path(graph).name for graph in graphs),
-            methods=",".join(chosen),
-            splits=splits,
-            **options,
-            epochs=epochs,
-            settings=settings,
-            against=against if against != "gcn" else None,
-            metric=metric if metric != "accuracy" else None,
-            **({"significance": True} if significance else {}),
-        ),
+        command=common.command_line(context, "out", "report_only", elsewhere=True),
     )
     run, console = collect if report_only else run_comparison, common.messages()
     result = run(plan, out, common.processes(jobs), console)
@@ -160,7 +150,7 @@ def compare(
         typer.echo(f"page: {page}")
 
 
-def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_options(splits: str, seeds: int | None, **random: Any) -> dict[str, Any]:
     from bvat.tuning.comparison import GIVEN
 
     given = splits == GIVEN
@@ -171,8 +161,8 @@ def _split_options(splits: str, seeds: int | None, **random: Any) -> tuple[dict[
     plan: dict[str, Any] = {"labels": "5,20", "val": 500, "first_split": 0}
     plan |= {name: value for name, value in random.items() if value is not None}
     if given:
-        return {**plan, "labels": (GIVEN,), "splits": seeds}, {"seeds": seeds}
-    return {**plan, "labels": tuple(numbers(plan["labels"])), "splits": split_count(splits)}, plan
+        return {**plan, "labels": (GIVEN,), "splits": seeds}
+    return {**plan, "labels": tuple(numbers(plan["labels"])), "splits": split_count(splits)}
 
 
 def numbers(text: str) -> list[int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
 from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from bvat._version import __version__
 from bvat.cli import audit, bench, compare, data, partition, predict, reproduce, runs, train, trust, tune
@@ -55,11 +57,17 @@ UNREAD = 141
 """The exit code when the reader of the output has closed it, as after SIGPIPE."""
 
 
+@functools.cache
+def _commands() -> Any:
+    """Return the tree of commands, which takes long to build: a program may call :func:`main` many times."""
+    return get_command(app)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors that the user can fix become one sentence and exit code 2."""
     with stop_like_ctrl_c() as received:
         try:
-            code = app(arguments, standalone_mode=False, prog_name="bvat")
+            code = _commands()(arguments, standalone_mode=False, prog_name="bvat")
             sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
             code = STOPPED

@@ -108,19 +108,24 @@ def read_tuned(
                 f"{path} has settings of {name}, which is not among the methods: add it with --methods"
             )
         return {}, {(graph, name): found for graph in graphs}
-    tuned: Tuned = {}
-    for file in sorted(path.glob("*.json")):
-        found, dataset = read_settings_file(file), _dataset_of(file)
-        if (key := (dataset, _variant_of(found).name)) in tuned:
-            raise SettingsError(
-                f"{path} has two results for {key[1]} on {dataset}: remove one, such as {file}"
-            )
-        tuned[key] = found
+    tuned = _results_in(path)
     used = {key: found for key, found in tuned.items() if key[0] in graphs and key[1] in known}
     if not used:
         has = ", ".join(f"{variant} on {graph}" for graph, variant in tuned) or "no result of bvat tune"
         raise SettingsError(f"{path} has nothing for these graphs and methods: it has {has}")
     return {}, used
+
+
+def _results_in(folder: Path) -> Tuned:
+    tuned: Tuned = {}
+    for file in sorted(folder.glob("*.json")):
+        found, dataset = read_settings_file(file), _dataset_of(file)
+        if (key := (dataset, _variant_of(found).name)) in tuned:
+            raise SettingsError(
+                f"{folder} has two results for {key[1]} on {dataset}: remove one, such as {file}"
+            )
+        tuned[key] = found
+    return tuned
 
 
 def _dataset_of(file: Path) -> str:

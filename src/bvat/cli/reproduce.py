@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from bvat.cli import common
 
 
 def reproduce(
+    context: typer.Context,
     what: Annotated[str, typer.Argument(help="table2, fig1a, fig1b, fig1c, fig3, fig4 or all")],
     seeds: Annotated[
         str,
@@ -56,17 +57,12 @@ def reproduce(
     from bvat.report.paper_page import PAGE, figure_tables, table2_markdown, write_paper_files
     from bvat.runs.run import keep_results
 
-    listed = {"datasets": common.comma_separated(datasets), "methods": common.comma_separated(methods)}
-    said: dict[str, Any] = {
-        "seeds": seeds,
-        **{name: values and ",".join(values) for name, values in listed.items()},
-    }
-    said |= {"epochs": epochs, "out": out.name if out.is_absolute() else out, "add": add or None}
     request = Request(
-        **listed,
+        datasets=common.comma_separated(datasets),
+        methods=common.comma_separated(methods),
         seeds=parse_seeds(seeds),
         overrides={} if epochs is None else {"epochs": epochs},
-        command=common.command_line("bvat", "reproduce", what, **said),
+        command=common.command_line(context, elsewhere=True),
     )
     names, console = list(TARGETS) if what == "all" else [what], common.messages()
     found = run_reproduction(names, request, out, common.processes(jobs), console, add=add)

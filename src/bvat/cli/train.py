@@ -12,10 +12,6 @@ from bvat.cli import common
 from bvat.cli.options import with_settings
 from bvat.cli.runs import show_summary
 
-SAME_RESULT = ("dataset", "method", "seeds", "seed", "jobs", "out", "resume", "as_json", "report",
-               "tensorboard", "mlflow", "wandb", "rank_timeout")  # fmt: skip
-"""Parameters that the page need not repeat as options: they change no number, or are there anyway."""
-
 
 @with_settings("epochs", "method", "space")
 @common.with_graph_options
@@ -81,17 +77,17 @@ def train(
 
       torchrun --nproc-per-node 4 -m bvat train parts/ --method obvat
     """
-    from bvat.engine.device import choose_device
+    from bvat.engine.cpu import choose_device
     from bvat.runs.parts import join_parts, name_of_parts, resumes
     from bvat.runs.run import RunOptions, resolve, run
-    from bvat.training.settings import short_name
+    from bvat.training.settings import Settings, preset_key, short_name
 
-    name, resume, said = name_of_parts(dataset, method), resumes(resume, out), common.given(context)
-    overrides |= {key: said[key] for key in ("epochs", "space") if key in said}
-    settings, method = resolve(method, name, overrides)  # wrong values are refused before the graph is read
+    name, resume = name_of_parts(dataset, method), resumes(resume, out)
+    overrides |= {k: v for k, v in {"epochs": epochs, "space": space}.items() if v is not None}
+    settings = Settings()
+    if method or preset_key(name):  # else the labels decide; wrong values are refused before a graph is read
+        settings, _ = resolve(method, name, overrides)
     choose_device(device)
-    numbers, repeated = range(seed, seed + seeds), {k: v for k, v in said.items() if k not in SAME_RESULT}
-    words = {"method": method, "seeds": seeds, "seed": seed}
     trackers = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
     options = RunOptions(
         name=short_name(name),
@@ -99,13 +95,14 @@ def train(
         device=device,
         trackers=[name for name, on in trackers.items() if on],
         page=report,
-        command=common.command_line("bvat", "train", dataset, **words, **repeated),
+        command=common.command_line(context, "out"),
         console=common.messages(),
     )
     same = {"seed": seed, "seeds": seeds, "resume": resume}
     graph = join_parts(dataset, settings, rank_timeout, batch_parts, **same)
     graph = graph or common.read_graph(name, reading)
-    jobs = common.processes(jobs)
+    settings, _ = resolve(method, name, overrides, graph.targets)
+    jobs, numbers = common.processes(jobs), range(seed, seed + seeds)
     done = run(graph, settings, folder=out, seeds=numbers, jobs=jobs, resume=resume, options=options)
     if not graph.engine.leads:
         return

@@ -14,6 +14,7 @@ from bvat.perturb.methods import METHODS, PLAIN
 
 @common.with_graph_options
 def tune(
+    context: typer.Context,
     dataset: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")],
     method: Annotated[
         str,
@@ -67,23 +68,16 @@ def tune(
     from bvat.tuning.tune import tune as run_search
 
     require_optuna()
-    counts = {"trials": trials, "seeds": seeds, "finalists": finalists, "check_seeds": check_seeds}
     plan = TuningPlan(
         dataset=dataset,
         method=method,
         model=model,
-        **counts,
+        trials=trials,
+        seeds=seeds,
+        finalists=finalists,
+        check_seeds=check_seeds,
         overrides={} if epochs is None else {"epochs": epochs},
-        command=common.command_line(
-            "bvat",
-            "tune",
-            dataset,
-            method=method,
-            model=model if model != "gcn" else None,
-            **counts,
-            epochs=epochs,
-            **reading,
-        ),
+        command=common.command_line(context, "out"),
     )
     graph = common.read_graph(dataset, reading)
     console = common.messages()

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ CHECKSUM = "checksum"
 UNSEALED = "sha256:" + 64 * "0"
 """What stands in place of the checksum while it is computed."""
 DAMAGED = "its checksum is wrong, the file is damaged"
+_PIECE = 2**16
+"""Entries of a list that are written at once."""
 _MARK = re.compile(rb"sha256:[0-9a-f]{64}")
 
 
@@ -68,6 +70,25 @@ def seal_line(content: Mapping[str, Any]) -> bytes:
 def write_sealed_json(path: Path, content: dict[str, Any]) -> None:
     text = json.dumps({**content, CHECKSUM: UNSEALED}, indent=2, allow_nan=False) + "\n"
     write_atomic(path, seal(text.encode()))
+
+
+def write_sealed_list(path: Path, name: str, values: Sequence[Any]) -> None:
+    """Write an object with one list, which may be long, a piece at a time."""
+    found = hashlib.sha256()
+    with path.open("wb") as file:
+
+        def write(text: str) -> None:
+            found.update(text.encode())
+            file.write(text.encode())
+
+        write(f"{{{json.dumps(name)}: [")
+        for start in range(0, len(values), _PIECE):
+            write(", " * (start > 0) + json.dumps(values[start : start + _PIECE])[1:-1])
+        write(f'], "{CHECKSUM}": "')
+        place = file.tell()
+        write(f'{UNSEALED}"}}\n')
+        file.seek(place)
+        file.write(f"sha256:{found.hexdigest()}".encode())
 
 
 def read_sealed_json(path: Path) -> dict[str, Any]:

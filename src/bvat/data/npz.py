@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ class ObjectArray(ValueError):
     """An array holds Python objects, which can run code when they are loaded; ``str`` is its name."""
 
 
-def read_npy(path: Path) -> Any:
-    """Return the array in an ``.npy`` file; errors as for :func:`read_npz`."""
+def read_npy(path: Path, *, mapped: bool = False) -> Any:
+    """Return the array in an ``.npy`` file, memory-mapped if asked for; errors as for :func:`read_npz`."""
+    if mapped:
+        return _read_array(path, path.stem, partial(np.lib.format.open_memmap, mode="c"))
     with path.open("rb") as file:
         return _read_array(file, path.stem)
 
@@ -50,13 +53,16 @@ def read_npz(content: bytes, skip: Collection[str] = ()) -> dict[str, Any]:
     return arrays
 
 
-def _read_array(file: Any, name: str) -> Any:
+_READ = partial(np.lib.format.read_array, allow_pickle=False)
+
+
+def _read_array(file: Any, name: str, read: Callable[[Any], Any] = _READ) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about headers that Python 2 wrote, or strange text in them
-            return np.lib.format.read_array(file, allow_pickle=False)
+            return read(file)
     except Exception as fault:  # also a deep header, or one that claims more than there is memory
-        if "Object arrays" in str(fault):
+        if "Object arrays" in str(fault) or "Python objects" in str(fault):
             raise ObjectArray(name) from None
         raise ValueError(f"array {name!r}: {str(fault) or type(fault).__name__}") from None
 

@@ -68,7 +68,7 @@ def graph_to_bytes(graph: Graph) -> bytes:
         "notes": graph.notes,
         "recipe": dict(graph.recipe),
         "features_shape": tuple(graph.features.shape),
-    }
+    } | ({"directed": True} if graph.directed else {})
     arrays = {
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
         "labels": graph.labels.cpu().numpy(),
@@ -76,6 +76,8 @@ def graph_to_bytes(graph: Graph) -> bytes:
     arrays |= {split: getattr(graph, split).cpu().numpy() for split in _SPLITS}
     if graph.splits is not None:
         arrays["splits"] = graph.splits.cpu().numpy()
+    if graph.edge_attr is not None:
+        arrays["edge_attr"] = graph.edge_attr.cpu().numpy()
     arrays |= _csr_arrays("adjacency", graph.adjacency)
     if isinstance(graph.features, SparseMatrix):
         arrays |= _csr_arrays("features", graph.features)
@@ -132,10 +134,11 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     for name in ("labels", *_SPLITS):
         if arrays[name].dtype.kind not in "iu":
             raise GraphError(f"its {name} are not whole numbers: write it with bvat.data.save_graph")
+    adjacency, directed = _read_csr(arrays, "adjacency", (size, size)), bool(about.get("directed"))
     dense = DenseMatrix(torch.from_numpy(arrays["features"])) if "features" in arrays else None
     return Graph(
         features=dense or _read_csr(arrays, "features", (rows, columns)),
-        adjacency=SymmetricMatrix.of(_read_csr(arrays, "adjacency", (size, size))),
+        adjacency=adjacency if directed else SymmetricMatrix.of(adjacency),
         **{name: torch.from_numpy(arrays[name].astype(np.int64)) for name in ("labels", *_SPLITS)},
         class_names=tuple(about["class_names"]),
         name=about["name"],
@@ -145,6 +148,8 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
         notes=tuple(about.get("notes", ())),
         recipe=dict(about.get("recipe", {})),
         splits=torch.from_numpy(arrays["splits"]) if "splits" in arrays else None,
+        directed=directed,
+        edge_attr=torch.from_numpy(arrays["edge_attr"]) if "edge_attr" in arrays else None,
     )
 
 

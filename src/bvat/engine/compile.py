@@ -102,7 +102,6 @@ class Compiled:
         self._kernel: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the compiled function."""
         if self._kernel is None:
             self._kernel = compile_and_keep(self.python, **self._options) if has_numba() else self.python
         return self._kernel(*arguments)

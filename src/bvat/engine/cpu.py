@@ -47,10 +47,16 @@ class CompiledEngine(TensorEngine):
         return summed
 
     def attention(
-        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
+        self,
+        pattern: Matrix,
+        source: Tensor,
+        target: Tensor,
+        h: Tensor,
+        mask: Tensor | None = None,
+        of_edges: Tensor | None = None,
     ) -> Tensor:
-        if not h.numel() or not usable(source, target, h):
-            return super().attention(pattern, source, target, h, mask)
+        if of_edges is not None or not h.numel() or not usable(source, target, h):
+            return super().attention(pattern, source, target, h, mask, of_edges)
         out: Tensor = Attention.apply(pattern, source, target, h, mask)  # type: ignore[no-untyped-call]
         return out
 
@@ -67,3 +73,12 @@ def find_engine(engine: str | TensorEngine) -> TensorEngine:
     if engine not in named:
         raise SettingsError(f"there is no engine {engine!r}: use tensor or compiled")
     return named[engine]
+
+
+def choose_device(name: str | None = None) -> str:
+    """Return "cpu" or "cuda"; None and "auto" stand for a GPU if torch finds one, else the CPU."""
+    if name not in (None, "auto", "cpu", "cuda"):
+        raise SettingsError(f"device must be auto, cpu or cuda, not {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("there is no CUDA device: install a CUDA build of torch, or use --device cpu")
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"

@@ -108,7 +108,6 @@ class Draws:
         return self.generator.get_state()
 
     def set_state(self, state: Tensor) -> None:
-        """Restore the state."""
         self.generator.set_state(state)
 
 

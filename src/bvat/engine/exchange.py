@@ -153,9 +153,6 @@ class PartFeatures(SparseMatrix):
         rowwise.product(*self.arrays, wide, out)
         return rowwise.cut(out, dense.shape[1])
 
-    def column_variances(self) -> Tensor:
-        raise _no_variances()
-
     def transposed_product(self, dense: Tensor) -> Tensor:
         rounder = self.engine.rounder(self.values, dense)
         summed = rowwise.scattered_product(*self.arrays, dense, self.shape[1], rounder)
@@ -168,12 +165,5 @@ class PartDense(DenseMatrix):
     def product(self, dense: Tensor) -> Tensor:
         return rowwise.times(self.values, dense)
 
-    def column_variances(self) -> Tensor:
-        raise _no_variances()
-
     def __matmul__(self, dense: Tensor) -> Tensor:
         return self.engine.times(self.values, dense)
-
-
-def _no_variances() -> SettingsError:
-    return SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")

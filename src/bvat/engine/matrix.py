@@ -106,7 +106,6 @@ class StoredMatrix:
 
     @property
     def nnz(self) -> int:
-        """Number of stored entries."""
         return self.values.numel()
 
     @property

@@ -75,7 +75,6 @@ class SparseMatrix(StoredMatrix):
         return cls(matrix.crow, matrix.col, matrix.values, matrix.shape, engine or matrix.engine)
 
     def with_engine(self, engine: TensorEngine) -> Self:
-        """Return the same matrix with another engine."""
         return self.of(self, engine)
 
     @classmethod
@@ -93,7 +92,6 @@ class SparseMatrix(StoredMatrix):
         )
 
     def to_scipy(self) -> Any:
-        """Return the same matrix as ``scipy.sparse.csr_array``."""
         parts = (self.values.cpu().numpy(), self.col.cpu().numpy(), self.crow.cpu().numpy())
         return sp.csr_array(parts, shape=self.shape)
 
@@ -163,8 +161,12 @@ class SparseMatrix(StoredMatrix):
         return crow, col, self.values.index_select(0, order)  # four times faster than indexing
 
     @property
+    def transposed_places(self) -> Tensor:
+        """Where each entry of Sᵀ stands in ``values``, int64 (nnz)."""
+        return self._transpose[2]
+
+    @property
     def T(self) -> SparseMatrix:
-        """The transpose, as a matrix of its own."""
         return SparseMatrix(*self.transposed_tensors, (self.shape[1], self.shape[0]), self.engine)
 
     def with_values(self, values: Tensor) -> SparseMatrix:
@@ -181,14 +183,12 @@ class SparseMatrix(StoredMatrix):
 
     @cached_property
     def csr(self) -> Tensor:
-        """The matrix as torch sees it."""
         return torch.sparse_csr_tensor(
             self.crow, self.col, self.values, size=self.shape, check_invariants=False
         )
 
     @cached_property
     def transposed_csr(self) -> Tensor:
-        """The transpose as torch sees it."""
         shape = (self.shape[1], self.shape[0])
         return torch.sparse_csr_tensor(*self.transposed_tensors, size=shape, check_invariants=False)
 
@@ -258,6 +258,11 @@ class SparseMatrix(StoredMatrix):
         place = torch.full((self.shape[1],), -1, dtype=torch.int32, device=self.device)
         place[nodes] = torch.arange(nodes.numel(), dtype=torch.int32, device=self.device)
         return self._part(nodes, place, nodes.numel())
+
+    def induced_places(self, nodes: Tensor) -> Tensor:
+        """Return where each entry of ``induced(nodes)`` stands in ``values``, int64."""
+        places = torch.arange(self.nnz, device=self.device)
+        return self.with_values(places).induced(nodes).values
 
     def _part(self, rows: Tensor, place: Tensor, columns: int) -> SparseMatrix:
         """Return the chosen rows with their columns numbered by ``place`` (columns), without those at -1."""

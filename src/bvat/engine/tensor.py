@@ -33,23 +33,33 @@ BY_COLUMNS_UP_TO = 2**18
 product would fetch a line of memory for every column of a neighbour instead of one for all."""
 
 
-class _KnownGradient(torch.autograd.Function):
-    """A scalar whose gradient with respect to the logits has been worked out beside it."""
+class _KnownGradients(torch.autograd.Function):
+    """A scalar whose gradients with respect to some tensors have been worked out beside it."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, value: Tensor, gradient: Tensor, scale: float) -> Tensor:
-        ctx.gradient, ctx.scale = gradient, scale
+    def forward(
+        ctx: Any, value: Tensor, gradients: Sequence[Tensor], scale: float, *tensors: Tensor
+    ) -> Tensor:
+        ctx.gradients, ctx.scale = gradients, scale
         return value.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.gradient * (grads[0] * ctx.scale), None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        factor = grads[0] * ctx.scale
+        return None, None, None, *(gradient * factor for gradient in ctx.gradients)
 
 
 def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor, scale: float = 1.0) -> Tensor:
     """Return ``value`` as a function of ``logits`` (n, C) with the gradient ``scale * gradient`` (n, C)."""
-    attached: Tensor = _KnownGradient.apply(logits, value, gradient, scale)  # type: ignore[no-untyped-call]
+    return with_gradients([logits], value, [gradient], scale)
+
+
+def with_gradients(
+    tensors: Sequence[Tensor], value: Tensor, gradients: Sequence[Tensor], scale: float = 1.0
+) -> Tensor:
+    """Return ``value`` as a function of several tensors, whose gradients are known up to a factor."""
+    attached: Tensor = _KnownGradients.apply(value, gradients, scale, *tensors)  # type: ignore[no-untyped-call]
     return attached
 
 
@@ -68,22 +78,6 @@ def class_major(logits: Tensor) -> tuple[Tensor, int]:
 def by_nodes(values: Tensor, classes: int) -> Tensor:
     """Return (n, C) as a view of what :func:`class_major` returned."""
     return values if classes == 1 else values.t()
-
-
-def node_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``aᵀ b``; a (n, K), b (n, M).
-
-    The narrower factor stands first: the other order takes up to twenty times as long for a few columns.
-    """
-    return a.t() @ b if a.shape[1] <= b.shape[1] else (b.t() @ a).t()
-
-
-def narrow_product(rows: Tensor, weight: Tensor) -> Tensor:
-    """Return ``rows @ weight`` stored by columns, several times faster where weight has few columns.
-
-    Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
-    """
-    return (weight.t().contiguous() @ rows.t()).t()
 
 
 class _Times(torch.autograd.Function):
@@ -189,8 +183,11 @@ class TensorEngine:
         return values.new_zeros(groups).index_add_(0, group, values)
 
     def node_product(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ``sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M)."""
-        return node_product(a, b)
+        """Return ``aᵀ b = sum_v a_v b_vᵀ`` over all nodes; a (n, K), b (n, M), result (K, M).
+
+        The narrower factor stands first: the other order takes up to twenty times as long for a few columns.
+        """
+        return a.t() @ b if a.shape[1] <= b.shape[1] else (b.t() @ a).t()
 
     def column_sums(self, a: Tensor) -> Tensor:
         """Return ``sum_v a_v`` over all nodes; a (n, K), result (K)."""
@@ -218,8 +215,11 @@ class TensorEngine:
         return torch.addmm(base, rows, weight)
 
     def narrow_times(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return ``rows @ weight`` stored by columns, without gradient; see :func:`narrow_product`."""
-        return narrow_product(rows, weight)
+        """Return ``rows @ weight`` without gradient, stored by columns: several times faster for a few.
+
+        Two transposed factors are a slow case of some linear algebra libraries, hence the copy.
+        """
+        return (weight.t().contiguous() @ rows.t()).t()
 
     def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""
@@ -292,13 +292,21 @@ class TensorEngine:
         return out
 
     def attention(
-        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
+        self,
+        pattern: Matrix,
+        source: Tensor,
+        target: Tensor,
+        h: Tensor,
+        mask: Tensor | None = None,
+        of_edges: Tensor | None = None,
     ) -> Tensor:
-        """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
+        """Return ``sum_j m_ij alpha_ij h_j``, alpha the softmax of ``leaky_relu(source_j + target_i + e)``.
 
-        Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
+        Shapes: source, target (N, heads), mask m and ``of_edges`` e (nnz, heads), 1 and 0 without them, h
+        (N, heads, F); result (N, heads, F).
         """
         scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
+        scores = scores if of_edges is None else scores + of_edges
         alpha = edge_softmax(pattern, F.leaky_relu(scores, SLOPE))
         return self.attend(pattern, alpha if mask is None else alpha * mask, h)
 

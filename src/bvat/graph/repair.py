@@ -14,6 +14,8 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.targets import label_sets, refuse_one_hot
+from bvat.graph.validation import LARGEST
 
 
 def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:
@@ -26,13 +28,14 @@ def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:
     return features.divide_rows(total.clamp_min(torch.finfo(total.dtype).tiny))
 
 
-def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]]:
+def repaired_adjacency(adjacency: Any, *, directed: bool = False) -> tuple[SparseMatrix, dict[str, int]]:
     """Return A without self-loops, directions and duplicate entries, and how many of each were met.
 
     ``unequal_weights`` counts edges whose two directions have different weights.
 
     An edge given in both directions counts once; where the two directions carry different weights the larger
-    one is kept. Duplicate entries of one direction are merged, their largest weight is kept.
+    one is kept. Duplicate entries of one direction are merged, their largest weight is kept. With
+    ``directed``, directions stay, and the result is not a :class:`SymmetricMatrix`.
 
     Shapes: adjacency (N, N) scipy matrix; result (N, N).
     """
@@ -52,24 +55,96 @@ def symmetric_adjacency(adjacency: Any) -> tuple[SymmetricMatrix, dict[str, int]
         raise GraphError("an edge weight is negative, NaN or infinite: use positive weights")
     loops = row == col
     row, col, weight = row[~loops], col[~loops], weight[~loops]
-    directed, heaviest = _largest(row * size + col, weight)
-    opposite = directed % size * size + directed // size if size else directed
-    key, kept = _largest(np.concatenate([directed, opposite]), np.concatenate([heaviest, heaviest]))
+    opposite = (row[:0], weight[:0]) if directed else (col * size + row, weight)
+    key, kept, counts = merge_directions(row * size + col, weight, *opposite)
     matrix = (
         sp.csr_array((kept, (key // size, key % size)), shape=coo.shape) if size else sp.csr_array(coo.shape)
     )
     plain = SparseMatrix.from_scipy(matrix)
+    return plain if directed else SymmetricMatrix.of(plain), {"self_loops": int(loops.sum()), **counts}
+
+
+def merge_directions(
+    given: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    opposite: NDArray[np.int64],
+    opposite_weight: NDArray[np.float64],
+) -> tuple[NDArray[Any], NDArray[Any], dict[str, int]]:
+    """Return each entry of A once, in ascending order, its weight, and how many edges were merged.
+
+    The entry (i, j) is the number ``i N + j``. The rows may be all or some rows of A.
+
+    Args:
+        given: the edges that begin in these rows, (n).
+        weight: their weights, (n).
+        opposite: the edges that end in these rows, turned round, (m); none if edges keep their direction.
+        opposite_weight: their weights, (m).
+    """
+    distinct, heaviest = _largest(given, weight)
+    both = np.concatenate([distinct, opposite]), np.concatenate([heaviest, opposite_weight])
+    key, kept = _largest(*both)
     counts = {
-        "self_loops": int(loops.sum()),
-        "duplicate_edges": int(row.size - directed.size),
-        "one_way_edges": int(key.size - directed.size),
-        "unequal_weights": int((heaviest < kept[np.searchsorted(key, directed)]).sum()),
+        "duplicate_edges": int(given.size - distinct.size),
+        "one_way_edges": int(key.size - distinct.size),
+        "unequal_weights": int((heaviest < kept[np.searchsorted(key, distinct)]).sum()),
     }
-    return SymmetricMatrix.of(plain), counts
+    return key, kept, counts
+
+
+def as_attributes(attributes: Any, edges: int) -> NDArray[np.float64]:
+    """Return one row of finite numbers per edge, (E, F); attributes (E) or (E, F)."""
+    given = attributes.detach().cpu().numpy() if isinstance(attributes, Tensor) else np.asarray(attributes)
+    if given.dtype.kind not in "biuf" or given.ndim not in (1, 2):
+        raise GraphError("edge attributes must be numbers of shape (E, F): give one row per edge")
+    given = given.reshape(len(given), -1).astype(np.float64)
+    if len(given) != edges or not given.shape[1]:
+        raise GraphError(
+            f"there are {edges} edges, but edge attributes of shape {given.shape}: give one row per edge"
+        )
+    bad = np.argwhere(~(np.abs(given) <= LARGEST))
+    if bad.size:
+        raise GraphError(
+            f"attribute {bad[0][1]} of edge {bad[0][0]} is NaN, infinite or beyond {LARGEST:g}: fill it in"
+        )
+    return given
+
+
+def merged_attributes(edges: Any, given: Any, matrix: SparseMatrix) -> tuple[Tensor | None, int]:
+    """Return the attributes of the entries of a repaired adjacency, and how many edges had different ones.
+
+    Those of an edge that is given several times, or in both directions, are the mean.
+
+    Shapes: edges scipy (N, N) as given to :func:`repaired_adjacency`, given (E, F) in the order of its COO
+    form, matrix (N, N) what came out, result (nnz, F).
+    """
+    if given is None:
+        return None, 0
+    coo, size = sp.coo_array(edges), edges.shape[0]
+    values = as_attributes(given, coo.nnz)
+
+    def key_of(row: Any, col: Any) -> Any:
+        row, col = row.astype(np.int64), col.astype(np.int64)
+        return np.minimum(row, col) * size + np.maximum(row, col) if matrix.symmetric else row * size + col
+
+    kept = (coo.data != 0) & (coo.row != coo.col)
+    keys, group = np.unique(key_of(coo.row[kept], coo.col[kept]), return_inverse=True)
+    values = values[kept]
+    low, high = (np.full((keys.size, values.shape[1]), limit) for limit in (np.inf, -np.inf))
+    np.minimum.at(low, group, values)
+    np.maximum.at(high, group, values)
+    mean = np.zeros_like(low)
+    np.add.at(mean, group, values)
+    mean = np.where(low == high, low, mean / np.bincount(group, minlength=keys.size)[:, None])
+    entry = np.searchsorted(keys, key_of(matrix.rows.numpy(), matrix.col.numpy()))
+    return torch.from_numpy(mean[entry]).to(matrix.dtype), int((low != high).any(1).sum())
 
 
 def _largest(key: NDArray[np.int64], weight: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return each key (n) once, in ascending order, and its largest weight."""
+    if not key.size or (weight == weight[0]).all():  # sorting numbers alone takes a tenth of the time
+        key = np.sort(key)
+        found = key[np.r_[True, key[1:] != key[:-1]]] if key.size else key
+        return found, weight[: found.size].copy()
     order = np.lexsort((-weight, key))
     found, first = np.unique(key[order], return_index=True)
     return found, weight[order][first]
@@ -84,6 +159,16 @@ def as_features(features: Any) -> FeatureMatrix:
     if isinstance(features, Tensor):
         return DenseMatrix(features.detach().to(torch.float32, copy=True))
     return DenseMatrix(torch.from_numpy(np.array(features, dtype=np.float32)))
+
+
+def as_labels(values: Any) -> Tensor:
+    """Return a copy of class numbers (N), or of several labels per node (N, C), as int64."""
+    given = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    if given.ndim == 2 and given.shape[1] > 1:
+        found = label_sets(given)
+        refuse_one_hot(found)
+        return torch.from_numpy(found)
+    return as_integers("labels", given)
 
 
 def as_integers(what: str, values: Any) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
 from bvat.models.mlp import MLP
+from bvat.models.table import APPNPOptions
 
 
 class APPNP(MLP):
@@ -42,10 +42,7 @@ class APPNP(MLP):
         power_steps: int = 10,
         teleport: float = 0.1,
     ) -> None:
-        if power_steps < 0 or not 0 <= teleport <= 1:
-            raise SettingsError(
-                f"APPNP needs power_steps >= 0 and teleport from 0 to 1, not {power_steps} and {teleport}"
-            )
+        APPNPOptions(power_steps=power_steps, teleport=teleport)  # checks them
         super().__init__(
             in_features,
             classes,
@@ -54,8 +51,8 @@ class APPNP(MLP):
             dropout=dropout,
             generator=generator,
             bias=False,
-            edge_widths=(1,) * power_steps,
         )
+        self.edge_widths = (1,) * power_steps
         self.power_steps, self.teleport = power_steps, teleport
 
     @property

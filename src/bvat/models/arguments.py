@@ -59,25 +59,41 @@ def call_arguments(
         raise SettingsError(f"{_name(function)} takes no argument {unknown[0]!r}: leave it out")
     kwargs = {name: given[name] for name in unknown}
     args: tuple[Any, ...] = ()
+    if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL and edge_index is not None:
+        args = (edge_index,)
     for number, parameter in enumerate(parameters):
-        name = parameter.name
-        if parameter.kind not in _NAMED:
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL and number == 0:
-                args = () if edge_index is None else (edge_index,)
-            continue
-        value = given.get(name, getattr(source, name, None))
-        if number == 0 and value is None and parameter.default is inspect.Parameter.empty:
-            value = edge_index  # whatever it is called: edges, adj, ...
-        if value is not None and not callable(value):  # Data has methods too, such as size
-            kwargs[name] = value
-        elif parameter.default is inspect.Parameter.empty:
-            raise _missing(function, name)
-    for name in ("edge_weight", "edge_attr") if args or open_ended else ():
-        unused = name not in given and name not in kwargs
-        if unused and isinstance(getattr(source, name, None), Tensor):
-            text = f"{name} of the data is not passed to {_name(function)}, whose signature does not name it"
-            warnings.warn(f"{text}: pass {name}=data.{name} if the model uses it", stacklevel=5)
+        if parameter.kind in _NAMED:
+            edges = edge_index if number == 0 else None  # whatever it is called: edges, adj, ...
+            value = _value(parameter, given, source, edges)
+            if value is not None:
+                kwargs[parameter.name] = value
+            elif parameter.default is inspect.Parameter.empty:
+                raise _missing(function, parameter.name)
+    if args or open_ended:
+        _warn_of_unused(function, source, {*given, *kwargs})
     return x, edge_index, Arguments(args, kwargs)
+
+
+def _warn_of_unused(function: Callable[..., Tensor], source: Any, passed: set[str]) -> None:
+    for name in ("edge_weight", "edge_attr"):
+        if name not in passed and isinstance(getattr(source, name, None), Tensor):
+            text = f"{name} of the data is not passed to {_name(function)}, whose signature does not name it"
+            warnings.warn(f"{text}: pass {name}=data.{name} if the model uses it", stacklevel=6)
+
+
+def reads_attributes(model: Any) -> bool:
+    """Whether a model is given the attributes of the edges: one of bvat's, or a module that names them."""
+    module = vars(model).get("module")
+    named = module is not None and any(p.name == "edge_attr" for p in _parameters(module))
+    return named or bool(getattr(model, "edge_features", 0))
+
+
+def _value(parameter: inspect.Parameter, given: Mapping[str, Any], source: Any, edges: Any) -> Any:
+    """Return what is given by the name of a parameter, or what the data has, or edges if it needs a value."""
+    value = given.get(parameter.name, getattr(source, parameter.name, None))
+    if value is None and parameter.default is inspect.Parameter.empty:
+        value = edges
+    return None if callable(value) else value  # Data has methods too, such as size
 
 
 def _source(data: Any) -> Any:

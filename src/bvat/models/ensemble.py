@@ -39,7 +39,8 @@ LEAST = 1e-7
 def walk(inputs: GraphInputs, state: Tensor, own: float, steps: int) -> Tensor:
     """Spread by random walks: repeat ``Z = (1 - own) D^-1 (A + I) Z + own state``, from Z = state.
 
-    With ``D^-1 (A + I) = S Â S^-1``, S the diagonal matrix of D^-1/2, which Â has squared on its diagonal.
+    With ``D^-1 (A + I) = S Â S^-1``, S the diagonal matrix of D^-1/2, which Â has squared on its diagonal. Of
+    a directed graph Â is ``D^-1 (A + I)`` itself.
 
     Shapes: state (N, r).
     """
@@ -47,9 +48,10 @@ def walk(inputs: GraphInputs, state: Tensor, own: float, steps: int) -> Tensor:
         return state
     matrix = inputs.propagation
     columns = matrix.col.long()
-    scale = state.new_zeros(state.shape[0])
-    diagonal = matrix.rows == columns
-    scale[columns[diagonal]] = matrix.values[diagonal].to(state.dtype).sqrt()
+    scale = state.new_ones(state.shape[0])
+    if matrix.symmetric:
+        diagonal = matrix.rows == columns
+        scale[columns[diagonal]] = matrix.values[diagonal].to(state.dtype).sqrt()
     start = state / scale[:, None]
     z, home = start, own * start
     for _ in range(steps):
@@ -154,7 +156,6 @@ class Ensemble(nn.Module):
 
     @property
     def names(self) -> list[str]:
-        """The members."""
         return [*self.linear, *self.network]
 
     def used_graphs(self) -> set[str]:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bvat.engine.sparse import SparseMatrix
-from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, dropped, glorot, layer_widths, side_by_side
+from bvat.models.layered import LayeredModel, dropped, glorot, side_by_side
+from bvat.models.table import GPNNOptions
 
 Clusters = NDArray[np.int64]
 """The number of each node's cluster, (N)."""
@@ -100,9 +100,7 @@ class GPNN(LayeredModel):
         generator: torch.Generator | None = None,
         clusters: int = 5,
     ) -> None:
-        layer_widths(in_features, classes, hidden, layers)
-        if clusters < 1:
-            raise SettingsError(f"GPNN needs clusters >= 1, not {clusters}")
+        GPNNOptions(hidden=hidden, layers=layers, clusters=clusters)  # checks them
         states, direct = glorot(in_features, hidden, generator), glorot(in_features, classes, generator)
         first = nn.Parameter(torch.cat([states, direct], 1).detach())
         super().__init__(
@@ -168,6 +166,8 @@ def _clusters(propagation: SparseMatrix, seed: int, count: int) -> Any:
     rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
     other = rows != col
     pattern = sp.csr_array((np.ones(int(other.sum())), (rows[other], col[other])), shape=propagation.shape)
+    if not propagation.symmetric:
+        pattern = pattern.maximum(pattern.T).tocsr()  # clusters grow along an edge in both directions
     return flood(pattern, count, np.random.default_rng(seed))
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from bvat.engine.sparse import SparseMatrix
-from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, dropped, glorot, layer_widths, side_by_side
+from bvat.models.layered import LayeredModel, dropped, glorot, linear_layers
+from bvat.models.table import MoNetOptions
 
 
 def pseudo_coordinates(propagation: SparseMatrix) -> tuple[Tensor, Tensor]:
@@ -73,19 +72,9 @@ class MoNet(LayeredModel):
         coordinates: int = 2,
         aggregation: Literal["sum", "mean"] = "sum",
     ) -> None:
-        widths = layer_widths(in_features, classes, hidden, layers)
-        if kernels < 1 or coordinates < 1:
-            raise SettingsError(
-                f"MoNet needs kernels >= 1 and coordinates >= 1, not {kernels} and {coordinates}"
-            )
-        super().__init__(
-            (side_by_side(rows, columns, kernels, generator) for rows, columns in pairwise(widths)),
-            biases=widths[1:],
-            dropout=dropout,
-            hidden_widths=widths[1:-1],
-        )
-        if aggregation not in ("sum", "mean"):
-            raise SettingsError(f"aggregation must be 'sum' or 'mean', not {aggregation!r}")
+        MoNetOptions(kernels=kernels, coordinates=coordinates, aggregation=aggregation)  # checks them
+        shared = linear_layers(in_features, classes, hidden, layers, generator, maps=kernels)
+        super().__init__(**shared, dropout=dropout)
         self.kernels, self.aggregation = kernels, aggregation
         self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p

@@ -21,7 +21,7 @@ from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph import DenseMatrix, Graph
-from bvat.graph.repair import symmetric_adjacency
+from bvat.graph.repair import repaired_adjacency
 from bvat.models.arguments import Arguments, call_arguments
 from bvat.models.base import ProjectedModel
 from bvat.models.reading import Reading, injected, read_module
@@ -114,7 +114,7 @@ class EdgeInputs:
             return last[2]
         source, target = self.edge_index.cpu().numpy()
         edges = sp.coo_array((np.ones(source.size), (source, target)), shape=(size, size))
-        whole = symmetric_adjacency(edges)[0].to_scipy() + sp.eye_array(size, format="csr")
+        whole = repaired_adjacency(edges)[0].to_scipy() + sp.eye_array(size, format="csr")
         pattern = SymmetricMatrix.of(SparseMatrix.from_scipy(whole).to(self.edge_index.device))
         self.known.pattern = self.edge_index, self.edge_index._version, pattern
         return pattern

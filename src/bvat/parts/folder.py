@@ -10,19 +10,23 @@ The folder is written under another name and renamed when it is complete.
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bvat.data.checksums import read_sealed_json, write_sealed_json
+from bvat.data.checksums import read_sealed_json, write_sealed_json, write_sealed_list
 from bvat.data.tensors import file_digest, map_safetensors
 from bvat.engine.dense import DenseMatrix
 from bvat.engine.matrix import row_pointers
@@ -30,7 +34,8 @@ from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.validation import UNKNOWN, check_matrix, check_numbers, validate_features, validate_splits
+from bvat.graph.targets import UNKNOWN
+from bvat.graph.validation import check_matrix, check_numbers, validate_features, validate_splits
 from bvat.parts.part_graph import own_share
 from bvat.parts.parts import Part, check_part, cut
 
@@ -61,6 +66,12 @@ def _explained(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
 
 
+def check_free(folder: Path) -> None:
+    """Raise SettingsError unless a folder of parts can be written there."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingsError(f"{folder} exists and is not empty: use another --out, or remove it")
+
+
 def write_parts(
     graph: Graph,
     owner: Tensor,
@@ -69,6 +80,7 @@ def write_parts(
     fingerprint: str,
     how: Mapping[str, Any],
     rank: Tensor | None = None,
+    tell: Callable[[int], object] = lambda part: None,
 ) -> dict[str, Any]:
     """Cut a graph and write the folder; return what ``partition.json`` says.
 
@@ -79,13 +91,14 @@ def write_parts(
         fingerprint: of the graph.
         how: what to note about the cut.
         rank: order of the nodes within a part, (N); None for their numbers.
+        tell: is told how many parts are written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SettingsError(f"{folder} exists and is not empty: use another --out, or remove it")
+    graph.targets.require_one_class("a folder of parts", "train on the whole graph")
+    check_free(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
     try:
-        about = _write(graph, owner, unfinished, rank)
+        about = _write(graph, owner, unfinished, rank, tell)
         about |= {**how, "graph": fingerprint}
         write_sealed_json(unfinished / ABOUT, about)
         if folder.exists():
@@ -96,8 +109,11 @@ def write_parts(
     return about
 
 
-def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> dict[str, Any]:
-    weighted = bool((graph.adjacency.values != 1).any())
+def _write(
+    graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None, tell: Callable[[int], object]
+) -> dict[str, Any]:
+    weights = graph.adjacency.values
+    weighted = bool(weights.numel()) and any(float(end) != 1 for end in torch.aminmax(weights))
     sparse = isinstance(graph.features, SparseMatrix)
     folder.mkdir()
     files, rows = {}, []
@@ -112,15 +128,16 @@ def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> di
         name = part_file(number)
         path = folder / name
         path.parent.mkdir()
-        save_file(tensors, path, {"format": FORMAT, "interior": str(part.interior)})
+        _save(tensors, path, {"format": FORMAT, "interior": str(part.interior)})
         files[name] = file_digest(path)
         counted = {"nodes": part.nodes, "edges": part.values, "halo": part.halo, "sent": part.send}
         row = {what: tensor.numel() for what, tensor in counted.items()}
         rows.append({**row, "interior": part.interior, "bytes": path.stat().st_size})
-    save_file({name: getattr(graph, name) for name in _SPLITS}, folder / SPLITS)
+        tell(number + 1)
+    _save({name: getattr(graph, name) for name in _SPLITS}, folder / SPLITS)
     files[SPLITS] = file_digest(folder / SPLITS)
     if graph.node_names is not None:
-        write_sealed_json(folder / NAMES, {"names": list(graph.node_names)})
+        write_sealed_list(folder / NAMES, "names", graph.node_names)
     return {
         "format": FORMAT,
         "name": graph.name,
@@ -138,6 +155,15 @@ def _write(graph: Graph, owner: Tensor, folder: Path, rank: Tensor | None) -> di
         "table": rows,
         "files": files,
     }
+
+
+def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:  # it only says in words that the disk is full
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from None
 
 
 def read_about(folder: Path) -> dict[str, Any]:

@@ -47,8 +47,11 @@ class PartGraph(Graph):
         return self.whole_edges
 
     @property
-    def propagation(self) -> ExchangedMatrix:  # type: ignore[override]
+    def propagation(self) -> ExchangedMatrix:
         return self.adjacency  # type: ignore[return-value]
+
+    def column_variances(self) -> Tensor:
+        raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartGraph:
         """Return the part itself; SettingsError for a device or precision that it does not have."""

@@ -79,6 +79,12 @@ def assign(graph: Graph, parts: int, by: Cut = "metis", seed: int = 0) -> Tensor
     size up to one node, those of METIS to 3 %.
     """
     size = graph.num_nodes
+    if graph.directed:
+        raise SettingsError(f"{graph.name} is directed, and only undirected graphs can be cut into parts")
+    if graph.edge_attr is not None:
+        raise SettingsError(
+            f"{graph.name} has edge attributes, and only graphs without can be cut into parts"
+        )
     if by not in CUTS:
         raise SettingsError(f"--by must be {', '.join(CUTS[:-1])} or {CUTS[-1]}, not {by!r}")
     if not 1 <= parts <= size:
@@ -154,13 +160,14 @@ def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iter
     ends = torch.cumsum(sizes, 0)
     place = torch.empty_like(owner)  # of each node in its part
     place[order] = torch.arange(owner.numel()) - torch.repeat_interleave(ends - sizes, sizes)
-    needs = [_halo_of(crow, col, owners, order[e - s : e].numpy(), p)
-             for p, (s, e) in enumerate(zip(sizes.tolist(), ends.tolist(), strict=True))]  # fmt: skip
-    halos = [torch.from_numpy(need[np.lexsort((need, owners[need]))]) for need in needs]
-    wanted = [torch.bincount(owner[halo], minlength=parts) for halo in halos]
+    halos = []
+    for p, (s, e) in enumerate(zip(sizes.tolist(), ends.tolist(), strict=True)):
+        need = _halo_of(crow, col, owners, order[e - s : e].numpy(), p)
+        halos.append(torch.from_numpy(need[np.lexsort((need, owners[need]))].astype(np.int32)))
+    wanted = [torch.bincount(owner[halo.long()], minlength=parts) for halo in halos]
     local = torch.empty(owner.numel(), dtype=torch.int32)
     for part, (size, end) in enumerate(zip(sizes.tolist(), ends.tolist(), strict=True)):
-        nodes, halo = order[end - size : end], halos[part]
+        nodes, halo = order[end - size : end], halos[part].long()
         own = matrix.select(nodes)
         local[nodes] = torch.arange(size, dtype=torch.int32)
         local[halo] = torch.arange(size, size + halo.numel(), dtype=torch.int32)
@@ -169,10 +176,10 @@ def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iter
         yield Part(
             nodes=nodes,
             crow=own.crow,
-            col=local[own.col.long()],
+            col=local.index_select(0, own.col),
             values=own.values,
             halo=halo,
-            send=place[torch.cat(asked)],
+            send=place[torch.cat(asked).long()],
             send_counts=torch.tensor([each.numel() for each in asked]),
             receive_counts=wanted[part],
             interior=int(inside[nodes].sum()),

@@ -156,7 +156,6 @@ class MethodRow:
 
     @property
     def short(self) -> str:
-        """Its name in figures."""
         return self.title.removeprefix("GCN + ")
 
     def build(self, options: Options, generator: Any = None) -> Any:

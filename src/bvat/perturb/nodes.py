@@ -81,8 +81,9 @@ class DisjointFields:
     """At most ``count`` nodes whose receptive fields (K-hop balls) do not meet: Algorithm 1, lines 1 to 6.
 
     A node may follow if its ball meets no ball chosen before. On an undirected graph that is the same as a
-    distance above 2K, and it takes a walk of K hops only, which also tells who owns each node. When no
-    candidate is left before ``count`` are found, there are fewer: ``len(selection.chosen)`` says how many.
+    distance above 2K; on a directed one the ball has the nodes from which at most K edges lead to the node.
+    It takes a walk of K hops only, which also tells who owns each node. When no candidate is left before
+    ``count`` are found, there are fewer: ``len(selection.chosen)`` says how many.
 
     Args:
         count: number of nodes B.

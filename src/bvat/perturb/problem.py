@@ -65,7 +65,6 @@ class Problem:
 
     @cached_property
     def clean(self) -> CleanPrediction:
-        """The clean prediction of the chosen nodes."""
         return self.divergence.predict(self.clean_logits)
 
     def __post_init__(self) -> None:
@@ -80,6 +79,11 @@ class Problem:
                 "use norm 'row'"
             )
         return torch.where(self.owner < 0, self.num_chosen, self.owner)
+
+    @property
+    def field_sizes(self) -> Tensor:
+        """How many rows of the features each field has, int64 (b)."""
+        return self.group.bincount(minlength=self.num_chosen)[: self.num_chosen]
 
     def gradient(self, r: Tensor | None) -> Tensor:
         """Return the gradient with respect to r, at r; None stands for r = 0."""
@@ -197,14 +201,21 @@ def make_passes(
     if policy == "reuse" and projected is not None:
         base = projected if nodes is None else projected.index_select(0, nodes)
     elif policy == "fresh" and held is not None:
-        unused = [held]
-
-        def fresh() -> tuple[Any, Tensor]:
-            drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
-            return drawn, model.project(inputs, drawn)
-
-        return PerturbedPasses(fresh, fresh, same_masks=False)
+        return _fresh_passes(model, inputs, generator, held)
     else:
         base = model.project(inputs, held)
     same = policy == "shared" or held is None
     return PerturbedPasses(lambda: (held, base.detach()), lambda: (held, base), same)
+
+
+def _fresh_passes(
+    model: ProjectedModel, inputs: GraphInputs, generator: Source | None, first: Any
+) -> PerturbedPasses:
+    """Return passes with masks of their own, of which those of the first are drawn already."""
+    unused = [first]
+
+    def fresh() -> tuple[Any, Tensor]:
+        drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
+        return drawn, model.project(inputs, drawn)
+
+    return PerturbedPasses(fresh, fresh, same_masks=False)

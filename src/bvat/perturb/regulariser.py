@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
+from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import GraphInputs, ReceptiveFields
@@ -46,7 +47,6 @@ class Outcome:
 
     @property
     def r_vadv(self) -> float:
-        """R_vadv as a number."""
         return float(self.loss.detach())
 
     def measured(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Regulariser:
         search: how the perturbation is found.
         space: where it lives; "auto" is factored wherever the model is linear in its features.
         divergence: how predictions are compared: "kl", "squared", or "bernoulli" for several independent
-            labels; for one logit it is always the last.
+            labels; for one logit, and for a graph whose nodes have several labels, it is always the last.
         dropout: "fresh" draws masks for every pass, as the paper's code does; "pair" draws one set for all
             perturbed passes, apart from the clean pass; "reuse" takes the projected features of the clean
             pass as they are (pass them as ``projected``; without them it is "pair") and draws one set of
@@ -139,6 +139,7 @@ class Regulariser:
                 weights, which is noticed where a pass can be repeated (without dropout, or with its masks);
                 or they are probabilities. On a GPU only the first call is checked.
         """
+        independent = isinstance(graph, Graph) and graph.targets.independent
         model, graph = adapt(model, graph, arguments)
         generator, engine = cast("Source | None", self.generator), graph.engine
         if logits.dim() != 2 or logits.shape[0] != graph.features.shape[0]:
@@ -146,20 +147,16 @@ class Regulariser:
             raise SettingsError(f"logits must have a row for each of the {size} nodes, not the shape {shape}")
         check = logits.device.type == "cpu" or not self._checked  # on a GPU it would wait in every call
         self._checked = True
-        divergence = _divergence_for(logits, cast("Divergence", self.divergence), check=check).on(engine)
+        divergence = Bernoulli() if independent else cast("Divergence", self.divergence)
+        divergence = _divergence_for(logits, divergence, check=check).on(engine)
         among = None if nodes is None else node_indices(nodes, logits)
         selection = self.nodes.choose(graph, model.depth, generator, among)
-        clean, weights, share = logits.detach(), None, 1.0
-        if target is not None:
-            clean = divergence.logits(target)
+        clean = logits.detach() if target is None else divergence.logits(target)
+        weights, share = None, 1.0
         if self.confidence:
             sure = divergence.confidence(clean) >= self.confidence
-            if selection.chosen is None:
-                weights = sure.to(clean.dtype)
-            else:  # nodes that count as zero need no search
-                kept = sure.index_select(0, selection.chosen)
-                selection, share = selection.only(kept, engine), float(engine.mean(kept.float()))
             counted = engine.total(int(sure.sum()))
+            selection, weights, share = _sure_nodes(selection, sure, clean.dtype, engine)
             if not counted or not share:
                 return no_outcome(logits)
         inputs, rows, owner = _cut(model, graph, selection)
@@ -191,12 +188,23 @@ class Regulariser:
         return Outcome(loss, counted, engine.mean(norms), engine.largest(norms), space.name)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what has to be kept to continue later with the same numbers."""
         return self.search.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the state."""
         self.search.load_state_dict(state)
+
+
+def _sure_nodes(
+    selection: Selection, sure: Tensor, dtype: torch.dtype, engine: TensorEngine
+) -> tuple[Selection, Tensor | None, float]:
+    """Return which nodes are searched, their weights (None: 1) and the factor of the loss; sure bool (N).
+
+    Nodes that count as zero need no search; where all nodes are chosen, they have weights instead.
+    """
+    if selection.chosen is None:
+        return selection, sure.to(dtype), 1.0
+    kept = sure.index_select(0, selection.chosen)
+    return selection.only(kept, engine), None, float(engine.mean(kept.float()))
 
 
 def _cut(

@@ -73,6 +73,8 @@ class Line:
     colour: int = 0
     dashed: bool = False
     marks: bool = False
+    alone: bool = False
+    """Whether there are points only, and no line."""
 
 
 def line_chart(
@@ -83,16 +85,16 @@ def line_chart(
     title: str = "",
     floor: float | None = None,
     log_x: bool = False,
-    x_ticks: Sequence[float] = (),
+    x_ticks: Sequence[float] | Sequence[str] = (),
 ) -> Chart:
-    """Return lines with their bands.
+    """Return lines with their bands, or points.
 
     Points that are not finite are left out.
 
     Args:
         floor: the low end of the vertical axis.
         log_x: whether the horizontal axis is logarithmic.
-        x_ticks: the ticks of the horizontal axis, instead of round numbers.
+        x_ticks: the ticks of the horizontal axis, instead of round numbers; texts stand for 0, 1, ...
     """
     drawn = [line for line in map(_drawable, lines) if len(line.y)]
     about = f"{y_label} against {x_label}"
@@ -107,48 +109,17 @@ def line_chart(
         _widen(ax, [x for line in drawn for x in line.x], [y for line in drawn for y in line.y])
         if log_x:
             ax.set_xscale("log")
+            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
         _format_ticks(ax.xaxis, ax.yaxis)
         if floor is not None:
             ax.set_ylim(bottom=floor)
-        if x_ticks:
+        if x_ticks and isinstance(x_ticks[0], str):
+            ax.set_xticks(range(len(x_ticks)), [plain(name) for name in x_ticks])
+            ax.set_xlim(-0.5, len(x_ticks) - 0.5)
+        elif x_ticks:
             ax.set_xticks(x_ticks)
 
     return Chart(draw, f"{about}: {', '.join(line.label for line in drawn)}", title)
-
-
-def scatter_chart(
-    x: Sequence[Any],
-    y: Sequence[float],
-    x_label: str,
-    y_label: str,
-    *,
-    title: str = "",
-    label: str = "",
-    log_x: bool = False,
-    choices: Sequence[Any] = (),
-    lines: Sequence[Line] = (),
-) -> Chart:
-    """Return points, with lines among them; ``choices`` are the values of x in order if these are names."""
-    if not x:
-        return Chart(_draw_nothing, f"{y_label} against {x_label}: no data", title)
-    names = list(dict.fromkeys(map(str, (*choices, *x)))) if choices else []
-    places = [names.index(str(value)) for value in x] if names else x
-
-    def draw(ax: Axes) -> None:
-        ax.plot(places, y, "o", color=SERIES[0], alpha=0.6, label=legend_label(label))
-        for line in lines:
-            _draw_line(ax, line)
-        ax.set_xlabel(plain(x_label))
-        ax.set_ylabel(plain(y_label))
-        if log_x:
-            ax.set_xscale("log")
-            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-        _format_ticks(ax.xaxis, ax.yaxis)
-        if names:
-            ax.set_xticks(range(len(names)), [plain(name) for name in names])
-            ax.set_xlim(-0.5, len(names) - 0.5)
-
-    return Chart(draw, f"{y_label} against {x_label}", title)
 
 
 def bar_chart(
@@ -199,9 +170,11 @@ def standalone(title: str, charts: Sequence[Chart], columns: int = 2) -> str:
 
 def pdf(title: str, charts: Sequence[Chart], columns: int = 2) -> bytes:
     """Return the same charts as a PDF file, the same bytes every time."""
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf  # takes as long as the rest of matplotlib
+
     file = io.BytesIO()
     with style():
-        _sheet(title, charts, columns).savefig(file, format="pdf", metadata={"CreationDate": None})
+        FigureCanvasPdf(_sheet(title, charts, columns)).print_pdf(file, metadata={"CreationDate": None})
     return file.getvalue()
 
 
@@ -268,6 +241,9 @@ def _draw_line(ax: Axes, line: Line) -> None:
     if line.spread is not None:
         y, s = np.asarray(line.y), np.asarray(line.spread)
         ax.fill_between(line.x, y - s, y + s, color=colour, alpha=0.16, linewidth=0)
+    if line.alone:
+        ax.plot(line.x, line.y, "o", color=colour, alpha=0.6, label=legend_label(line.label))
+        return
     ax.plot(
         line.x, line.y, color=colour, linestyle="--" if line.dashed else "-", marker=marker,
         markerfacecolor=LIGHT["page"] if line.dashed else colour, label=legend_label(line.label),

@@ -11,7 +11,7 @@ from bvat.data.files import write_atomic
 from bvat.paper.targets import read_result
 from bvat.perturb.methods import ON_GCN
 from bvat.report.charts import Chart, Line, line_chart, standalone
-from bvat.report.pages import Cell, render, signed
+from bvat.report.pages import Cell, markdown_table, render, signed
 
 PAGE = "report.html"
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4")
@@ -185,23 +185,28 @@ def table2_markdown(result: Result, methods: Sequence[str] | None = None) -> str
     """
     datasets, best = list(result["datasets"]), result.get("comparable", {}).get("best", ())
     heads = [f"{name} §" if name in best else name for name in datasets]
-    lines = ["| test accuracy (%) | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(datasets)]
-    for method in methods or result["methods"]:
-        cells = [_markdown_cell(result, method, dataset, dataset in best) for dataset in datasets]
-        lines.append(f"| {result['methods'][method]} | " + " | ".join(cells) + " |")
-    notes = "Mean ± standard deviation, the paper's mean in parentheses."
-    if methods is None:
-        seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
-        others = other_seeds(result)
-        notes += f" Number of seeds: {seeds}" + (f" ({others})." if others else ".")
+    rows = [
+        [result["methods"][method], *(_markdown_cell(result, method, d, d in best) for d in datasets)]
+        for method in methods or result["methods"]
+    ]
+    table = "\n".join(markdown_table(["test accuracy (%)", *heads], rows))
+    seeds = "" if methods is not None else _seed_counts(result)
     last = [name for name in datasets if name not in best]
-    notes += f" Epoch: the last on {' and '.join(last)}" if last else ""
-    notes += "; § the epoch with the best validation accuracy." if best else "."
-    if any("†" in line for line in lines):
-        notes += " † Not in the paper."
-    if any("‡" in line for line in lines):
-        notes += " ‡ The epoch that the method's rule of stopping keeps, in brackets the last one."
-    return "\n".join(lines) + f"\n\n{notes}\n"
+    epoch = (f" Epoch: the last on {' and '.join(last)}" if last else "") + (
+        "; § the epoch with the best validation accuracy." if best else "."
+    )
+    signs = {
+        "†": " † Not in the paper.",
+        "‡": " ‡ The epoch that the method's rule of stopping keeps, in brackets the last one.",
+    }
+    marks = "".join(text for sign, text in signs.items() if sign in table)
+    return f"{table}\n\nMean ± standard deviation, the paper's mean in parentheses.{seeds}{epoch}{marks}\n"
+
+
+def _seed_counts(result: Result) -> str:
+    seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
+    others = other_seeds(result)
+    return f" Number of seeds: {seeds}" + (f" ({others})." if others else ".")
 
 
 def _markdown_cell(result: Result, method: str, dataset: str, best: bool) -> str:

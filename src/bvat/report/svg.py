@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib
 from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 LIGHT = {
@@ -71,7 +72,8 @@ def _svg_root(figure: Figure, salt: str) -> ET.Element:
     file = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": f"bvat {plain(salt)}"}):
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", metadata=metadata)
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(file, metadata=metadata)  # savefig draws everything twice
     root = ET.fromstring(file.getvalue())
     # everything is inside the axes; rules for every element would reach the page around the drawing
     _drop(root, {f"{SVG}style", f"{SVG}clipPath", f"{SVG}metadata"})

@@ -10,7 +10,7 @@ from typing import Any
 from bvat.data.checksums import read_sealed_json
 from bvat.data.files import write_atomic
 from bvat.errors import DataError
-from bvat.report.charts import Chart, Line, bar_chart, scatter_chart
+from bvat.report.charts import Chart, Line, bar_chart, line_chart
 from bvat.report.pages import Cell, render
 from bvat.tuning.space import tuned_settings
 from bvat.tuning.variants import Variant
@@ -75,15 +75,11 @@ def _words(settings: dict[str, Any]) -> str:
 
 def _history(complete: Sequence[dict[str, Any]]) -> Chart:
     """Draw the value of every complete trial, and the best so far."""
-    numbers, values = _numbers(complete), [trial["val"]["mean"] for trial in complete]
+    numbers = [trial["number"] for trial in complete]
+    values = [trial["val"]["mean"] for trial in complete]
     best = Line("best so far", numbers, list(accumulate(values, max)), colour=1)
-    return scatter_chart(
-        numbers, values, "trial", VALUE, title="Trials", label="complete trial", lines=[best]
-    )
-
-
-def _numbers(trials: Sequence[dict[str, Any]]) -> list[float]:
-    return [trial["number"] for trial in trials]
+    points = Line("complete trial", numbers, values, alone=True)
+    return line_chart([points, best], "trial", VALUE, title="Trials")
 
 
 def _importance(shares: dict[str, float]) -> Chart | None:
@@ -104,8 +100,11 @@ def _setting_charts(result: dict[str, Any], complete: Sequence[dict[str, Any]]) 
         tried = [trial for trial in complete if name in trial["settings"]]
         if tried:
             x, y = [trial["settings"][name] for trial in tried], [trial["val"]["mean"] for trial in tried]
-            look = {"log_x": bool(spans[name].get("log")), "choices": spans[name].get("choices", ())}
-            charts.append(scatter_chart(x, y, name, VALUE, title=name, label="complete trial", **look))
+            choices = spans[name].get("choices", ())
+            names = list(dict.fromkeys(map(str, (*choices, *x)))) if choices else []
+            points = Line("complete trial", [names.index(str(v)) for v in x] if names else x, y, alone=True)
+            log = bool(spans[name].get("log"))
+            charts.append(line_chart([points], name, VALUE, title=name, log_x=log, x_ticks=names))
     return charts
 
 

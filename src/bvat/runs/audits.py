@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from bvat.audit.audit import Audit, check_epsilon, sample_nodes
+from bvat.audit.audit import Audit, check_epsilon, require_one_class, sample_nodes
 from bvat.audit.kept import KeptAudits
 from bvat.baselines.table import PUBLISHED
 from bvat.data.checksums import sha256
@@ -22,7 +22,6 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.runs import SavedRun, open_run
 from bvat.inference.tables import check_writable, node_id, short_number, write_text
-from bvat.report.audit_page import AuditedRun, audit_page
 from bvat.runs.run import note
 from bvat.store.claim import taken
 from bvat.store.pool import thread_count
@@ -56,8 +55,10 @@ class AuditPlan:
         continues after it.
         """
         check_epsilon(self.epsilon)
-        check_writable(self.out, *([self.page] if self.page is not None else []))
+        check_writable(self.out, self.page)
         runs = [open_run(path, self.models) for path in self.runs]
+        for opened in runs:
+            require_one_class(opened)
         if runs[-1].about["graph"] != runs[0].about["graph"]:
             raise SettingsError(
                 f"{self.runs[0]} and {self.runs[-1]} were trained on different graphs or splits: compare "
@@ -74,6 +75,8 @@ class AuditPlan:
                 found.append(_measured(batches, nodes.numel(), run.name, kept.path, console))
             write_text(self.out, audit_csv(graph, models[0], found[0], certify=self.certify))
             if self.page is not None:
+                from bvat.report.audit_page import AuditedRun, audit_page  # it needs matplotlib
+
                 each = zip(runs, models, found, strict=True)
                 named = [AuditedRun(run.name, model, part) for run, model, part in each]
                 write_text(self.page, audit_page(graph, named, self.command))

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bvat.baselines.table import AUTO
-from bvat.engine.device import choose_device
+from bvat.engine.cpu import choose_device
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
+from bvat.graph.targets import ONE_CLASS, SEVERAL_LABELS, OneClass
 from bvat.plugins import imported
 from bvat.runs.parts import whole
 from bvat.store.claim import claim
@@ -22,6 +23,7 @@ from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
+from bvat.training.state import check_targets
 from bvat.training.trackers import TRACKERS
 from bvat.tuning.cross_validation import (
     Choice,
@@ -30,6 +32,9 @@ from bvat.tuning.cross_validation import (
     for_ensemble,
     lacks_validation,
 )
+
+DEFAULTS = {ONE_CLASS.name: AUTO, SEVERAL_LABELS.name: "vat"}
+"""The method for any graph, by what is predicted."""
 
 
 @dataclass(frozen=True)
@@ -91,20 +96,11 @@ def run(
     epochs to train and how accurate the model is. A run that was interrupted continues with ``resume=True``
     and the same arguments; the result is that of a run left alone, bit for bit.
 
-    >>> import bvat, tempfile
-    >>> graph = bvat.synthetic_graph(nodes=120, edges=300, features=40)
-    >>> folder = tempfile.mkdtemp()
-    >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, epochs=5)
-    >>> done.summary["test_accuracy"]["values"] == [each["selected"]["test"] for each in done.results]
-    True
-    >>> sorted(path.name for path in done.path.iterdir() if path.suffix in (".json", ".html"))
-    ['report.html', 'result.json', 'settings.json']
-
     Args:
         graph: to train on.
         method: settings, or the name of a method, whose settings come from the preset of the data set or the
             defaults for any graph. "auto" is an ensemble, see :mod:`bvat.tuning.auto`.
-            By default "obvat" for the paper's data sets, else "auto".
+            By default "obvat" for the paper's data sets, else "auto", or "vat" if nodes have several labels.
         folder: the run folder; by default a new one, ``runs/NAME-METHOD``.
         seeds: how many, from 0 on, or which.
         jobs: number of parallel processes. With several, a script needs ``if __name__ == "__main__":``, as
@@ -115,17 +111,24 @@ def run(
 
     Raises:
         SettingsError: the folder holds another run, another process is working in it, or a setting is wrong.
+
+    Example:
+        >>> import bvat, tempfile
+        >>> graph = bvat.synthetic_graph(nodes=120, edges=300, features=40)
+        >>> folder = tempfile.mkdtemp()
+        >>> done = bvat.run(graph, "vat", folder=folder, seeds=2, epochs=5)
+        >>> done.summary["test_accuracy"]["values"] == [each["selected"]["test"] for each in done.results]
+        True
+        >>> sorted(path.name for path in done.path.iterdir() if path.suffix in (".json", ".html"))
+        ['report.html', 'result.json', 'settings.json']
     """
-    settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
+    settings, name = resolve(method, "" if graph.recipe else graph.name, overrides, graph.targets)
     check_importable(settings)
+    check_targets(graph, settings)
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
     device = choose_device(how.device)
-    for tracker in how.trackers:  # what cannot work is refused before anything is trained
-        if tracker not in TRACKERS:
-            raise SettingsError(f"a tracker is {', '.join(TRACKERS)}, not {tracker!r}")
-        if graph.engine.leads:
-            TRACKERS[tracker].prepare()
+    _prepare_trackers(how.trackers, leads=graph.engine.leads)
     label = f"{how.name or short_name(graph.name)}-{name}"
     place = graph.engine.agree(
         lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
@@ -151,21 +154,31 @@ def run(
         done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
         if graph.engine.leads:
             place.summarize(numbers, done.summary)
-            if how.page:
-                with keep_results(how.console):
-                    from bvat.report.run_page import write_run_page
+        if graph.engine.leads and how.page:
+            with keep_results(how.console):
+                from bvat.report.run_page import write_run_page
 
-                    whole_graph = whole(graph)
-                    write_run_page(place, whole_graph, settings, numbers, done.summary, how.command)
+                write_run_page(place, whole(graph), settings, numbers, done.summary, how.command)
     return done
 
 
-def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, Any]) -> tuple[Settings, str]:
-    """Return the settings of a method and its name."""
+def _prepare_trackers(names: Sequence[str], *, leads: bool) -> None:
+    """Refuse what cannot work before anything is trained."""
+    for name in names:
+        if name not in TRACKERS:
+            raise SettingsError(f"a tracker is {', '.join(TRACKERS)}, not {name!r}")
+        if leads:
+            TRACKERS[name].prepare()
+
+
+def resolve(
+    method: Settings | str | None, dataset: str, overrides: dict[str, Any], targets: OneClass = ONE_CLASS
+) -> tuple[Settings, str]:
+    """Return the settings of a method and its name; the default depends on what is predicted."""
     if isinstance(method, Settings):
         return method.replace(**overrides), method.method
     known = preset_key(dataset)
-    method = method or ("obvat" if known else AUTO)
+    method = method or ("obvat" if known else DEFAULTS[targets.name])
     return preset(known, method, **overrides), method
 
 

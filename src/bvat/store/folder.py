@@ -66,7 +66,6 @@ class RunFolder:
         return self.path / f"seed-{seed}"
 
     def checkpoint(self, seed: int) -> Path:
-        """Return the checkpoint of a seed, which exists until the seed is finished."""
         return self.seed_path(seed) / "checkpoint.safetensors"
 
     @property
@@ -289,6 +288,7 @@ def _describe(graph: Graph, settings: Settings) -> dict[str, Any]:
         "nodes": graph.num_nodes,
         "features": graph.num_features,
         "classes": list(graph.class_names),
+        "targets": graph.targets.name,
         "graph": graph_fingerprint(graph),
         "validation": graph.validation,
         "settings": settings.as_dict(),

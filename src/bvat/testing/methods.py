@@ -40,45 +40,53 @@ def check_regulariser(make: Callable[[torch.Generator | None], Any], model: Any,
         model: a model in training mode, with dropout.
         graph: with labels and training nodes.
     """
-    masks = model.draw_masks(graph, seeded(1))
-    logits = model(graph, masks)
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-    global_state = torch.get_rng_state()
-    outcome = make(seeded(3))(model, graph, logits)
+    logits = model(graph, model.draw_masks(graph, seeded(1)))
 
+    def call(generator: torch.Generator | None) -> Any:
+        return make(generator)(model, graph, logits)
+
+    _check_outcome(call(seeded(3)), model, graph)
+    _check_that_the_model_stays(call, model)
+    _check_randomness(call, model)
+
+
+def _check_outcome(outcome: Any, model: Any, graph: Graph) -> None:
     assert outcome.loss.shape == (), "its loss is no scalar"
     assert bool(outcome.loss.isfinite()), "its loss is not a finite number"
     assert 0 <= outcome.nodes <= graph.num_nodes
     assert 0 <= float(outcome.row_norm) <= float(outcome.max_row_norm) * (1 + 1e-6)
     assert {"r_vadv", "row_norm", "nodes"} <= outcome.measured().keys()
-
-    assert all(parameter.grad is None for parameter in model.parameters()), "it called backward()"
-    kept = all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-    assert kept, "it changed the parameters"
-    assert torch.equal(global_state, torch.get_rng_state()), "it drew from torch's own generator"
-
     found = gradients(model, outcome.loss)
     assert all(bool(torch.isfinite(g).all()) for g in found), "its gradients are not finite numbers"
     assert any(float(g.abs().max()) > 0 for g in found), "its loss has no gradient"
 
-    again = make(seeded(3))(model, graph, logits)
-    assert torch.equal(again.loss, outcome.loss), "the same generator gives another loss"
-    same = all(torch.equal(a, b) for a, b in zip(found, gradients(model, again.loss), strict=True))
-    assert same, "the same generator gives other gradients"
-    other = make(seeded(4))(model, graph, logits)
-    assert not torch.equal(other.loss, outcome.loss), "another generator gives the same loss"
-    try:
-        make(None)(model, graph, logits)
-    except SettingsError:
-        pass
-    else:
-        raise AssertionError("without a generator it must raise bvat.SettingsError")
 
-    for parameter in model.parameters():
+def _check_randomness(call: Callable[[torch.Generator | None], Any], model: Any) -> None:
+    global_state = torch.get_rng_state()
+    loss, again, other = (call(seeded(seed)).loss for seed in (3, 3, 4))
+    assert torch.equal(global_state, torch.get_rng_state()), "it drew from torch's own generator"
+    assert torch.equal(again, loss), "the same generator gives another loss"
+    pairs = zip(gradients(model, loss), gradients(model, again), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs), "the same generator gives other gradients"
+    assert not torch.equal(other, loss), "another generator gives the same loss"
+    try:
+        call(None)
+    except SettingsError:
+        return
+    raise AssertionError("without a generator it must raise bvat.SettingsError")
+
+
+def _check_that_the_model_stays(call: Callable[[torch.Generator | None], Any], model: Any) -> None:
+    parameters = list(model.parameters())
+    before = [parameter.detach().clone() for parameter in parameters]
+    call(seeded(3))
+    assert all(parameter.grad is None for parameter in parameters), "it called backward()"
+    assert all(map(torch.equal, before, parameters)), "it changed the parameters"
+    for parameter in parameters:
         parameter.grad = torch.full_like(parameter, 7)
-    make(seeded(3))(model, graph, logits)
-    untouched = all(bool((parameter.grad == 7).all()) for parameter in model.parameters())
-    for parameter in model.parameters():
+    call(seeded(3))
+    untouched = all(bool((parameter.grad == 7).all()) for parameter in parameters)
+    for parameter in parameters:
         parameter.grad = None
     assert untouched, "it changed gradients that were there"
 

@@ -140,17 +140,22 @@ class Checkpoint(Callback):
         state.epoch, state.stop = int(about["epoch"]), json.loads(about["stop"])
         state.method.space = about["space"]
         state.events = json.loads(about["events"])
-        epochs = [row["epoch"] for row in state.metrics]
-        if len(epochs) != state.epoch or epochs != list(range(1, len(epochs) + 1)):
-            raise ValueError("its metrics are not those of its epochs")
-        if state.metrics and not state.metrics[0].keys() >= set(METRICS):
-            raise ValueError("it lacks a metric")
-        if type(state.stop) is not bool or not all(type(event) is str for event in state.events):
-            raise ValueError("its events are not texts")
+        _check_restored(state)
         for callback in self.callbacks:
             if kept := _part(tensors, f"callback.{callback.name}/"):
                 callback.load_state_dict(kept)
                 callback.check_restored(state)
+
+
+def _check_restored(state: TrainState) -> None:
+    """Raise ValueError unless epochs, metrics and events fit each other."""
+    epochs = [row["epoch"] for row in state.metrics]
+    if len(epochs) != state.epoch or epochs != list(range(1, len(epochs) + 1)):
+        raise ValueError("its metrics are not those of its epochs")
+    if state.metrics and not state.metrics[0].keys() >= set(METRICS):
+        raise ValueError("it lacks a metric")
+    if type(state.stop) is not bool or not all(type(event) is str for event in state.events):
+        raise ValueError("its events are not texts")
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bvat._version import __version__
 from bvat.graph import Graph
 
@@ -30,9 +32,13 @@ def graph_fingerprint(graph: Graph) -> str:
     parts = [graph.adjacency.crow, graph.adjacency.col, graph.adjacency.values, graph.labels]
     parts += [graph.train, graph.val, graph.test]
     parts += graph.features.tensors()
+    parts += [] if graph.edge_attr is None else [graph.edge_attr]
     for part in parts:
         found.update(str(tuple(part.shape)).encode())
-        found.update(part.detach().cpu().contiguous().numpy().data)
+        for piece in torch.split(part.detach().flatten(), 2**20):  # it may be larger than memory
+            found.update(piece.cpu().contiguous().numpy().data)
+    if graph.directed:
+        found.update(b"directed")
     return found.hexdigest()
 
 

@@ -199,7 +199,6 @@ def _model_row(model: str, own: Any = None) -> Model:
 
 
 def method_options(method: str) -> type[Options]:
-    """Return the settings that a method has; SettingsError for an unknown one."""
     if method in BASELINES:
         return BASELINES[method].options
     if method in METHODS:

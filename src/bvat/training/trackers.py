@@ -65,7 +65,6 @@ class Tracker(Callback):
         raise NotImplementedError
 
     def about(self, state: TrainState) -> dict[str, Any]:
-        """Return what names a run: graph, seed and settings."""
         return {"graph": state.graph.name, "seed": state.seed, **state.settings.as_dict()}
 
     @property

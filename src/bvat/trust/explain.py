@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id, short_number
 from bvat.models.base import linearize
 from bvat.models.ensemble import Ensemble
-from bvat.trust.frames import frame
 
 FAR = -1
 """``hops`` of a node that no path of given edges leads to: it is similar to one that can be reached."""
@@ -147,27 +147,21 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         >>> abs(float(total) - found.margin) < 1e-3
         True
     """
+    classifier.targets.require_one_class("an explanation", "read the probabilities that bvat predict writes")
     model, u = _explainable(classifier), find_node(graph, node)
     dtype = next(model.parameters()).dtype
     graph = graph if graph.features.dtype == dtype else graph.to(dtype=dtype)
     probabilities = classifier.probabilities(graph).cpu()
     c, k = probabilities[u].topk(2).indices.tolist()
-    with torch.no_grad():
-        projected = model.project(graph)
-    logits, pullback = linearize(_Passes(model), graph, projected, None)  # type: ignore[arg-type]
-    select = torch.zeros_like(logits)
-    select[u, c], select[u, k] = 1, -1
-    gradient = pullback(select)
-    with torch.no_grad():
-        of_nodes = (gradient.double() * projected).sum(1).cpu()
-        of_features = (model.projection().double() * graph.features.transposed_product(gradient)).sum(1).cpu()
-    margin = float(logits[u, c].double() - logits[u, k])
+    margin, of_nodes, of_features = _contributions(model, graph, u, c, k)
     smallest, relative, becomes = smallest_change(model, graph, u)
     names = classifier.class_names
     labels = np.array(["", *names])[classifier.labels(graph).cpu().numpy() + 1]
-    shown, shares = _largest(of_nodes)
-    used, feature_shares = _largest(of_features)
     own = graph.features.select(torch.tensor([u], device=graph.device)).to_dense()[0].cpu().numpy()
+    predicted = np.array(names)[probabilities.argmax(1).numpy()]
+    ids = np.arange(graph.num_nodes).astype(str) if graph.node_names is None else np.array(graph.node_names)
+    about_nodes = {"id": ids, "hops": _hops(graph, u), "predicted": predicted, "label": labels}
+    about_features = {"feature": np.array(feature_names(graph)), "value": own}
     return Explanation(
         node=u,
         id=node_id(graph, u),
@@ -180,22 +174,23 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         smallest=smallest,
         relative=relative,
         becomes=None if becomes == UNKNOWN else names[becomes],
-        node_columns={
-            "node": shown,
-            "id": np.array([node_id(graph, v) for v in shown.tolist()]),
-            "hops": _hops(graph, u)[shown],
-            "predicted": np.array(names)[probabilities.argmax(1).numpy()[shown]],
-            "label": labels[shown],
-            "contribution": of_nodes.numpy()[shown],
-            "share": shares,
-        },
-        feature_columns={
-            "feature": np.array(feature_names(graph))[used],
-            "value": own[used],
-            "contribution": of_features.numpy()[used],
-            "share": feature_shares,
-        },
+        node_columns=_largest({"node": np.arange(graph.num_nodes), **about_nodes}, of_nodes),
+        feature_columns=_largest(about_features, of_features),
     )
+
+
+def _contributions(model: Any, graph: Graph, u: int, c: int, k: int) -> tuple[float, Tensor, Tensor]:
+    """Return ``l_c - l_k`` at node u, and what every node (N) and every feature (D) adds to it."""
+    with torch.no_grad():
+        projected = model.project(graph)
+    logits, pullback = linearize(_Passes(model), graph, projected, None)  # type: ignore[arg-type]
+    select = torch.zeros_like(logits)
+    select[u, c], select[u, k] = 1, -1
+    gradient = pullback(select)
+    with torch.no_grad():
+        of_nodes = (gradient.double() * projected).sum(1).cpu()
+        of_features = (model.projection().double() * graph.features.transposed_product(gradient)).sum(1).cpu()
+    return float(logits[u, c].double() - logits[u, k]), of_nodes, of_features
 
 
 def find_node(graph: Graph, node: int | str) -> int:
@@ -216,6 +211,14 @@ def feature_names(graph: Graph) -> list[str]:
     recipe: Mapping[str, Any] = graph.recipe
     names = [*recipe.get("columns", {}).get("names", ()), *recipe.get("text", {}).get("idf", ())]
     return names + [str(j) for j in range(len(names), graph.num_features)]
+
+
+def frame(columns: Mapping[str, Any]) -> Any:
+    """Return columns as a data frame of pandas, or as a dict of arrays without pandas."""
+    try:
+        return import_module("pandas").DataFrame(columns)
+    except ModuleNotFoundError:
+        return {name: np.asarray(column) for name, column in columns.items()}
 
 
 def rows_of(columns: Columns, top: int | None = None) -> list[dict[str, Any]]:
@@ -258,11 +261,14 @@ def _explainable(classifier: Classifier) -> Any:
     return classifier.models[0]
 
 
-def _largest(contributions: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return where contributions (n) are not 0, the largest of either sign first, and their shares."""
+def _largest(about: Columns, contributions: Tensor) -> Columns:
+    """Return the rows whose contribution (n) is not 0, the largest of either sign first, with shares."""
     values = contributions.numpy()
     order = np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)]
-    return order, values[order] / max(float(np.abs(values).sum()), np.finfo(np.float64).tiny)
+    share = values[order] / max(float(np.abs(values).sum()), np.finfo(np.float64).tiny)
+    return {name: column[order] for name, column in about.items()} | {
+        "contribution": values[order], "share": share
+    }  # fmt: skip
 
 
 def _hops(graph: Graph, node: int) -> NDArray[Any]:

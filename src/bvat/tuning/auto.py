@@ -28,6 +28,7 @@ from bvat.graph import Graph
 from bvat.graph.neighbours import METRICS
 from bvat.models.ensemble import LINEAR, VIEWS, Ensemble
 from bvat.training.memory import give_back
+from bvat.training.metrics import LEAST
 from bvat.tuning.cross_validation import held_out_logits, out_of_fold_scores
 from bvat.tuning.members import (
     ROUNDS,
@@ -41,7 +42,6 @@ from bvat.tuning.members import (
 )
 from bvat.tuning.mixture import Mixture
 from bvat.tuning.networks import train_networks
-from bvat.tuning.temperature import LEAST
 from bvat.tuning.variants import Variant
 
 NEGLIGIBLE = 1e-3

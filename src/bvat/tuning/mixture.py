@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from bvat.models.ensemble import LEAST, LINEAR, smoothed
+from bvat.training.metrics import log_losses, softmax, temperature_of
 from bvat.tuning.members import Member, Rows, Scores, Work
-from bvat.tuning.temperature import log_losses, softmax, temperature_of
 
 PRIOR_LABELS = 4.0
 """So many labels are what the prior weights of the members count as."""

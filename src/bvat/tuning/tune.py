@@ -177,6 +177,8 @@ def tune(plan: TuningPlan, graph: Graph, out: Path, jobs: int, console: Any = No
             can share it.
     """
     require_optuna()
+    instead = "compare settings with bvat compare --metric micro_f1"
+    graph.targets.require_one_class("tune", instead)
     if not graph.val.numel():
         raise SettingsError(
             f"{plan.dataset} has no validation nodes, which a search needs: hold some out with --val N"
@@ -256,8 +258,8 @@ def _result(
         "dataset": short_name(plan.dataset),
         "method": plan.method,
         "model": plan.model,
-        "objective": "mean validation accuracy (%) of the last epoch; the finalists are compared with other "
-        "seeds than those of the trials; the search sees no test labels",
+        "objective": "mean validation accuracy (%) of the weights that are kept; the finalists are compared "
+        "with other seeds than those of the trials; the search sees no test labels",
         "graph": {**about_graph(graph), "test": 0},
         "chosen": chosen["settings"],
         "chosen_from": chosen["from"],

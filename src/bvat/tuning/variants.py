@@ -38,7 +38,6 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """The shortest way to write it."""
         if self.method == PLAIN:
             return self.model
         return self.method if self.model == "gcn" else f"{self.model}/{self.method}"

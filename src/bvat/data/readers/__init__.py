@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,12 @@ ACCEPTED = (
 def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph in a file or folder.
 
-    ``like`` is ``graph.recipe`` of the graph that a model was trained on, to get the same features and
-    classes. DataError if the format is unknown, GraphError if the content is invalid.
+    ``like`` is ``graph.recipe`` of the graph that a model was trained on, to get the same features, classes
+    and directions. DataError if the format is unknown, GraphError if the content is invalid.
     """
     chosen, name = options or ReadOptions(), path.name.lower()
+    if like is not None and like.get("directed"):
+        chosen = replace(chosen, directed=True)
     if path.is_dir() and is_graph_folder(path):
         return read_folder(path, chosen, like)
     part = name.startswith(("nodes.", "edges.", "features.")) and is_graph_folder(path.parent)
@@ -47,7 +50,7 @@ def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any]
             read_arrays(path)  # reports what cannot be read
             some = ", ".join(shown(name) for name in sorted(stored)[:5])
             raise DataError(f"{path} holds the arrays {some} but no graph: give {ACCEPTED}")
-        chosen.refuse(str(path))
+        replace(chosen, directed=False if like is not None else chosen.directed).refuse(str(path))
         return load_graph(path)
     hint = f" (but the folder {path.parent} can)" if part else ""
     raise DataError(f"{path} cannot be read as a graph{hint}: give {ACCEPTED}")

@@ -7,7 +7,7 @@ another graph are made in the same way, so that a trained model can be used on i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,12 @@ the time of dense, at 0.02 less than a tenth)."""
 MAX_WORDS = 20_000
 """Maximum number of words of a text column: those that occur in the most texts are kept."""
 _WORD = re.compile(r"\w\w+")
+_CELLS = 2**22
+"""Cells of a dense matrix that are changed at once."""
 
 Recipe = Mapping[str, Any]
+Keep = Callable[[Iterable[NDArray[Any]]], Any]
+"""What puts blocks of rows below each other: in memory, or in a file."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,24 @@ def fastest_layout(matrix: Any) -> Any:
         size = matrix.shape[0] * matrix.shape[1]
         return matrix.toarray() if size and matrix.nnz >= DENSE_FROM * size else matrix
     sparse = np.count_nonzero(matrix) < DENSE_FROM * matrix.size
-    return sp.csr_array(matrix) if sparse else matrix
+    return sp.vstack(list(map(sp.csr_array, row_blocks(matrix))), "csr") if sparse else matrix
+
+
+def row_blocks(*matrices: Any) -> Iterator[Any]:
+    """Yield dense matrices (N, D) beside each other, which may be memory-mapped, in blocks of rows."""
+    rows = max(1, _CELLS // max(1, sum(matrix.shape[1] for matrix in matrices)))
+    for start in range(0, matrices[0].shape[0], rows):
+        blocks = [matrix[start : start + rows] for matrix in matrices]
+        yield blocks[0] if len(blocks) == 1 else np.hstack(blocks)
+
+
+def in_memory(blocks: Iterable[NDArray[Any]]) -> Any:
+    return np.concatenate(list(blocks))
+
+
+def _changed(change: Callable[[Any], Any], matrix: Any, keep: Keep) -> Any:
+    """Return a matrix (N, D) whose rows are changed independently of each other."""
+    return change(matrix) if is_sparse(matrix) else keep(map(change, row_blocks(matrix)))
 
 
 def stacked(blocks: Sequence[Any]) -> Any:
@@ -73,7 +94,9 @@ def row_normalised(matrix: Any) -> Any:
     return np.divide(matrix, np.where(total > 0, total, 1)[:, None], out=result, casting="same_kind")
 
 
-def column_features(names: Sequence[str], matrix: Any, where: str, like: Recipe | None = None) -> Features:
+def column_features(
+    names: Sequence[str], matrix: Any, where: str, like: Recipe | None = None, keep: Keep = in_memory
+) -> Features:
     """Scale the numeric columns of a table.
 
     If the columns are mostly zero, or contain only 0 and 1, they are words or flags, and each row is divided
@@ -85,13 +108,13 @@ def column_features(names: Sequence[str], matrix: Any, where: str, like: Recipe 
     """
     recipe: dict[str, Any] = {"names": list(names)}
     known = (like or {}).get("columns")
-    marks = is_sparse(matrix) or bool(((matrix == 0) | (matrix == 1)).all())
+    marks = is_sparse(matrix) or all(((rows == 0) | (rows == 1)).all() for rows in row_blocks(matrix))
     if "mean" not in known if known is not None else marks:
-        return Features(row_normalised(matrix), (), {"columns": recipe})
-    dense = np.asarray(matrix.toarray() if is_sparse(matrix) else matrix, dtype=np.float64)
+        return Features(_changed(row_normalised, matrix, keep), (), {"columns": recipe})
+    dense = matrix.toarray() if is_sparse(matrix) else matrix
     if known is None:
-        mean, deviation = dense.mean(axis=0), dense.std(axis=0)
-        varies = deviation > 1e-9 * np.abs(dense).max(axis=0)
+        mean, deviation, largest = _moments(dense)
+        varies = deviation > 1e-9 * largest
         if not varies.any():
             raise GraphError(
                 f"{where}: every feature column is constant: give columns that differ between nodes, or none "
@@ -102,7 +125,23 @@ def column_features(names: Sequence[str], matrix: Any, where: str, like: Recipe 
         mean, scale = np.array(known["mean"]), np.array(known["scale"])
     recipe |= {"mean": mean.tolist(), "scale": scale.tolist()}
     note = f"{len(names)} feature columns were scaled to mean 0 and standard deviation 1"
-    return Features(((dense - mean) * scale).astype(np.float32), (note,), {"columns": recipe})
+    scaled = _changed(lambda rows: ((rows - mean) * scale).astype(np.float32), dense, keep)
+    return Features(scaled, (note,), {"columns": recipe})
+
+
+def _moments(matrix: Any) -> tuple[NDArray[np.float64], ...]:
+    """Return mean, standard deviation and largest absolute value of each column, in double precision (D)."""
+
+    def mean(change: Callable[[Any], Any]) -> NDArray[np.float64]:
+        total = np.zeros((0, matrix.shape[1]))
+        for rows in row_blocks(matrix):  # row after row: the result does not depend on the blocks
+            total = np.concatenate([total, change(rows.astype(np.float64))]).sum(axis=0, keepdims=True)
+        return np.asarray(total[0] / matrix.shape[0])
+
+    average = mean(lambda rows: rows)
+    variance = mean(lambda rows: np.square(rows - average))
+    largest = np.max([np.abs(rows).max(axis=0) for rows in row_blocks(matrix)], axis=0)
+    return average, np.sqrt(variance), largest.astype(np.float64)
 
 
 def text_features(texts: Sequence[str], column: str, where: str, like: Recipe | None = None) -> Features:
@@ -151,9 +190,13 @@ def tfidf(texts: Sequence[str], idf: Mapping[str, float] | None = None) -> tuple
     return sp.csr_array(counts), idf
 
 
-def matrix_features(matrix: Any) -> Features:
+def matrix_features(matrix: Any, keep: Keep = in_memory) -> Features:
     """Divide each row of a given matrix (N, D) by its sum, as in the paper."""
-    return Features(row_normalised(matrix), (), {"matrix": int(matrix.shape[1])})
+
+    def change(rows: Any) -> Any:
+        return row_normalised(rows.astype(np.float32, copy=False))
+
+    return Features(_changed(change, matrix, keep), (), {"matrix": int(matrix.shape[1])})
 
 
 def find_matrix(folder: Path) -> Path | None:
@@ -169,7 +212,7 @@ def find_matrix(folder: Path) -> Path | None:
 
 
 def stored_features(
-    path: Path | None, size: int | None, where: str, like: Recipe | None = None
+    path: Path | None, size: int | None, where: str, like: Recipe | None = None, keep: Keep = in_memory
 ) -> list[Features]:
     """Return the features in the file of a matrix, if there is one."""
     if like is not None and ("matrix" in like) != (path is not None):
@@ -179,13 +222,13 @@ def stored_features(
         raise GraphError(f"{path or where}: the model was trained {problem}")
     if path is None:
         return []
-    matrix = read_features(path, size)
+    matrix = read_features(path, size, mapped=keep is not in_memory)
     if like is not None and like["matrix"] != matrix.shape[1]:
         raise GraphError(
             f"{path} has {matrix.shape[1]} columns, but the model was trained with {like['matrix']}: "
             "give the same columns"
         )
-    return [matrix_features(matrix)]
+    return [matrix_features(matrix, keep)]
 
 
 def edge_features(adjacency: SparseMatrix, like: Recipe | None = None) -> Features:
@@ -214,11 +257,11 @@ def edge_features(adjacency: SparseMatrix, like: Recipe | None = None) -> Featur
     return Features(matrix, (note,), {"degree": width})
 
 
-def joined(parts: Sequence[Features]) -> Features:
+def joined(parts: Sequence[Features], keep: Keep = in_memory) -> Features:
     if len(parts) == 1:
         return parts[0]
     matrices = [part.matrix for part in parts]
     sparse = any(map(is_sparse, matrices))
-    matrix = sp.hstack(list(map(sp.csr_array, matrices)), "csr") if sparse else np.hstack(matrices)
+    matrix = sp.hstack(list(map(sp.csr_array, matrices)), "csr") if sparse else keep(row_blocks(*matrices))
     notes = tuple(note for part in parts for note in part.notes)
     return Features(matrix, notes, {key: value for part in parts for key, value in part.recipe.items()})

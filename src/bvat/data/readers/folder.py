@@ -4,33 +4,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
-from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
+from bvat.data.readers.assemble import assemble
+from bvat.data.readers.classes import Classes, number_classes, number_label_sets, require_classes
 from bvat.data.readers.csv_table import CsvTable
+from bvat.data.readers.edges import read_edges
 from bvat.data.readers.parquet_table import ParquetTable
-from bvat.data.readers.table import Table, count_note, fault, find_column, require_columns, some_columns
-from bvat.data.splits import ReadOptions, Split
+from bvat.data.readers.split_column import given_splits, note_split
+from bvat.data.readers.table import (
+    ID_NAME,
+    Table,
+    fault,
+    find_column,
+    is_id,
+    require_columns,
+    some_columns,
+)
+from bvat.data.splits import ReadOptions
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, Graph
+from bvat.graph.targets import SEVERAL_LABELS
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 """File endings of tables."""
-_SPLITS = ("train", "val", "test")
+SEVERAL = SEVERAL_LABELS.name
+"""The column of nodes that have several labels; with one class per node it is called ``label``."""
 _ONE_OF_SEVERAL = re.compile(r"(?i)split[_ ]?\d+")
 """Names of columns when there are several splits."""
-_ID_NAME = re.compile(r"(?i:(^|[\W_])(u|gu|uu)?id)$|[a-z0-9]I[dD]$")
-"""Names such as ``facebook_id``, ``uid`` and ``userId``, but not ``paid``."""
 
 
-class _Nodes(NamedTuple):
+class Nodes(NamedTuple):
     """The columns of the nodes file: lists of N ids, labels, ..., and blocks of the numeric columns."""
 
     ids: list[str]
@@ -50,9 +59,10 @@ def is_graph_folder(folder: Path) -> bool:
 def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph in a folder.
 
-    It contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
-    optionally ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz``
-    or ``features.npy`` with one row per row of the nodes file. Without edges, no ids are needed.
+    It contains ``nodes.csv`` (``id``, ``label`` which may be empty, or ``labels`` separated by ``|``,
+    optionally ``split``, numbers), optionally ``edges.csv`` (``source``, ``target``, optionally ``weight``
+    and numbers), and optionally ``features.npz`` or ``features.npy`` with one row per row of the nodes file.
+    Without edges, no ids are needed.
     """
     nodes, edges = _find(folder, "nodes"), _find(folder, "edges", required=False)
     return _read(folder.resolve().name, (nodes, edges, make.find_matrix(folder)), options, like)
@@ -72,8 +82,7 @@ def read_matrix(path: Path, options: ReadOptions, like: Mapping[str, Any] | None
     if labels is not None or like is None:
         return _read(path.stem, (labels, None, path), options, like)
     (features,) = make.stored_features(path, None, str(path), like)
-    unknown = np.full(features.matrix.shape[0], UNKNOWN)
-    classes = Classes(unknown, tuple(like["classes"]))
+    classes = Classes.unknown(features.matrix.shape[0], like)
     return assemble(name=path.stem, classes=classes, features=features, options=options, like=like)
 
 
@@ -87,21 +96,21 @@ def _read(
     node_table, edge_table = open_table(files[0]), open_table(files[1]) if files[1] is not None else None
     text = options.text if like is None else like.get("text", {}).get("column")
     notes: list[str] = []
-    special = _special_columns(node_table, text, ids=edge_table is not None, labels=like is None)
+    special = special_columns(node_table, text, ids=edge_table is not None, labels=like is None)
     numeric = [column for column in node_table.names if column not in special.values()]
     if like is not None:
         numeric = _model_columns(node_table, numeric, like, notes)
     if edge_table is not None:
         require_columns(edge_table, "source", "target")
-    nodes = _read_nodes(node_table, special, numeric)
+    nodes = read_nodes(node_table, special, numeric)
     index = _number_nodes(node_table, nodes.ids)
-    classes = _classes(node_table, nodes.labels, like)
-    splits = _given_splits(node_table, nodes.splits, classes, notes)
-    edges = None if edge_table is None else _read_edges(edge_table, index, node_table, notes)
-    if splits and options.chooses_split:
-        notes.append(f"the split column of {node_table.path.name} is used; split options are ignored")
+    classes = read_classes(node_table, nodes.labels, like)
+    splits = given_splits(node_table, nodes.splits, classes, notes)
+    known = like if options.edge_attr else {}  # of no attributes
+    edges = None if edge_table is None else read_edges(edge_table, index, node_table, notes, known)
+    note_split(node_table, splits, options, notes)
     where = str(node_table.path)
-    parts = _column_part(nodes, numeric, where, like, notes)
+    parts = column_part(nodes, numeric, where, like, notes)
     if text is not None:
         parts.append(make.text_features(nodes.texts, text, where, like))
     parts += make.stored_features(files[2], len(nodes.labels), where, like)
@@ -144,18 +153,16 @@ def _find(folder: Path, stem: str, *, required: bool = True) -> Path | None:
     return found[0] if found else None
 
 
-def _is_id(numbers: Sequence[NDArray[np.float64]] | None) -> bool:
-    """Whether a column with the name of an id holds ids: whole numbers, nearly all different."""
-    if not numbers:
-        return False
-    values = np.concatenate(numbers)  # float64 rounds ids of more than 15 digits: a few may coincide
-    return bool((values == np.trunc(values)).all()) and np.unique(values).size > 0.99 * values.size
+def called_like_ids(columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if ID_NAME.search(name)]
 
 
-def _special_columns(table: Table, text: str | None, *, ids: bool, labels: bool) -> dict[str, str | None]:
+def special_columns(table: Table, text: str | None, *, ids: bool, labels: bool) -> dict[str, str | None]:
     """Return the columns with a meaning of their own, None for those that are missing and not needed."""
-    require_columns(table, *["id"] * ids, *["label"] * labels)
+    several = find_column(table, "label") is None and find_column(table, SEVERAL) is not None
+    require_columns(table, *["id"] * ids, *["label"] * (labels and not several))
     special = {name: find_column(table, name) for name in ("id", "label", "split")}
+    special["label"] = special["label"] or find_column(table, SEVERAL)
     special |= {name: name for name in table.names if _ONE_OF_SEVERAL.fullmatch(name)}
     if text is not None and text not in table.names:
         problem = f"there is no column {text!r} for --text, only {some_columns(table)}: choose one of these"
@@ -174,7 +181,7 @@ def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], no
         )
     wanted = list(like.get("columns", {}).get("names", ()))
     known, given = set(wanted), set(numeric)
-    ids = [name for name in numeric if name not in known and _ID_NAME.search(name)]
+    ids = [name for name in called_like_ids(numeric) if name not in known]
     notes += [f"column {shown(name)} is not used: the model was trained without it" for name in ids]
     numeric = [name for name in numeric if name not in ids]
     for name in [*wanted, *numeric]:
@@ -185,11 +192,11 @@ def _model_columns(table: Table, numeric: list[str], like: Mapping[str, Any], no
     return wanted
 
 
-def _read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequence[str]) -> _Nodes:
+def read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequence[str]) -> Nodes:
     own = ("id", "label", "text")
     lists: dict[str, list[str]] = {name: [] for name in (*own, *special)}
     blocks: list[Any] = []
-    numbers: dict[str, list[NDArray[np.float64]]] = {name: [] for name in numeric if _ID_NAME.search(name)}
+    numbers: dict[str, list[NDArray[np.float64]]] = {name: [] for name in called_like_ids(numeric)}
     once: dict[str, str] = {}  # rows without ids can be many, with equal labels
     for block in table.blocks([name for name in special.values() if name is not None], numeric):
         cells = {name: block.texts[column] for name, column in special.items() if column is not None}
@@ -204,85 +211,60 @@ def _read_nodes(table: Table, special: Mapping[str, str | None], numeric: Sequen
     if not (rows := sum(block.shape[0] for block in blocks)):
         raise fault(table, None, None, "there are no rows after the column names: add a row for each node")
     splits = {column: lists[name] for name, column in special.items() if column and name not in own}
-    return _Nodes(lists["id"], lists["label"] or [""] * rows, splits, lists["text"], blocks, numbers)
+    return Nodes(lists["id"], lists["label"] or [""] * rows, splits, lists["text"], blocks, numbers)
 
 
 def _number_nodes(table: Table, ids: Sequence[str]) -> dict[str, int]:
     """Return id -> row; raise GraphError at an empty or repeated id."""
     if "" in ids:
-        raise fault(table, ids.index(""), find_column(table, "id"), "the id is empty: give each node an id")
+        raise empty_id(table, ids.index(""))
     index: dict[str, int] = {}
     for row, name in enumerate(ids):
         if (first := index.setdefault(name, row)) != row:
-            problem = f"{shown(name)} is already the id of {table.place(first)}: give each node its own"
-            raise fault(table, row, find_column(table, "id"), problem)
+            raise repeated_id(table, row, name, first)
     return index
 
 
-def _classes(table: Table, labels: Sequence[str], like: Mapping[str, Any] | None) -> Classes:
+def read_classes(table: Table, labels: Sequence[str], like: Mapping[str, Any] | None) -> Classes:
+    column = find_column(table, "label") or find_column(table, SEVERAL)
+    several = column is not None and column.casefold() == SEVERAL
     if like is None:
-        classes = number_classes(labels)
-        require_classes(classes, f"{table.path}, column {find_column(table, 'label')!r}")
+        classes = number_label_sets(labels) if several else number_classes(labels)
+        require_classes(classes, f"{table.path}, column {column!r}")
         return classes
+    if several or like.get("targets") == SEVERAL:
+        try:
+            return number_label_sets(labels if several else [""] * len(labels), like["classes"])
+        except KeyError as unknown:
+            row = next(k for k, cell in enumerate(labels) if unknown.args[0] in cell)
+            problem = (
+                f"the model does not know label {shown(unknown.args[0])}: remove it, or train on this graph"
+            )
+            raise fault(table, row, column, problem) from None
     number = {str(name): k for k, name in enumerate(like["classes"])} | {"": UNKNOWN}
     for row, label in enumerate(labels):
         if label not in number:
             problem = f"the model does not know class {shown(label)}: leave it empty, or train on this graph"
-            raise fault(table, row, find_column(table, "label"), problem)
+            raise fault(table, row, column, problem)
     return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(like["classes"]))
 
 
-def _given_splits(
-    table: Table, columns: Mapping[str, Sequence[str]], classes: Classes, notes: list[str]
-) -> list[Split]:
-    """Return the splits given by the split columns; an only one may be empty."""
-    if not any(map(any, columns.values())):
-        return []
-    empty = next((name for name, words in columns.items() if not any(words)), None)
-    if empty is not None:
-        raise fault(table, None, empty, "the column is empty: write train, val or test, or remove it")
-    told = [notes, *([] for _ in range(1, len(columns)))]  # what holds for the first is enough
-    return [
-        _given_split(table, name, words, classes, said)
-        for said, (name, words) in zip(told, columns.items(), strict=True)
-    ]
-
-
-def _given_split(
-    table: Table, column: str, splits: Sequence[str], classes: Classes, notes: list[str]
-) -> Split:
-    words = [word.casefold() for word in splits]
-    for row, word in enumerate(words):
-        if word and word not in _SPLITS:
-            problem = (
-                f"{shown(splits[row])} is not part of a split: write train, val or test, or leave it empty"
-            )
-            raise fault(table, row, column, problem)
-    parts = np.array(words)
-    known = classes.labels != UNKNOWN
-    for name in ("train", "val"):
-        missing = np.flatnonzero((parts == name) & ~known)
-        if missing.size:
-            problem = f"the node is in {name} but has no label: label it, or leave the cell empty"
-            raise fault(table, int(missing[0]), column, problem)
-    count_note(notes, (parts == "test") & ~known, "test nodes without a label, predicted but not evaluated")
-    count_note(notes, (parts == "") & known, "labelled nodes outside the split, whose labels are not used")
-    train, val, test = (np.flatnonzero((parts == name) & known) for name in _SPLITS)
-    if not train.size:
-        raise fault(table, None, column, "there are no training nodes: write train for some labelled nodes")
-    return Split(train, val, test, f"given by the {column} column of {table.path.name}")
-
-
-def _column_part(
-    nodes: _Nodes, numeric: list[str], where: str, like: Mapping[str, Any] | None, notes: list[str]
-) -> list[make.Features]:
-    """Return the features in the numeric columns, if there are any; columns of ids are left out."""
-    ids = [name for name in numeric if like is None and _is_id(nodes.numbers.get(name))]
+def find_ids(nodes: Nodes, notes: list[str]) -> list[str]:
+    """Return the numeric columns that look like ids."""
+    ids = [name for name, values in nodes.numbers.items() if is_id(values)]
     notes += [
         f"column {shown(name)} is left out because it looks like an id (whole numbers that hardly ever "
         "repeat): rename it to use it as a feature"
         for name in ids
     ]
+    return ids
+
+
+def column_part(
+    nodes: Nodes, numeric: list[str], where: str, like: Mapping[str, Any] | None, notes: list[str]
+) -> list[make.Features]:
+    """Return the features in the numeric columns, if there are any; columns of ids are left out."""
+    ids = [] if like is not None else find_ids(nodes, notes)
     kept = [name for name in numeric if name not in ids]
     if not kept:
         return []
@@ -292,41 +274,10 @@ def _column_part(
     return [make.column_features(kept, matrix, where, like)]
 
 
-def _read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:
-    """Return the edges as a COO matrix (N, N); ``index`` maps ids to the rows of the table ``nodes``."""
-    ends = require_columns(table, "source", "target")
-    weight = find_column(table, "weight")
-    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
-    weights: list[NDArray[np.float64]] = []
-    for block in table.blocks(ends, [weight] if weight is not None else []):
-        for name in ends:
-            rows = np.fromiter(map(index.get, block.texts[name], repeat(-1)), dtype=np.int64)
-            if rows.size and rows.min() < 0:
-                row = int(np.argmin(rows >= 0))
-                given = block.texts[name][row]
-                problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
-                if given.strip() in index:
-                    problem = "matches an id only without its leading or trailing spaces: remove them"
-                raise fault(table, block.start + row, name, f"{shown(given)} {problem}")
-            found[name].append(rows)
-        if weight is not None:
-            weights.append(_checked_weights(table, block.start, weight, block.numbers[:, 0]))
-    source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
-    values = np.ones(source.size) if weight is None else np.concatenate([np.zeros(0), *weights])
-    count_note(notes, values == 0, "edges of weight 0 removed")
-    unused = [name for name in table.names if name not in (*ends, weight)]
-    if unused:
-        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
-    return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
+def repeated_id(table: Table, row: int, given: str, first: int) -> GraphError:
+    problem = f"{shown(given)} is already the id of {table.place(first)}: give each node its own"
+    return fault(table, row, find_column(table, "id"), problem)
 
 
-def _checked_weights(
-    table: Table, start: int, column: str, weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Reject weights (n) that are negative, or so small that they vanish in float32."""
-    bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
-    if bad.size:
-        value = weights[bad[0]]
-        problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
-        raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
-    return weights
+def empty_id(table: Table, row: int) -> GraphError:
+    return fault(table, row, find_column(table, "id"), "the id is empty: give each node an id")

@@ -15,20 +15,24 @@ from bvat.engine.matrix import check_csr
 from bvat.errors import GraphError
 from bvat.graph.validation import LARGEST, validate_columns
 
+_ROWS = 2**16
+"""Rows that are checked at once."""
+
 
 def is_sparse(matrix: Any) -> bool:
     return bool(sp.issparse(matrix))
 
 
-def read_arrays(path: Path, *optional: str) -> dict[str, Any]:
+def read_arrays(path: Path, *optional: str, mapped: bool = False) -> dict[str, Any]:
     """Return the arrays of an ``.npz`` or ``.npy`` file; reject arrays that need pickle.
 
-    ``optional`` arrays that need pickle are skipped instead.
+    ``optional`` arrays that need pickle are skipped instead. With ``mapped`` that of an ``.npy`` file stays
+    on disk.
     """
     kind = path.suffix.lower()
     try:
         if kind == ".npy":
-            return {path.stem: read_npy(path)}
+            return {path.stem: read_npy(path, mapped=mapped)}
         return read_npz(path.read_bytes(), optional)
     except OSError as error:
         raise GraphError(f"{path} cannot be read ({error.strerror}): check the file") from None
@@ -60,15 +64,15 @@ def csr_of(arrays: Mapping[str, Any], path: Path, prefix: str = "") -> Any:
         raise GraphError(f"{path}: {prefix or 'the matrix'} is invalid ({error}): save it again") from None
 
 
-def read_features(path: Path, rows: int | None) -> Any:
+def read_features(path: Path, rows: int | None, *, mapped: bool = False) -> Any:
     """Return the matrix (rows, D) that ``numpy.save`` or ``scipy.sparse.save_npz`` wrote: float32, finite.
 
     A file can claim any shape in a few bytes, so it is compared with the number of nodes, where that is
-    known, before memory is allocated for it.
+    known, before memory is allocated for it. With ``mapped``, an array stays on disk, in the type it has.
 
     Shapes: result an array (``.npy``) or CSR (``.npz``).
     """
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, mapped=mapped)
     plain = arrays[path.stem] if path.suffix.lower() == ".npy" else None
     claimed = None if plain is None else plain.shape
     with suppress(ValueError):  # what is not a shape is reported below
@@ -81,7 +85,8 @@ def read_features(path: Path, rows: int | None) -> Any:
             f"{path} has shape {claimed}{nodes}: give one row per node, in the order of the labels{blank}"
         )
     if plain is not None:
-        return finite(plain, path, "the matrix")
+        _check_finite(plain, path, "the matrix")
+        return plain if mapped else plain.astype(np.float32, copy=False)
     if arrays.get("format", np.array("")).tolist() not in (b"csr", "csr"):
         raise GraphError(
             f"{path} does not contain a CSR matrix: write it with scipy.sparse.save_npz(path, matrix.tocsr())"
@@ -95,23 +100,30 @@ def finite(matrix: Any, path: Path | str, what: str, rows: int | None = None) ->
         raise GraphError(
             f"{path}: {what} has shape {matrix.shape}, but there are {rows} nodes: give one row per node"
         )
+    _check_finite(matrix, path, what)
+    return matrix.astype(np.float32, copy=False)
+
+
+def _check_finite(matrix: Any, path: Path | str, what: str) -> None:
     if matrix.dtype.kind not in "biuf":
         raise GraphError(f"{path}: {what} is not numeric: save it as numbers")
     values = matrix.data if is_sparse(matrix) else matrix
     validate_columns(matrix.shape[1], values.size, f"{path}: ")
     limit = np.float64(LARGEST)
-    bad = np.argwhere(~((values >= -limit) & (values <= limit)))  # without a copy of the matrix
-    if bad.size:
+    for start in range(0, len(values), _ROWS):  # without a copy of the matrix
+        some = values[start : start + _ROWS]
+        bad = np.argwhere(~((some >= -limit) & (some <= limit)))
+        if not bad.size:
+            continue
         if is_sparse(matrix):
-            row = int(np.searchsorted(matrix.indptr, bad[0, 0], side="right")) - 1
-            column = int(matrix.indices[bad[0, 0]])
+            row = int(np.searchsorted(matrix.indptr, start + bad[0, 0], side="right")) - 1
+            column = int(matrix.indices[start + bad[0, 0]])
         else:
-            row, column = (int(k) for k in bad[0])
+            row, column = start + int(bad[0, 0]), int(bad[0, 1])
         raise GraphError(
             f"{path}: {what} is NaN, infinite or beyond {LARGEST:g} in row {row + 1}, column {column + 1}: "
             "fill it in or rescale it"
         )
-    return matrix.astype(np.float32, copy=False)
 
 
 def _shape(given: Any) -> tuple[int, int]:

@@ -11,12 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from bvat.data.readers.table import EMPTY, Block, check_rows, check_unpacked, fault
+from bvat.data.readers.table import EMPTY, Block, check_rows, check_unpacked, fault, text_hint
 from bvat.errors import GraphError
 from bvat.graph.validation import LARGEST
 
 _CELLS = 2**20
 """Cells per block."""
+_BYTES = 2**20
+"""Bytes of a column that are read at once: a file may be a single group of rows."""
 
 
 class ParquetTable:
@@ -32,6 +34,7 @@ class ParquetTable:
         except Exception as error:  # pyarrow fails in many ways on a damaged file
             raise self._damaged(error) from None
         self.names = tuple(field.name.strip() for field in fields)
+        self.rows = rows
         self._fields = dict(zip(self.names, fields, strict=True))
         if not self.names:
             raise fault(self, None, None, "the table has no columns: write it again")
@@ -40,21 +43,21 @@ class ParquetTable:
 
     def blocks(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
         start = 0
-        for batch in self._batches(texts, numbers):
+        for batch in self.batches(texts, numbers):
             matrix = np.empty((batch.num_rows, len(numbers)), dtype=np.float64)
             for k, name in enumerate(numbers):
-                matrix[:, k] = self._numbers(batch, name, start)
+                matrix[:, k] = self.numbers(batch, name, start)
             yield Block(start, {name: self._texts(batch, name, start) for name in texts}, matrix)
             start += batch.num_rows
 
-    def _batches(self, texts: Sequence[str], numbers: Sequence[str]) -> Iterator[Any]:
+    def batches(self, texts: Sequence[str], others: Sequence[str], cells: int = _CELLS) -> Iterator[Any]:
         """Yield batches of rows; texts that repeat are read once, whatever the number of rows."""
         plain = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-        repeated = [self._fields[name].name for name in texts if self._fields[name].type in plain]
-        columns = [self._fields[name].name for name in (*texts, *numbers)]
+        repeated = [self._fields[name].name for name in texts if self.kind(name) in plain]
+        columns = [self._fields[name].name for name in (*texts, *others)]
         try:
-            with parquet.ParquetFile(self.path, read_dictionary=repeated) as file:
-                for batch in file.iter_batches(max(1, _CELLS // max(1, len(columns))), columns=columns):
+            with parquet.ParquetFile(self.path, read_dictionary=repeated, buffer_size=_BYTES) as file:
+                for batch in file.iter_batches(max(1, cells // max(1, len(columns))), columns=columns):
                     batch.validate(full=True)  # a damaged file can refer to texts that do not exist
                     if batch.num_rows:
                         yield batch
@@ -68,12 +71,20 @@ class ParquetTable:
             f"{self.path} is not a readable Parquet file ({type(error).__name__}): write it again"
         )
 
+    def column(self, batch: Any, name: str) -> Any:
+        """Return a column of a batch."""
+        return batch.column(self._fields[name].name)
+
+    def kind(self, name: str) -> Any:
+        """Return the type of a column."""
+        return self._fields[name].type
+
     def place(self, row: int) -> str:
         return f"row {row + 1}"
 
     def _texts(self, batch: Any, name: str, start: int) -> list[str]:
         """Return a column as strings: missing values are empty, integers have no decimal point."""
-        column = batch.column(self._fields[name].name)
+        column = self.column(batch, name)
         repeated = pa.types.is_dictionary(column.type)
         try:
             values = (column.dictionary if repeated else column).to_pylist()
@@ -99,13 +110,13 @@ class ParquetTable:
         except UnicodeDecodeError:
             raise fault(self, row, name, "the bytes are not UTF-8: write the column as text") from None
 
-    def _numbers(self, batch: Any, name: str, start: int) -> NDArray[np.float64]:
-        column = batch.column(self._fields[name].name)
+    def numbers(self, batch: Any, name: str, start: int) -> NDArray[np.float64]:
+        column = self.column(batch, name)
         kind = column.type
         if pa.types.is_boolean(kind):
             column = column.cast(pa.uint8())
         elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            problem = f"{kind} is not a number: remove the column, or use it with --text {name}"
+            problem = f"{kind} is not a number: remove the column{text_hint(self, name)}"
             raise fault(self, None, name, problem)
         if column.null_count:
             raise fault(self, start + int(np.argmax(np.asarray(column.is_null()))), name, EMPTY)

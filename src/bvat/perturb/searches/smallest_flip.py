@@ -156,7 +156,7 @@ class _Fields(FixedPass):
         self._group, clean = problem.group, problem.clean_logits
         self.predicted = clean.argmax(1, keepdim=True)
         self.lead = LEAD * clean.abs().amax(1).clamp_min(torch.finfo(clean.dtype).tiny)
-        self.bound = reach * self.sums(torch.ones_like(self._group, dtype=clean.dtype)).sqrt()
+        self.bound = reach * problem.field_sizes.to(clean.dtype).sqrt()
 
     def sums(self, of_rows: Tensor) -> Tensor:
         """Add up one number per row (N) over each field, (b)."""
