@@ -147,6 +147,7 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         >>> abs(float(total) - found.margin) < 1e-3
         True
     """
+    classifier.targets.require_one_class("an explanation", "read the probabilities that bvat predict writes")
     model, u = _explainable(classifier), find_node(graph, node)
     dtype = next(model.parameters()).dtype
     graph = graph if graph.features.dtype == dtype else graph.to(dtype=dtype)
