@@ -2,8 +2,8 @@
 
 python benchmarks/certified_times.py cora pubmed pages --out results/certified/times.json
 
-``pages`` is a synthetic graph of the size of Facebook's pages (22,470 nodes, 171,000 edges, 4,714 sparse
-features, 4 classes), with degrees as unequal as there. Everything runs with one thread. The audit is that of
+``pages`` is a synthetic graph of 22,470 nodes with 171,000 edges, 4,714 sparse features and 4 classes, whose
+degrees are very unequal. Everything runs with one thread. The audit is that of
 all nodes by ``bvat audit`` in a process of its own; "importing" is what Python and torch cost before.
 """
 
