@@ -41,7 +41,10 @@ def predict(
     of all nodes with a label that the model was not trained on. With --coverage
     0.9 the column set has the classes that cannot be excluded: it holds the true
     class of nine nodes out of ten, of each class unless --no-per-class is given.
-    A run with a model of your own needs --model module:Class again.
+    A run with a model of your own needs --model module:Class again. If nodes have
+    several labels, predicted has those with a probability above 0.5, separated
+    by |, confidence is that of the least certain one, and a node counts as right
+    if all its labels are.
 
     Examples:
 
@@ -53,31 +56,30 @@ def predict(
     """
     import torch
 
-    from bvat.graph import UNKNOWN
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
     from bvat.trust.conformal import check_coverage, prediction_sets
     from bvat.trust.held_out import held_out
 
     check_writable(out)
-    trained = open_run(run, model or ())
-    nodes = trained.graph(graph)
     if coverage is not None:
         check_coverage(coverage)
+    trained = open_run(run, model or ())
+    nodes = trained.graph(graph)
     classifier = trained.classifier(nodes, seed, calibrate=calibrate)
     probabilities = classifier.probabilities(nodes)
-    sets = member = None
+    sets = None
     if coverage is not None:
         judged = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
         held, p = held_out(trained), judged.cpu().numpy()  # both calibrated
         sets = prediction_sets(held, p, coverage, trained.name, per_class=per_class)
-        member = sets.member
-    write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, member))
+    member = None if sets is None else sets.member
+    write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, classifier.targets, member))
+    known = nodes.labelled
     seen = trained.trained_on(nodes) if graph is not None else None
     measured = nodes.test if graph is None else torch.arange(nodes.num_nodes)
     scores = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
-    labelled = int((nodes.labels != UNKNOWN).sum())
-    left_out = None if seen is None else int((seen & (nodes.labels != UNKNOWN)).sum())
+    labelled, left_out = int(known.sum()), None if seen is None else int((seen & known).sum())
     if scores is not None:
         scores |= {"of": "test nodes" if graph is None else "nodes with a label", "trained_on": left_out}
     if as_json:
@@ -109,7 +111,8 @@ def _accuracy(scores: dict[str, Any] | None, left_out: int | None, labelled: int
         seen = f"; {left_out:,} nodes that the model was trained on do not count"
     accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
     counted = f"{scores['nodes']:,} {scores['of']}{seen * new_graph}"
-    return f"accuracy {accuracy}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
+    micro = f", micro F1 {scores['micro_f1']:.2f} %" if "micro_f1" in scores else ""
+    return f"accuracy {accuracy}{micro}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
 
 
 def export(

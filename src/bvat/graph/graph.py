@@ -21,8 +21,16 @@ from bvat.engine.tensor import TensorEngine
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix, Subgraph
 from bvat.graph.neighbours import Latent, nearest_nodes
-from bvat.graph.repair import as_features, as_integers, normalize_rows, repaired_adjacency
-from bvat.graph.validation import validate, validate_features, validate_marks
+from bvat.graph.repair import (
+    as_features,
+    as_integers,
+    as_labels,
+    merged_attributes,
+    normalize_rows,
+    repaired_adjacency,
+)
+from bvat.graph.targets import OneClass, targets_of
+from bvat.graph.validation import validate, validate_attributes, validate_features, validate_marks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,7 +42,8 @@ class Graph:
 
     Shapes:
         features (N, D) sparse or dense, adjacency (N, N) symmetric without self-loops, labels int64 (N) with
-        -1 for unknown, train / val / test int64 node indices without repeats and without overlap.
+        -1 for unknown, or (N, C) of 0 and 1 for several labels that may hold at once, with -1 in a whole row;
+        train / val / test int64 node indices without repeats and without overlap.
     """
 
     features: FeatureMatrix
@@ -61,6 +70,8 @@ class Graph:
     validation, 3 for testing, 0 for none; see :meth:`with_split`."""
     directed: bool = False
     """Whether edges have a direction; ``recipe`` repeats it, for reading other graphs."""
+    edge_attr: Tensor | None = None
+    """Attributes of the edges, (nnz, F): a row for each entry of ``adjacency``, in the order of its rows."""
 
     def __post_init__(self) -> None:
         if isinstance(self.features, Tensor):
@@ -69,11 +80,15 @@ class Graph:
             object.__setattr__(self, "adjacency", self.adjacency.to(dtype=torch.float64))
         if self.directed:
             object.__setattr__(self, "adjacency", SparseMatrix.of(self.adjacency))
-            object.__setattr__(self, "recipe", {**self.recipe, "directed": True})
+        if self.edge_attr is not None:
+            validate_attributes(self.edge_attr, self.adjacency)
+            object.__setattr__(self, "edge_attr", self.edge_attr.to(self.features.dtype))
+        recipe = edge_recipe(self.recipe, self.edge_attr, directed=self.directed)
+        object.__setattr__(self, "recipe", recipe)
         splits = {"train": self.train, "val": self.val, "test": self.test}
         names = ("class_names", "node_names", "name", "validation", "notes")
         if self.splits is not None:
-            validate_marks(self.splits, self.labels.numel())
+            validate_marks(self.splits, len(self.labels))
         about = {name: getattr(self, name) for name in names}
         validate(self.features, self.adjacency, self.labels, splits, about, directed=self.directed)
 
@@ -91,6 +106,7 @@ class Graph:
         normalize: bool = True,
         repairs: Mapping[str, int] | None = None,
         directed: bool = False,
+        edge_attr: Any = None,
         **rest: Any,
     ) -> Graph:
         """Build a graph from arrays, scipy matrices or tensors, and repair its adjacency.
@@ -99,24 +115,27 @@ class Graph:
             features: (N, D) numpy array, tensor, scipy matrix or :class:`SparseMatrix`.
             adjacency: (N, N) scipy matrix; directions are dropped, self-loops removed, duplicates merged.
                 With ``directed`` row i has the nodes that node i reads, those from which an edge leads to i.
-            labels: (N) class numbers, -1 for unknown.
+            labels: (N) class numbers, -1 for unknown; or (N, C) of 0 and 1 for several labels per node.
             train, val, test: node indices.
             class_names: names of the classes; ``"0", "1", ...`` when left out.
             normalize: scale each feature row to absolute sum 1, as the paper does.
             repairs: counts of repairs made by the caller, to be added to those made here.
             directed: whether edges keep their direction, see :attr:`propagation`.
+            edge_attr: (E) or (E, F), attributes of the stored entries of ``adjacency`` in its COO order.
             rest: ``name``, ``node_names``, ``validation``, ``notes``, ``recipe``.
         """
         clean, counts = repaired_adjacency(adjacency, directed=directed)
+        attributes, _ = merged_attributes(sp.coo_array(adjacency), edge_attr, clean)
         x = as_features(features)
         validate_features(x)  # before the division below spreads a NaN over its row
         if normalize:
             x = normalize_rows(x)
         for what, times in (repairs or {}).items():
             counts[what] = counts.get(what, 0) + times
-        y = as_integers("labels", labels)
+        y = as_labels(labels)
         if class_names is None:
-            class_names = [str(k) for k in range(int(y.max()) + 1 if y.numel() else 0)]
+            several = y.shape[-1] if y.dim() == 2 else int(y.max()) + 1 if y.numel() else 0
+            class_names = [str(k) for k in range(several)]
         return cls(
             features=x,
             adjacency=clean,
@@ -127,12 +146,13 @@ class Graph:
             class_names=tuple(class_names),
             repairs=counts,
             directed=directed,
+            edge_attr=attributes,
             **rest,
         )
 
     @property
     def num_nodes(self) -> int:
-        return int(self.labels.numel())
+        return len(self.labels)
 
     @property
     def num_features(self) -> int:
@@ -141,6 +161,17 @@ class Graph:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    @property
+    def targets(self) -> OneClass:
+        """What is predicted of a node: one class, or several labels."""
+        return targets_of(self.labels)
+
+    @property
+    def labelled(self) -> Tensor:
+        """Which nodes have a label, bool (N)."""
+        known: Tensor = self.targets.known(self.labels)
+        return known
 
     @property
     def num_edges(self) -> int:
@@ -169,6 +200,19 @@ class Graph:
         ).to(self.device)
         return SymmetricMatrix.of(normal, self.engine)
 
+    @cached_property
+    def edge_inputs(self) -> Tensor | None:
+        """``edge_attr`` for the entries of Â, (nnz, F); on the diagonal the mean of the row, or 0."""
+        if self.edge_attr is None:
+            return None
+        rows, size = self.adjacency.rows, self.num_nodes
+        sums = self.edge_attr.new_zeros(size, self.edge_attr.shape[1]).index_add_(0, rows, self.edge_attr)
+        means = sums / torch.bincount(rows, minlength=size).clamp_min(1)[:, None]
+        diagonal = self.propagation.rows == self.propagation.col
+        found = means[self.propagation.rows]
+        found[~diagonal] = self.edge_attr
+        return found
+
     @property
     def engine(self) -> TensorEngine:
         """What computes on the graph: compiled loops on a CPU with numba, tensor operations elsewhere."""
@@ -185,12 +229,16 @@ class Graph:
 
     @cached_property
     def as_data(self) -> SimpleNamespace:
-        """x (N, D), edge_index (2, E) and edge_weight (E), None if all are 1, as torch_geometric's Data."""
+        """x (N, D), edge_index (2, E), edge_weight (E), None if all are 1, edge_attr (E, F), None without.
+
+        Named as in torch_geometric's Data.
+        """
         weighted = bool((self.adjacency.values != 1).any())
         return SimpleNamespace(
             x=self.features.to_dense(),
             edge_index=torch.stack([self.adjacency.col.long(), self.adjacency.rows]),
             edge_weight=self.adjacency.values if weighted else None,
+            edge_attr=self.edge_attr,
         )
 
     @property
@@ -254,17 +302,20 @@ class Graph:
         return self.joined(similar) if keep_edges else similar
 
     def joined(self, other: Graph) -> Self:
-        """Return the graph with the edges of another one of the same nodes too; the larger weight counts."""
+        """Return the graph with the edges of another one of the same nodes too; the larger weight counts.
+
+        Edge attributes are left out: edges between similar nodes have none.
+        """
         both = self.adjacency.to_scipy().maximum(other.adjacency.to_scipy())
         return self._with_edges(both, directed=self.directed or other.directed)
 
     def _with_edges(self, edges: Any, *, directed: bool = False) -> Self:
         matrix = SparseMatrix.from_scipy(edges, self.adjacency.dtype).to(self.device)
         made = (SparseMatrix if directed else SymmetricMatrix).of(matrix, self.engine)
-        recipe = {key: value for key, value in self.recipe.items() if key != "directed"}
-        recipe |= {"directed": True} if directed else {}
         content = {f.name: getattr(self, f.name) for f in fields(self)}
-        return self._copy(content | {"adjacency": made, "directed": directed, "recipe": recipe})
+        changed = {"adjacency": made, "directed": directed, "edge_attr": None}
+        changed["recipe"] = edge_recipe(self.recipe, None, directed=directed)
+        return self._copy(content | changed)
 
     def induced(self, nodes: Tensor) -> Subgraph:
         """Return the part on ``nodes`` (int64, ascending); Â keeps the weights it has in the whole graph."""
@@ -290,7 +341,7 @@ class Graph:
                 "nodes": f"{self.num_nodes:,}",
                 "edges": f"{self.num_edges:,}" + " directed" * self.directed,
                 "features": f"{self.num_features:,}",
-                "classes": f"{self.num_classes} ({shown})",
+                self.targets.name: f"{self.num_classes} ({shown})",
                 "training nodes": f"{len(self.train):,}",
                 "validation nodes": f"{len(self.val):,} ({self.validation})",
                 "test nodes": f"{len(self.test):,}",
@@ -301,9 +352,19 @@ class Graph:
         edges = f"{self.num_edges} {'directed ' * self.directed}edges"
         return (
             f"Graph({self.name!r}, {self.num_nodes} nodes, {edges}, "
-            f"{self.num_features} features, {self.num_classes} classes, "
+            f"{self.num_features} features, {self.num_classes} {self.targets.name}, "
             f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
         )
+
+
+def edge_recipe(recipe: Mapping[str, Any], attributes: Tensor | None, *, directed: bool) -> dict[str, Any]:
+    """Return a recipe that says whether edges have directions, and names their attributes (nnz, F)."""
+    found = {key: value for key, value in recipe.items() if key not in ("directed", "edge_attr")}
+    if directed:
+        found["directed"] = True
+    if attributes is not None:
+        found["edge_attr"] = recipe.get("edge_attr", {"names": [str(k) for k in range(attributes.shape[1])]})
+    return found
 
 
 def html_table(title: str, rows: Mapping[str, Any]) -> str:

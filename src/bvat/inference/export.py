@@ -35,9 +35,12 @@ def exported(classifier: Classifier, graph: Graph, largest: int = LARGEST) -> tu
     Raises:
         SettingsError: this model cannot be exported, or its export gives other probabilities.
     """
+    classifier.targets.require_one_class("export", "use bvat predict")
     settings = classifier.settings
     if graph.directed:
         raise SettingsError("models of directed graphs cannot be exported: use bvat predict")
+    if any(getattr(model, "edge_features", 0) for model in classifier.models):
+        raise SettingsError("models that read edge attributes cannot be exported: use bvat predict")
     if settings.method in PUBLISHED:
         raise SettingsError(f"{settings.method} cannot be exported: write its predictions with bvat predict")
     kind = settings.method if settings.method in BASELINES else settings.model

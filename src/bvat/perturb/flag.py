@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from bvat.engine.draws import Source, as_draws
+from bvat.engine.tensor import with_gradients
 from bvat.errors import SettingsError
+from bvat.graph.targets import targets_of
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.methods import FLAGOptions
@@ -23,25 +24,11 @@ from bvat.perturb.searches.ascent import Stateless
 from bvat.perturb.spaces import SpaceName, make_space
 
 
-class _KnownGradients(torch.autograd.Function):
-    """A scalar whose gradients with respect to the parameters have been computed before."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor, ...], *parameters: Tensor) -> Tensor:
-        ctx.save_for_backward(*gradients)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *(gradient * grads[0] for gradient in ctx.saved_tensors)
-
-
 class CleanPass(NamedTuple):
     """What is known of the clean pass, and the labels that count.
 
     Shapes: logits (N, C) with their gradient; projected (N, H); nodes int64, None for all; train int64 (n),
-    the training nodes among these, and their labels int64 (n).
+    the training nodes among these, and their labels int64 (n), or (n, C) if nodes have several.
     """
 
     logits: Tensor
@@ -92,7 +79,7 @@ class OnLabels(Stateless):
 
 
 def _labelled(graph: Any, who: str) -> tuple[Tensor, Tensor]:
-    """Return the training nodes int64 and the labels int64 (N) of a graph or of torch_geometric's Data."""
+    """Return the training nodes, int64, and the labels of a graph or of torch_geometric's Data."""
     if hasattr(graph, "labels"):
         return graph.train, graph.labels
     mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
@@ -126,10 +113,7 @@ class FLAG(OnLabels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1 or not 0 < self.step_size < float("inf"):
-            raise SettingsError(
-                f"FLAG needs steps >= 1 and a positive step_size, not {self.steps} and {self.step_size}"
-            )
+        FLAGOptions(steps=self.steps, step_size=self.step_size)  # checks them
 
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
         module = getattr(model, "module", model)  # of a wrapped one
@@ -140,6 +124,7 @@ class FLAG(OnLabels):
             return no_outcome(logits)
         parameters = [p for p in module.parameters() if p.requires_grad]
         draws, engine = as_draws(cast("Source | None", self.generator)), inputs.engine
+        supervised = targets_of(labels).loss
         passes = make_passes(self.dropout, model, inputs, draws, clean.masks, clean.projected)
         space = make_space(self.space, model, inputs)
         r = draws.uniform(space.shape, -self.step_size, self.step_size, logits)
@@ -150,7 +135,7 @@ class FLAG(OnLabels):
                 step_masks, base = passes.last()
                 point = base + space.trained_effect(r)
                 perturbed = model.propagate(inputs, point, step_masks)
-                loss = engine.cross_entropy(perturbed.index_select(0, train), labels, self.class_weights)
+                loss = supervised(perturbed.index_select(0, train), labels, self.class_weights, engine)
                 loss = loss / self.steps
             keep = self.dropout != "fresh"  # these passes share their projection, also with the clean one
             slope, *gradients = torch.autograd.grad(
@@ -161,7 +146,7 @@ class FLAG(OnLabels):
                 total.add_(0 if gradient is None else gradient)
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
-        adversarial: Tensor = _KnownGradients.apply(value, tuple(totals), *parameters)  # type: ignore[no-untyped-call]
-        without = engine.cross_entropy(logits.index_select(0, train), labels, self.class_weights)
+        adversarial = with_gradients(parameters, value, totals)
+        without = supervised(logits.index_select(0, train), labels, self.class_weights, engine)
         norms, count = space.row_squares(r).sqrt(), engine.total(train.numel())
         return Outcome(adversarial - without, count, engine.mean(norms), engine.largest(norms), space.name)

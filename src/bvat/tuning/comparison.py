@@ -11,7 +11,7 @@ from typing import Any
 from bvat.data import load
 from bvat.data.splits import resplit
 from bvat.errors import GraphError, SettingsError
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph
 from bvat.training.metrics import ACCURACY, chosen_metrics
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.settings import Settings, short_name
@@ -69,8 +69,8 @@ class ComparisonPlan:
             raise SettingsError("two graphs have the same name: rename one of the files")
         if self.against not in self.variants:
             raise SettingsError(f"{self.against} must be among the methods: all others are compared with it")
-        splits = 1 if self.given and self.splits is None else self.splits
-        counts = [splits, self.val + 1, *(() if self.given else self.labels)]
+        counts = [self.val + 1, *([] if self.splits is None and self.given else [self.splits])]
+        counts += [] if self.given else self.labels
         if not self.graphs or not self.labels or any(not isinstance(n, int) or n < 1 for n in counts):
             raise SettingsError("a comparison needs graphs, and labels and splits of at least 1")
         chosen_metrics(self.metrics)
@@ -160,7 +160,7 @@ class Cell:
             return resplit(graph, self.labels, val, self.split)
         graph = graph.with_split(self.split % self.given)
         for name, part in (("training", graph.train), ("validation", graph.val), ("test", graph.test)):
-            if not bool((graph.labels[part] != UNKNOWN).any()):
+            if not bool(graph.labelled[part].any()):
                 raise GraphError(
                     f"{graph.name} has no {name} nodes with labels in its split: add some, or draw random "
                     "splits with --splits 10"
