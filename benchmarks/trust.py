@@ -1,11 +1,12 @@
 """Calibration, prediction sets and doubtful labels of ``auto``, judged on labels that it has not seen.
 
 Every graph is drawn again and again with 20 training labels per class and no others; all other nodes are for
-testing. Then a tenth of the labels, drawn at random, gets another class; training without those that a review
-suspects is compared with training on all of them and on the right ones. Runs that are in the file are kept
-when the command is repeated:
+testing. In some draws a tenth of the labels, drawn at random, then gets another class; training without those
+that a review suspects is compared with training on all of them and on the right ones. What is in the file is
+kept when the command is repeated, so that draws, graphs and parts can be added:
 
-    python benchmarks/trust.py cora citeseer pubmed FILE.npz... --draws 20-39
+    python benchmarks/trust.py cora citeseer pubmed FILE.npz... --draws 42-61
+    python benchmarks/trust.py cora citeseer pubmed FILE.npz... --draws 42-45 --flip
 
 With --torchcp, which needs TorchCP, the sets of its SNAPS are measured beside ours.
 """
@@ -13,6 +14,7 @@ With --torchcp, which needs TorchCP, the sets of its SNAPS are measured beside o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
@@ -25,25 +27,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bvat.baselines.table import AutoOptions
 from bvat.data.files import append, write_json
 from bvat.data.splits import resplit
 from bvat.graph import Graph
 from bvat.store.claim import taken
 from bvat.store.pool import ReportProgress, run_tasks
-from bvat.training.provenance import package_versions, versions
-from bvat.training.statistics import sample
+from bvat.training.provenance import versions
 from bvat.trust.conformal import prediction_sets
 from bvat.trust.held_out import HeldOut
-from bvat.trust.review import SUSPECT, review
+from bvat.trust.review import review
 from bvat.tuning.members import Work
-from few_labels import _begin, about, numbers, read_runs
+from few_labels import _begin, about, numbers
 from shared_work import fitted, prepared
+from trust_summary import BINS, COVERAGE, FLIPPED, LABELS, MEASURES, summary
 
 FOLDER = Path("results/trust")
-LABELS, FLIPPED, COVERAGE, BINS = 20, 0.1, 0.9, 15
-MEASURES = ("coverage", "size", "worst_class")
-"""Of sets: share that has the true class, mean number of classes, coverage of the class with the least."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +52,37 @@ class Task:
     draw: int
     effort: int
     runs: Path
-    torchcp: bool
+    flip: bool = False
+    torchcp: bool = False
 
     def run(self, report: ReportProgress) -> None:
-        """Measure what is missing in the file, and add it as one line."""
+        """Measure what is missing in the file, and add each part as one line."""
         work = prepared(self.graph, self.effort)
         graph = work.graph
-        if any((run["graph"], run["draw"]) == (graph.name, self.draw) for run in read_runs(self.runs)):
-            return
+        known = next((run for run in merged(self.runs) if run["draw"] == self.draw
+                      and run["graph"] == graph.name), {})  # fmt: skip
         found = {"graph": graph.name, "draw": self.draw, "effort": self.effort, **about(graph)}
-        found |= {"source": versions()["source"], **measure(work, self.draw, self.torchcp)}
+        found["source"] = versions()["source"]
+        if "sets" not in known or (self.torchcp and not set(known["sets"]) - {"bvat", "bvat weighted"}):
+            self._keep(found | measure(work, self.draw, self.torchcp))
+        if self.flip and "auroc" not in known:
+            self._keep(found | measure_flipped(work, self.draw))
+        report(1)
+
+    def _keep(self, found: Mapping[str, Any]) -> None:
         with taken(self.runs.with_suffix(".lock"), wait=True):
             append(self.runs, _begin(self.runs) + json.dumps(found, allow_nan=False) + "\n")
-        report(1)
+
+
+def merged(path: Path) -> list[dict[str, Any]]:
+    """Return a dictionary per graph and draw with what all of its lines have measured."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    for line in lines:
+        with contextlib.suppress(ValueError):  # cut off by a kill
+            run = json.loads(line)
+            found.setdefault((run["graph"], run["draw"]), {}).update(run)
+    return list(found.values())
 
 
 def _run(task: Task, report: ReportProgress) -> None:
@@ -74,12 +90,9 @@ def _run(task: Task, report: ReportProgress) -> None:
 
 
 def measure(work: Work, draw: int, torchcp: bool = False) -> dict[str, Any]:
-    """Return calibration error, coverage, sizes of sets, and how well flipped labels are found."""
+    """Return accuracy, calibration error, and coverage and sizes of sets."""
     graph = resplit(work.graph, LABELS, 0, draw)
     test, labels = graph.test.numpy(), graph.labels.numpy()
-
-    def accuracy(p: NDArray[Any]) -> float:
-        return 100 * float((p[test].argmax(1) == labels[test]).mean())
 
     def judged(member: NDArray[np.bool_]) -> dict[str, float]:
         covered = member[test, labels[test]]
@@ -97,6 +110,16 @@ def measure(work: Work, draw: int, torchcp: bool = False) -> dict[str, Any]:
         from torchcp_sets import snaps_sets
 
         sets |= snaps_sets(work, graph, clean, COVERAGE, draw)
+    return {
+        "accuracy": accuracy(graph, clean.p),
+        "calibration_error": expected_error(clean.p[test], labels[test]),
+        "sets": {name: judged(member) for name, member in sets.items()},
+    }
+
+
+def measure_flipped(work: Work, draw: int) -> dict[str, Any]:
+    """Return how well flipped labels are found, and what training without them regains."""
+    graph = resplit(work.graph, LABELS, 0, draw)
     flipped, wrong = _flip(graph, draw)
     doubtful = fitted(work, flipped)
     found = review(_held(doubtful.held))
@@ -108,18 +131,20 @@ def measure(work: Work, draw: int, torchcp: bool = False) -> dict[str, Any]:
         for left_out in (found.nodes[found.suspect], wrong)
     ]
     return {
-        "accuracy": accuracy(clean.p),
-        "calibration_error": expected_error(clean.p[test], labels[test]),
-        "sets": {name: judged(member) for name, member in sets.items()},
-        "flipped_accuracy": accuracy(doubtful.p),
-        "mended_accuracy": accuracy(without[0].p),
-        "accuracy_without_wrong": accuracy(without[1].p),
+        "flipped_accuracy": accuracy(graph, doubtful.p),
+        "mended_accuracy": accuracy(graph, without[0].p),
+        "accuracy_without_wrong": accuracy(graph, without[1].p),
         "average_precision": average_precision(truth),
         "auroc": auroc(truth),
         "suspects": int(found.suspect.sum()),
         "suspects_right": int((found.suspect & truth).sum()),
         "wrong": len(wrong),
     }
+
+
+def accuracy(graph: Graph, p: NDArray[Any]) -> float:
+    test, labels = graph.test.numpy(), graph.labels.numpy()
+    return 100 * float((p[test].argmax(1) == labels[test]).mean())
 
 
 def _held(held: HeldOut | None) -> HeldOut:
@@ -157,103 +182,33 @@ def auroc(truth: NDArray[np.bool_]) -> float:
     return float(1 - right_before.mean() / max(1, (~truth).sum()))
 
 
-NAMES = ("accuracy", "calibration_error", "flipped_accuracy", "mended_accuracy", "accuracy_without_wrong",
-         "average_precision", "auroc", "suspects", "suspects_right", "wrong")  # fmt: skip
-
-
-def _means(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    sets = {
-        name: {key: float(np.mean([run["sets"][name][key] for run in runs])) for key in MEASURES}
-        for name in runs[0]["sets"]
-        if all(name in run["sets"] for run in runs)
-    }
-    return {name: float(np.mean([run[name] for run in runs])) for name in NAMES} | {"sets": sets}
-
-
-def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return means by graph, the mean over graphs with its interval over draws, and the targets."""
-    by_graph = {
-        graph: [run for run in runs if run["graph"] == graph]
-        for graph in dict.fromkeys(run["graph"] for run in runs)
-    }
-    rows = {
-        graph: {"draws": sorted(r["draw"] for r in own), **_means(own)} for graph, own in by_graph.items()
-    }
-    everywhere = set.intersection(*({run["draw"] for run in own} for own in by_graph.values()))
-    by_draw = [_means([run for run in runs if run["draw"] == draw]) for draw in sorted(everywhere)]
-
-    def over_draws(value: Any) -> dict[str, Any]:
-        return sample([value(row) for row in by_draw]).as_dict()
-
-    def mean(value: Any) -> float:
-        return float(np.mean([value(row) for row in rows.values()]))
-
-    lost = mean(lambda row: row["accuracy"] - row["flipped_accuracy"])
-    back = mean(lambda row: row["mended_accuracy"] - row["flipped_accuracy"])
-    measured = {
-        name: {"mean": mean(lambda row, n=name: row[n]), "over_draws": over_draws(lambda row, n=name: row[n])}
-        for name in NAMES
-    }
-    error = {graph: row["calibration_error"] for graph, row in rows.items()}
-    covered = {graph: row["sets"]["bvat"]["coverage"] for graph, row in rows.items()}
-    coverage, least, most = float(np.mean([*covered.values()])), COVERAGE - 0.02, COVERAGE + 0.04
-    precision, order = measured["average_precision"]["mean"], measured["auroc"]["mean"]
-    targets = {
-        "mean calibration error at most 5 %": (measured["calibration_error"]["mean"], 0, 5),
-        "calibration error of each graph at most 10 %": (max(error.values()), 0, 10),
-        f"mean coverage from {least:.2f} to {most:.2f}": (coverage, least, most),
-        f"coverage of each graph at least {COVERAGE - 0.04:.2f}": (min(covered.values()), COVERAGE - 0.04, 1),
-        "average precision of flipped labels at least 0.5": (precision, 0.5, 1),
-        "AUROC of flipped labels at least 0.85": (order, 0.85, 1),
-        "at least half of the lost accuracy is regained": (back / lost, 0.5, np.inf),
-    }
-    names = [n for n in runs[0]["sets"] if all(n in row["sets"] for row in rows.values())]
-    return {
-        "command": f"python benchmarks/trust.py {' '.join(rows)} --effort {runs[0]['effort']}"
-        + (" --torchcp" if "snaps split" in names else "")
-        + f" --draws {','.join(map(str, sorted({run['draw'] for run in runs})))}",
-        "protocol": " ".join(str(__doc__).split("\n\n")[1].split(" Runs that are")[0].split()),
-        "sources": sorted({run["source"] for run in runs}),
-        "versions": versions() | package_versions(["scikit-learn"]),
-        "settings": {
-            "auto": dataclasses.asdict(AutoOptions(effort=runs[0]["effort"])),
-            "labels": LABELS, "flipped": FLIPPED, "coverage": COVERAGE, "bins": BINS, "suspect": SUSPECT,
-        },
-        "runs": len(runs),
-        "draws_everywhere": sorted(everywhere),
-        "mean": measured,
-        "sets": {n: {k: mean(lambda row, n=n, k=k: row["sets"][n][k]) for k in MEASURES}
-                 for n in names},
-        "regained": back / lost,
-        "by_graph": rows,
-        "targets": {
-            name: {"measured": value, "met": bool(low <= value <= high)}
-            for name, (value, low, high) in targets.items()
-        },
-    }  # fmt: skip
-
-
 def main(arguments: Sequence[str]) -> None:
     """Measure graph by graph, if any are named, then summarise all draws in the file."""
     parser = argparse.ArgumentParser(prog="python benchmarks/trust.py")
     parser.add_argument("graphs", nargs="*", help="names or paths, in the order in which they are measured")
-    parser.add_argument("--draws", type=numbers, default=tuple(range(20, 40)), help="such as 20-39")
+    parser.add_argument("--draws", type=numbers, default=tuple(range(42, 62)), help="such as 42-61")
     parser.add_argument("--effort", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--flip", action="store_true", help="make labels wrong too")
     parser.add_argument("--torchcp", action="store_true", help="measure the sets of TorchCP's SNAPS too")
     parser.add_argument("--out", type=Path, default=FOLDER)
     asked = parser.parse_args(arguments)
     name = "trust" if asked.effort == 1 else f"trust-effort-{asked.effort}"
     runs = asked.out / f"{name}.jsonl"
     asked.out.mkdir(parents=True, exist_ok=True)
-    tasks = [Task(g, draw, asked.effort, runs, asked.torchcp) for g in asked.graphs for draw in asked.draws]
+    tasks = [
+        Task(graph, draw, asked.effort, runs, asked.flip, asked.torchcp)
+        for graph in asked.graphs
+        for draw in asked.draws
+    ]
 
     def finished(task: Task, result: Any) -> None:
         sys.stdout.write(f"draw {task.draw} of {Path(task.graph).stem}\n")
         sys.stdout.flush()
 
     run_tasks(_run, tasks, asked.jobs, lambda task, done: None, finished=finished)
-    found = summary(read_runs(runs))
+    protocol = " ".join(str(__doc__).split("\n\n")[1].split(" What is in")[0].split())
+    found = summary(merged(runs), protocol)
     write_json(asked.out / f"{name}.json", found)
     for target, each in found["targets"].items():
         sys.stdout.write(f"{target}: {each['measured']:.3f}{'' if each['met'] else ', missed'}\n")

@@ -37,6 +37,18 @@ class Weighted(Net):
         return logits if edge_weight is None else logits * edge_weight.mean()
 
 
+class Attributed(nn.Module):
+    """Weighs neighbours by two attributes of the edges."""
+
+    def __init__(self, in_features: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.edges = nn.Linear(in_features, classes), nn.Linear(2, 1)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        h = self.first(x)
+        return h.index_add(0, edge_index[1], self.edges(edge_attr) * h[edge_index[0]])
+
+
 class Curved(nn.Module):
     """Not linear in x, not even in its first layer."""
 

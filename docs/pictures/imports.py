@@ -46,11 +46,10 @@ Point = tuple[float, float]
 def read_imports(source: Path = SOURCE) -> Imports:
     """Return module -> imported modules of the same package; a package stands for its ``__init__``."""
     files = {_module_name(path, source): path for path in sorted(source.rglob("*.py"))}
-    trees = {name: ast.parse(path.read_text("utf-8")) for name, path in files.items()}
     imports = {}
-    for name, tree in trees.items():
-        package = name if files[name].name == "__init__.py" else name.rpartition(".")[0]
-        imports[name] = set(_imported(tree, package, files)) - {name}
+    for name, path in files.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        imports[name] = set(_imported(ast.parse(path.read_text("utf-8")), package, files)) - {name}
     return imports
 
 

@@ -27,6 +27,7 @@ from bvat.graph.repair import normalize_rows
 from bvat.inference.runs import open_run
 from bvat.training.loop import train
 from bvat.training.settings import Settings, preset
+from bvat.tuning import networks
 from bvat.tuning.variants import Variant
 
 SLOW = ("manireg", "semiemb")
@@ -44,6 +45,7 @@ INDUCTIVE = [name for name in PUBLISHED if not BASELINES[name].model.endswith("N
 def _few_steps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(planetoid, "STEPS", 30)
+        patched.setattr(networks, "EPOCHS", 30)
         yield
 
 

@@ -139,8 +139,9 @@ class TestPyg:
         ("more", "note"),
         [
             ({}, ""),
-            ({"edge_attr": torch.ones(4, 3), "pos": torch.ones(3, 2)}, "not used: edge_attr, pos"),
-            ({"edge_attr": torch.ones(4, 3)}, "to use edge_attr, put one positive number per edge"),
+            ({"edge_attr": torch.ones(4, 3)}, ""),
+            ({"time": torch.ones(4), "pos": torch.ones(3, 2)}, "not used: pos, time"),
+            ({"edge_attr": torch.arange(4)}, "more than once, whose attributes are averaged: 2"),
             ({"edge_index": torch.tensor([[0, 1, 1], [1, 0, 2]])}, "one direction only and count in both: 1"),
             ({"x": torch.full((3, 2), 0.1, dtype=torch.float64)}, "x is float64 and was rounded to float32"),
             ({"edge_weight": torch.tensor([1.0, 3, 1, 1])}, "weights, of which the larger is kept: 1"),

@@ -59,7 +59,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("spaces around an id", {"edges": EDGES + "n5, n1\n"}, "/edges.csv, line 6, column 'target': ' n1' matches an id only without its leading or trailing spaces: remove them"),
     ("negative weight", {"edges": "source,target,weight\nn1,n2,1\nn2,n3,-2\n"}, "/edges.csv, line 3, column 'weight': the weight -2 is negative: use positive weights"),
     ("tiny weight", {"edges": "source,target,weight\nn1,n2,1e-50\n"}, "/edges.csv, line 2, column 'weight': the weight 1e-50 is too small: use a larger unit"),
-    ("weight in words", {"edges": "source,target,weight\nn1,n2,heavy\n"}, "/edges.csv, line 2, column 'weight': 'heavy' is not a number up to 1e+30: write one, remove the column, or use it with --text weight"),
+    ("weight in words", {"edges": "source,target,weight\nn1,n2,heavy\n"}, "/edges.csv, line 2, column 'weight': 'heavy' is not a number up to 1e+30: write one, or remove the column"),
     ("bad split word", {"nodes": "id,label,split\nn1,x,train\nn2,y,dev\n"}, "/nodes.csv, line 3, column 'split': 'dev' is not part of a split: write train, val or test, or leave it empty"),
     ("train without label", {"nodes": "id,label,split\nn1,x,train\nn2,y,train\nn3,,train\n"}, "/nodes.csv, line 4, column 'split': the node is in train but has no label: label it, or leave the cell empty"),
     ("no train", {"nodes": "id,label,split\nn1,x,val\nn2,y,test\n"}, "/nodes.csv, column 'split': there are no training nodes: write train for some labelled nodes"),

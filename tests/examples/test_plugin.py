@@ -41,7 +41,7 @@ def run(words: list[str], site: Path, cwd: Path) -> subprocess.CompletedProcess[
     paths = os.pathsep.join([str(SOURCE), str(site)])
     env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=300
+        [sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=550
     )
 
 

@@ -172,5 +172,5 @@ def test_grand_in_a_loop_of_ones_own_is_the_loss_of_training(graph: bvat.Graph, 
     ours, theirs = (torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
                     for loss in (found, expected))  # fmt: skip
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, theirs, strict=True))
-    with pytest.raises(bvat.SettingsError, match="use samples 2 or more"):
+    with pytest.raises(bvat.SettingsError, match="samples must be at least 2, not 1"):
         bvat.GRAND(samples=1)

@@ -7,12 +7,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from page_checks import EVIL, check_page
 
 from bvat.cli.main import main
 from bvat.data import load_graph, save_graph
 from bvat.graph import Graph
+from bvat.report.explain_page import _apart
 from cli_helpers import bvat
 
 
@@ -80,3 +82,8 @@ def test_bad_input_gets_one_sentence(
     assert (code, out) == (2, "")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_names_in_the_picture_do_not_lie_on_each_other() -> None:
+    place = np.array([[0.0, 0.0], [1.0, 0.0], [0.99, 0.01], [0.0, 1.0]])
+    assert _apart(place, ["middle", "a long name", "another name", "above"]) == [0, 1, 3]

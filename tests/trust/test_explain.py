@@ -19,7 +19,7 @@ from bvat.models.ensemble import Ensemble
 from bvat.models.table import MODELS
 from bvat.training.settings import preset
 from bvat.training.state import build_model
-from bvat.trust.explain import Explanation, explain, feature_names, find_node
+from bvat.trust.explain import Explanation, explain, feature_names, find_node, frame
 
 
 def random_classifier(graph: Graph, model: str, **settings: Any) -> Classifier:
@@ -152,7 +152,8 @@ def test_tables_are_frames_with_pandas(fitted: bvat.NodeClassifier, monkeypatch:
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda columns: ("frame", columns)))
     assert found.neighbours == ("frame", found.node_columns)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    assert found.features is found.feature_columns
+    assert all(found.features[name] is column for name, column in found.feature_columns.items())
+    assert {type(column) for column in frame({"id": ["a"], "share": [0.5]}).values()} == {np.ndarray}
 
 
 def test_notebooks_show_escaped_tables(fitted: bvat.NodeClassifier) -> None:

@@ -113,6 +113,11 @@ def test_flipped_labels_come_first_in_a_review() -> None:
     assert (found.suggested[:9] == y[found.nodes[:9]]).all()
 
 
+def test_a_label_is_suspect_where_another_class_is_more_than_four_times_as_likely() -> None:
+    found = review(as_held(np.array([[0.15, 0.85], [0.19, 0.81], [0.21, 0.79]]), np.zeros(3, int)))
+    assert found.suspect.tolist() == [True, True, False]
+
+
 def test_the_temperature_undoes_overconfidence_and_shrinks_with_few_labels() -> None:
     p, y = drawn(2000, 3)
     stored = {"nodes": list(range(2000)), "labels": y.tolist(), "logits": (3 * np.log(p)).tolist()}

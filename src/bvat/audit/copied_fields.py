@@ -44,6 +44,8 @@ class CopiedFields:
     propagation: SparseMatrix
     layers: tuple[Block, ...] | None = None
     """One matrix per layer of a GCN, the first layer first, with only those rows that the next one reads."""
+    entries: Tensor | None = None
+    """Which entries of Â those of ``propagation`` copy, int64 (nnz)."""
     on_whole: bool = False
     """For models that cannot run on a part of the graph: the fields are disjoint instead of copied, ``nodes``
     are all N nodes, and ``owner`` is -1 outside of the fields."""
@@ -52,6 +54,12 @@ class CopiedFields:
     def features(self) -> FeatureMatrix:
         """Node features X, shape (m, D); selected only for models that are not linear in X."""
         return self.whole.features.select(self.nodes)
+
+    @cached_property
+    def edge_inputs(self) -> Tensor | None:
+        """Attributes of the entries of the matrix, (nnz, F)."""
+        given = self.whole.edge_inputs
+        return None if given is None or self.entries is None else given[self.entries]
 
     @property
     def engine(self) -> TensorEngine:
@@ -144,4 +152,5 @@ def _copied(inputs: GraphInputs, matrix: Any, centres: Tensor, depth: int, layer
     kind = SymmetricMatrix if inputs.propagation.symmetric else SparseMatrix
     square = block(kind, row[inside], places[inside], entries[inside], (keys.size, keys.size))
     rows = torch.from_numpy(np.searchsorted(keys, start)).to(device)
-    return CopiedFields(inputs, centres.to(device), rows, nodes, owner, square)
+    copied = torch.from_numpy(entries[inside]).to(device)
+    return CopiedFields(inputs, centres.to(device), rows, nodes, owner, square, entries=copied)

@@ -17,6 +17,7 @@ from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
+from bvat.models.ensemble import Tensors
 
 LEAST = 1e-9
 """The smallest probability: weights and logits stay finite."""
@@ -43,7 +44,7 @@ class Fit:
     """What else a run shows of the fit, in plain values."""
 
 
-class Frozen(nn.Module):
+class Frozen(Tensors):
     """A model made of tensors that were fitted already; whole numbers are buffers."""
 
     shapes: ClassVar[dict[str, str]] = {}
@@ -52,14 +53,9 @@ class Frozen(nn.Module):
     """The names of the buffers."""
 
     def __init__(self, **tensors: Tensor) -> None:
-        super().__init__()
         if tensors.keys() != {*self.shapes, *self.whole_numbers}:
             raise TypeError(f"the tensors of {type(self).__name__} are {', '.join(self.shapes)}")
-        for name, tensor in tensors.items():
-            if tensor.is_floating_point():
-                self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
-            else:
-                self.register_buffer(name, tensor)
+        super().__init__(tensors)
 
     def check(self, features: int, classes: int) -> None:
         """Raise ValueError unless the parameters fit D features, C classes and each other."""

@@ -141,14 +141,17 @@ def command_line(context: typer.Context, *without: str, elsewhere: bool = False)
         name, source = str(parameter.name), context.get_parameter_source(str(parameter.name))
         if source is None or source.name != "COMMANDLINE" or name in (*SAME_RESULT, *without):
             continue
-        value = context.params[name]
-        flags = [] if parameter.param_type_name == "argument" else parameter.opts[:1]
-        if isinstance(value, bool):
-            words += flags if value else parameter.secondary_opts[:1]
-            continue
-        for each in value if isinstance(value, list) else [value]:
-            words += [*flags, Path(each).name if elsewhere and str(each).startswith("/") else str(each)]
+        words += _words(parameter, context.params[name], elsewhere=elsewhere)
     return shlex.join(words)
+
+
+def _words(parameter: Any, value: Any, *, elsewhere: bool) -> list[str]:
+    flags = [] if parameter.param_type_name == "argument" else parameter.opts[:1]
+    if isinstance(value, bool):
+        return list(flags if value else parameter.secondary_opts[:1])
+    texts = [str(each) for each in (value if isinstance(value, list) else [value])]
+    shown = [Path(text).name if elsewhere and text.startswith("/") else text for text in texts]
+    return [word for text in shown for word in (*flags, text)]
 
 
 def processes(jobs: int | None) -> int:

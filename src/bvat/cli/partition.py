@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,7 +84,7 @@ def partition(
     elif stream:
         about = _write_streamed(Path(graph), reading, parts, out, by or "order", seed)
     else:
-        about = _write(read_graph(graph, reading), parts, out, by or "metis", seed)
+        about = _write(read_graph(graph, reading | {"edge_attr": False}), parts, out, by or "metis", seed)
     if as_json:
         print_json({name: value for name, value in about.items() if name != "files"})
     else:
@@ -124,6 +125,9 @@ def _write(
     from bvat.parts.parts import assign, blocks, cut_share
     from bvat.training.provenance import graph_fingerprint
 
+    if graph.edge_attr is not None:
+        print_notes(["the edge attributes are left out: no model that is trained on parts reads them"])
+        graph = replace(graph, edge_attr=None)
     owner = assign(graph, parts, by, seed)
     how = {"by": by, "seed": seed, "cut": cut_share(graph, owner)}
     rank = blocks(graph, by)

@@ -60,24 +60,24 @@ def predict(
     from bvat.trust.held_out import held_out
 
     check_writable(out)
-    trained = open_run(run, model or ())
-    nodes = trained.graph(graph)
     if coverage is not None:
         check_coverage(coverage)
+    trained = open_run(run, model or ())
+    nodes = trained.graph(graph)
     classifier = trained.classifier(nodes, seed, calibrate=calibrate)
     probabilities = classifier.probabilities(nodes)
-    sets = member = None
+    sets = None
     if coverage is not None:
         judged = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
         held, p = held_out(trained), judged.cpu().numpy()  # both calibrated
         sets = prediction_sets(held, p, coverage, trained.name, per_class=per_class)
-        member = sets.member
+    member = None if sets is None else sets.member
     write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, member))
+    known = nodes.labels != UNKNOWN
     seen = trained.trained_on(nodes) if graph is not None else None
     measured = nodes.test if graph is None else torch.arange(nodes.num_nodes)
     scores = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
-    labelled = int((nodes.labels != UNKNOWN).sum())
-    left_out = None if seen is None else int((seen & (nodes.labels != UNKNOWN)).sum())
+    labelled, left_out = int(known.sum()), None if seen is None else int((seen & known).sum())
     if scores is not None:
         scores |= {"of": "test nodes" if graph is None else "nodes with a label", "trained_on": left_out}
     if as_json:

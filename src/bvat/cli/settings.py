@@ -35,14 +35,7 @@ def settings(
       bvat settings vat --json
     """
     model, method = _named(names or [])
-    shown, chosen = set(all_fields()), None
-    if model or method:
-        fitted = method in BASELINES
-        chosen = preset("", method or "none", **({} if fitted else {"model": model or "gcn"}))
-        asked = {f.name for f in fields(Training)} | (_of_models() if model else set())
-        asked |= shown - _of_models() if method else set()
-        shown = asked & set(chosen.read() if fitted else chosen.as_dict())
-    rows = [_row(name, f, chosen) for name, f in all_fields().items() if name in shown]
+    rows = _rows(model, method)
     if as_json:
         common.print_json({"model": model, "method": method, "settings": rows})
         return
@@ -61,6 +54,19 @@ def _named(names: list[str]) -> tuple[str | None, str | None]:
                 f"({', '.join(MODELS)}) and one method ({', '.join(all_methods())})"
             )
     return model, method
+
+
+def _rows(model: str | None, method: str | None) -> list[dict[str, Any]]:
+    """Return the settings of all, or those of a model, of a method or of both together."""
+    every = all_fields()
+    if not model and not method:
+        return [_row(name, f, None) for name, f in every.items()]
+    fitted = method in BASELINES
+    chosen = preset("", method or "none", **({} if fitted else {"model": model or "gcn"}))
+    asked = {f.name for f in fields(Training)} | (_of_models() if model else set())
+    asked |= every.keys() - _of_models() if method else set()
+    shown = asked & set(chosen.read() if fitted else chosen.as_dict())
+    return [_row(name, f, chosen) for name, f in every.items() if name in shown]
 
 
 def _of_models() -> set[str]:

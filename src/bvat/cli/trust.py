@@ -21,7 +21,7 @@ def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Jso
     """List the labels of a run, those first that look wrong.
 
     The score compares the given class with the likeliest other one, by models
-    that had not seen the label: below 0.1, where the other is nine times as
+    that had not seen the label: below 0.2, where the other is four times as
     likely, the label is suspect. The last column has the classes of the
     neighbours, predicted ones where there is no label.
 
@@ -36,8 +36,7 @@ def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Jso
     from bvat.trust.held_out import held_out
     from bvat.trust.review import review as reviewed
 
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     opened = open_run(run, model or ())
     found = reviewed(held_out(opened))
     title = f"{int(found.suspect.sum())} of {found.nodes.size} labels of {opened.name} are suspect"
@@ -65,8 +64,7 @@ def suggest(
     from bvat.inference.tables import check_writable
     from bvat.trust.suggest import suggest as suggested
 
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     opened = open_run(run, model or ())
     graph = opened.graph()
     labelled = torch.nonzero(graph.labels != UNKNOWN)[:, 0]
@@ -122,10 +120,9 @@ def explain(
     from bvat.inference.tables import check_writable, write_text
     from bvat.trust.explain import explain as explained
 
-    if out is not None:
-        check_writable(out)
-        if out.suffix not in (".html", ".csv"):
-            raise SettingsError(f"{out} is neither a page nor a table: end its name in .html or .csv")
+    check_writable(out)
+    if out is not None and out.suffix not in (".html", ".csv"):
+        raise SettingsError(f"{out} is neither a page nor a table: end its name in .html or .csv")
     trained = open_run(run, model or ())
     graph, seed = trained.graph(), trained.seeds[0] if seed is None else seed
     found = explained(trained.classifier(graph, seed), graph, node)

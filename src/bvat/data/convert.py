@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.data.readers.assemble import (
+    AVERAGED,
     UNEQUAL_WEIGHTS,
     Classes,
     assemble,
@@ -26,6 +27,7 @@ from bvat.data.readers.assemble import (
     whole_labels,
 )
 from bvat.data.readers.benchmark import given_splits
+from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
 from bvat.data.splits import ReadOptions, Split, marks
@@ -34,7 +36,15 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.graph.inputs import FeatureMatrix
 
 _SPLITS = ("train", "val", "test")
-_USED = {"x", "y", "edge_index", "edge_weight", "num_nodes", *(f"{part}_mask" for part in _SPLITS)}
+_USED = {
+    "x",
+    "y",
+    "edge_index",
+    "edge_weight",
+    "edge_attr",
+    "num_nodes",
+    *(f"{part}_mask" for part in _SPLITS),
+}
 """What :func:`from_pyg` takes of ``Data``."""
 
 
@@ -55,6 +65,7 @@ def from_scipy(
     test_size: int | None = None,
     split_seed: int = 0,
     directed: bool = False,
+    edge_attr: Any = None,
 ) -> Graph:
     """Build a graph from matrices. Missing features are made from the edges.
 
@@ -71,6 +82,7 @@ def from_scipy(
         normalize: scale each feature row to absolute sum 1.
         train_per_class, val_size, test_size, split_seed: how to draw a split, see :func:`bvat.load`.
         directed: whether edges keep their direction; entry (i, j) is an edge from i to j.
+        edge_attr: (E) or (E, F), attributes of the stored entries of ``adjacency`` in its COO order.
 
     Example:
         >>> import scipy.sparse as sp
@@ -86,7 +98,7 @@ def from_scipy(
     return assemble(
         name=name,
         classes=classes,
-        edges=edges,
+        edges=GivenEdges(edges, edge_attr),
         features=None if features is None else _matrix(features, size, normalize),
         splits=[] if train is None else [Split(_nodes(train, size), _nodes(val, size), _nodes(test, size))],
         options=ReadOptions(None, train_per_class, val_size, split_seed, test_size, directed),
@@ -114,7 +126,7 @@ def refuse_several_kinds(data: Any) -> None:
 
 
 def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
-    """Build a graph from a ``torch_geometric.data.Data``: x, edge_index, edge_weight, y and the masks.
+    """Build a graph from a ``torch_geometric.data.Data``: x, edges, their weights and attributes, y, masks.
 
     A warning and ``graph.notes`` name what the graph does not hold: directions (unless ``directed=True``),
     further attributes, float64.
@@ -136,13 +148,12 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
         masks = {part: None if each is None else each.cpu().numpy() for part, each in given.items()}
     unused = [key for key, value in data.to_dict().items() if key not in _USED and value is not None]
     lost = _unused("attributes", unused)
-    if "edge_attr" in unused and weight is None:
-        lost.append("to use edge_attr, put one positive number per edge into edge_weight")
     if x is not None and x.dtype == torch.float64:
         lost.append("x is float64 and was rounded to float32")
     if x is not None and x.layout != torch.strided:
         coo = x.to_sparse(sparse_dim=2).coalesce().cpu()
         x = sp.coo_array((coo.values().numpy(), tuple(coo.indices().numpy())), shape=tuple(x.shape))
+    rest = {"edge_attr": getattr(data, "edge_attr", None), **rest}
     graph = from_scipy(_pyg_adjacency(data, weight), x, labels, **rest)
     if "train" in masks:
         every = given_splits(masks, graph.labels.numpy(), graph.name)
@@ -180,6 +191,8 @@ def to_pyg(graph: Graph) -> Any:
     )
     if bool((graph.adjacency.values != 1).any()):
         data.edge_weight = graph.adjacency.values.clone()
+    if graph.edge_attr is not None:
+        data.edge_attr = graph.edge_attr.clone()
     for part in _SPLITS:
         chosen = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
         chosen[getattr(graph, part)] = True
@@ -243,7 +256,7 @@ def _told(graph: Graph, lost: list[str], *, directed: bool) -> Graph:
     one_way = graph.repairs["one_way_edges"]
     if directed and one_way:
         lost = [*lost, f"edges that are given in one direction only and count in both: {one_way:,}"]
-    told = [*lost, *(note for note in graph.notes if note.startswith(UNEQUAL_WEIGHTS))]
+    told = [*lost, *(note for note in graph.notes if note.startswith((UNEQUAL_WEIGHTS, AVERAGED)))]
     if told:
         warnings.warn(f"{graph.name}: {'; '.join(told)}", stacklevel=3)
     return dataclasses.replace(graph, notes=(*lost, *graph.notes)) if lost else graph

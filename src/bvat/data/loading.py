@@ -54,6 +54,7 @@ def load(
     split_seed: int = 0,
     like: Graph | Mapping[str, Any] | None = None,
     directed: bool = False,
+    edge_attr: bool = True,
 ) -> Graph:
     """Load a named data set, or a graph from a file or folder.
 
@@ -80,6 +81,7 @@ def load(
             features, classes and directions. Labels are not needed.
         directed: whether edges keep their direction, from source to target; see
             :attr:`bvat.Graph.propagation`. By default every edge counts in both directions.
+        edge_attr: whether to read attributes of the edges.
 
     Raises:
         DataError: the name is unknown, or the data cannot be found, fetched or trusted.
@@ -89,7 +91,7 @@ def load(
         >>> bvat.load("cora")  # doctest: +SKIP
         Graph('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes, 140/500/1000 train/val/test)
     """
-    options = readers.ReadOptions(text, train_per_class, val, split_seed, test, directed)
+    options = readers.ReadOptions(text, train_per_class, val, split_seed, test, directed, edge_attr)
     if isinstance(name_or_path, str) and name_or_path.strip().lower() in names():
         options.refuse(name_or_path.strip())
         dataset = find_dataset(name_or_path)

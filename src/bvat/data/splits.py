@@ -33,6 +33,8 @@ class ReadOptions:
     """Test nodes; None: none, or with ``train_per_class`` all that is left."""
     directed: bool = False
     """Whether edges keep their direction."""
+    edge_attr: bool = True
+    """Whether to read attributes of edges."""
 
     def __post_init__(self) -> None:
         for name, low in (("train_per_class", 1), ("val", 0), ("test", 0), ("split_seed", 0)):
@@ -50,13 +52,14 @@ class ReadOptions:
 
     def refuse(self, what: str) -> None:
         """Raise SettingsError if any option is set, for graphs that are read as they are."""
-        given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        names = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        given = [name for name in names if name != "edge_attr"]
         if given:
             raise SettingsError(f"{what} has its own edges, split and features: remove {', '.join(given)}")
 
     @property
     def chooses_split(self) -> bool:
-        return replace(self, text=None, directed=False) != ReadOptions()
+        return replace(self, text=None, directed=False, edge_attr=True) != ReadOptions()
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,8 @@ def graph_to_bytes(graph: Graph) -> bytes:
     arrays |= {split: getattr(graph, split).cpu().numpy() for split in _SPLITS}
     if graph.splits is not None:
         arrays["splits"] = graph.splits.cpu().numpy()
+    if graph.edge_attr is not None:
+        arrays["edge_attr"] = graph.edge_attr.cpu().numpy()
     arrays |= _csr_arrays("adjacency", graph.adjacency)
     if isinstance(graph.features, SparseMatrix):
         arrays |= _csr_arrays("features", graph.features)
@@ -147,6 +149,7 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
         recipe=dict(about.get("recipe", {})),
         splits=torch.from_numpy(arrays["splits"]) if "splits" in arrays else None,
         directed=directed,
+        edge_attr=torch.from_numpy(arrays["edge_attr"]) if "edge_attr" in arrays else None,
     )
 
 

@@ -47,10 +47,16 @@ class CompiledEngine(TensorEngine):
         return summed
 
     def attention(
-        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
+        self,
+        pattern: Matrix,
+        source: Tensor,
+        target: Tensor,
+        h: Tensor,
+        mask: Tensor | None = None,
+        of_edges: Tensor | None = None,
     ) -> Tensor:
-        if not h.numel() or not usable(source, target, h):
-            return super().attention(pattern, source, target, h, mask)
+        if of_edges is not None or not h.numel() or not usable(source, target, h):
+            return super().attention(pattern, source, target, h, mask, of_edges)
         out: Tensor = Attention.apply(pattern, source, target, h, mask)  # type: ignore[no-untyped-call]
         return out
 

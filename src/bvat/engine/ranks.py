@@ -102,10 +102,10 @@ class RankEngine(TensorEngine):
         rounder = rowwise.magic(self._bounds(values)[0], self.nodes)
         return self.reduce(rowwise.group_sums(values, group, groups, rounder)).to(values.dtype)
 
-    def rounder(self, a: Tensor, b: Tensor, terms: int = 0) -> float:
+    def rounder(self, a: Tensor, b: Tensor) -> float:
         """Return the rounder for sums of products of entries of a and b over all nodes."""
         largest, other = self._bounds(a, b)
-        return rowwise.magic(largest * other, terms or self.nodes)
+        return rowwise.magic(largest * other, self.nodes)
 
     def node_product(self, a: Tensor, b: Tensor) -> Tensor:
         return self.reduce(rowwise.node_product(a, b, self.rounder(a, b))).to(a.dtype)

@@ -161,6 +161,11 @@ class SparseMatrix(StoredMatrix):
         return crow, col, self.values.index_select(0, order)  # four times faster than indexing
 
     @property
+    def transposed_places(self) -> Tensor:
+        """Where each entry of Sᵀ stands in ``values``, int64 (nnz)."""
+        return self._transpose[2]
+
+    @property
     def T(self) -> SparseMatrix:
         return SparseMatrix(*self.transposed_tensors, (self.shape[1], self.shape[0]), self.engine)
 
@@ -253,6 +258,11 @@ class SparseMatrix(StoredMatrix):
         place = torch.full((self.shape[1],), -1, dtype=torch.int32, device=self.device)
         place[nodes] = torch.arange(nodes.numel(), dtype=torch.int32, device=self.device)
         return self._part(nodes, place, nodes.numel())
+
+    def induced_places(self, nodes: Tensor) -> Tensor:
+        """Return where each entry of ``induced(nodes)`` stands in ``values``, int64."""
+        places = torch.arange(self.nnz, device=self.device)
+        return self.with_values(places).induced(nodes).values
 
     def _part(self, rows: Tensor, place: Tensor, columns: int) -> SparseMatrix:
         """Return the chosen rows with their columns numbered by ``place`` (columns), without those at -1."""

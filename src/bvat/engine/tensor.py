@@ -33,23 +33,33 @@ BY_COLUMNS_UP_TO = 2**18
 product would fetch a line of memory for every column of a neighbour instead of one for all."""
 
 
-class _KnownGradient(torch.autograd.Function):
-    """A scalar whose gradient with respect to the logits has been worked out beside it."""
+class _KnownGradients(torch.autograd.Function):
+    """A scalar whose gradients with respect to some tensors have been worked out beside it."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, value: Tensor, gradient: Tensor, scale: float) -> Tensor:
-        ctx.gradient, ctx.scale = gradient, scale
+    def forward(
+        ctx: Any, value: Tensor, gradients: Sequence[Tensor], scale: float, *tensors: Tensor
+    ) -> Tensor:
+        ctx.gradients, ctx.scale = gradients, scale
         return value.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.gradient * (grads[0] * ctx.scale), None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        factor = grads[0] * ctx.scale
+        return None, None, None, *(gradient * factor for gradient in ctx.gradients)
 
 
 def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor, scale: float = 1.0) -> Tensor:
     """Return ``value`` as a function of ``logits`` (n, C) with the gradient ``scale * gradient`` (n, C)."""
-    attached: Tensor = _KnownGradient.apply(logits, value, gradient, scale)  # type: ignore[no-untyped-call]
+    return with_gradients([logits], value, [gradient], scale)
+
+
+def with_gradients(
+    tensors: Sequence[Tensor], value: Tensor, gradients: Sequence[Tensor], scale: float = 1.0
+) -> Tensor:
+    """Return ``value`` as a function of several tensors, whose gradients are known up to a factor."""
+    attached: Tensor = _KnownGradients.apply(value, gradients, scale, *tensors)  # type: ignore[no-untyped-call]
     return attached
 
 
@@ -282,13 +292,21 @@ class TensorEngine:
         return out
 
     def attention(
-        self, pattern: Matrix, source: Tensor, target: Tensor, h: Tensor, mask: Tensor | None = None
+        self,
+        pattern: Matrix,
+        source: Tensor,
+        target: Tensor,
+        h: Tensor,
+        mask: Tensor | None = None,
+        of_edges: Tensor | None = None,
     ) -> Tensor:
-        """Return ``sum_j m_ij alpha_ij h_j`` with ``alpha_ij = softmax_j(leaky_relu(source_j + target_i))``.
+        """Return ``sum_j m_ij alpha_ij h_j``, alpha the softmax of ``leaky_relu(source_j + target_i + e)``.
 
-        Shapes: source, target (N, heads), mask m (nnz, heads), h (N, heads, F); result (N, heads, F).
+        Shapes: source, target (N, heads), mask m and ``of_edges`` e (nnz, heads), 1 and 0 without them, h
+        (N, heads, F); result (N, heads, F).
         """
         scores = source.index_select(0, pattern.col) + target.index_select(0, pattern.rows)
+        scores = scores if of_edges is None else scores + of_edges
         alpha = edge_softmax(pattern, F.leaky_relu(scores, SLOPE))
         return self.attend(pattern, alpha if mask is None else alpha * mask, h)
 

@@ -21,8 +21,14 @@ from bvat.engine.tensor import TensorEngine
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix, Subgraph
 from bvat.graph.neighbours import Latent, nearest_nodes
-from bvat.graph.repair import as_features, as_integers, normalize_rows, repaired_adjacency
-from bvat.graph.validation import validate, validate_features, validate_marks
+from bvat.graph.repair import (
+    as_features,
+    as_integers,
+    merged_attributes,
+    normalize_rows,
+    repaired_adjacency,
+)
+from bvat.graph.validation import validate, validate_attributes, validate_features, validate_marks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,6 +67,8 @@ class Graph:
     validation, 3 for testing, 0 for none; see :meth:`with_split`."""
     directed: bool = False
     """Whether edges have a direction; ``recipe`` repeats it, for reading other graphs."""
+    edge_attr: Tensor | None = None
+    """Attributes of the edges, (nnz, F): a row for each entry of ``adjacency``, in the order of its rows."""
 
     def __post_init__(self) -> None:
         if isinstance(self.features, Tensor):
@@ -69,7 +77,11 @@ class Graph:
             object.__setattr__(self, "adjacency", self.adjacency.to(dtype=torch.float64))
         if self.directed:
             object.__setattr__(self, "adjacency", SparseMatrix.of(self.adjacency))
-            object.__setattr__(self, "recipe", {**self.recipe, "directed": True})
+        if self.edge_attr is not None:
+            validate_attributes(self.edge_attr, self.adjacency)
+            object.__setattr__(self, "edge_attr", self.edge_attr.to(self.features.dtype))
+        recipe = edge_recipe(self.recipe, self.edge_attr, directed=self.directed)
+        object.__setattr__(self, "recipe", recipe)
         splits = {"train": self.train, "val": self.val, "test": self.test}
         names = ("class_names", "node_names", "name", "validation", "notes")
         if self.splits is not None:
@@ -91,6 +103,7 @@ class Graph:
         normalize: bool = True,
         repairs: Mapping[str, int] | None = None,
         directed: bool = False,
+        edge_attr: Any = None,
         **rest: Any,
     ) -> Graph:
         """Build a graph from arrays, scipy matrices or tensors, and repair its adjacency.
@@ -105,9 +118,11 @@ class Graph:
             normalize: scale each feature row to absolute sum 1, as the paper does.
             repairs: counts of repairs made by the caller, to be added to those made here.
             directed: whether edges keep their direction, see :attr:`propagation`.
+            edge_attr: (E) or (E, F), attributes of the stored entries of ``adjacency`` in its COO order.
             rest: ``name``, ``node_names``, ``validation``, ``notes``, ``recipe``.
         """
         clean, counts = repaired_adjacency(adjacency, directed=directed)
+        attributes, _ = merged_attributes(sp.coo_array(adjacency), edge_attr, clean)
         x = as_features(features)
         validate_features(x)  # before the division below spreads a NaN over its row
         if normalize:
@@ -127,6 +142,7 @@ class Graph:
             class_names=tuple(class_names),
             repairs=counts,
             directed=directed,
+            edge_attr=attributes,
             **rest,
         )
 
@@ -169,6 +185,19 @@ class Graph:
         ).to(self.device)
         return SymmetricMatrix.of(normal, self.engine)
 
+    @cached_property
+    def edge_inputs(self) -> Tensor | None:
+        """``edge_attr`` for the entries of Â, (nnz, F); on the diagonal the mean of the row, or 0."""
+        if self.edge_attr is None:
+            return None
+        rows, size = self.adjacency.rows, self.num_nodes
+        sums = self.edge_attr.new_zeros(size, self.edge_attr.shape[1]).index_add_(0, rows, self.edge_attr)
+        means = sums / torch.bincount(rows, minlength=size).clamp_min(1)[:, None]
+        diagonal = self.propagation.rows == self.propagation.col
+        found = means[self.propagation.rows]
+        found[~diagonal] = self.edge_attr
+        return found
+
     @property
     def engine(self) -> TensorEngine:
         """What computes on the graph: compiled loops on a CPU with numba, tensor operations elsewhere."""
@@ -185,12 +214,16 @@ class Graph:
 
     @cached_property
     def as_data(self) -> SimpleNamespace:
-        """x (N, D), edge_index (2, E) and edge_weight (E), None if all are 1, as torch_geometric's Data."""
+        """x (N, D), edge_index (2, E), edge_weight (E), None if all are 1, edge_attr (E, F), None without.
+
+        Named as in torch_geometric's Data.
+        """
         weighted = bool((self.adjacency.values != 1).any())
         return SimpleNamespace(
             x=self.features.to_dense(),
             edge_index=torch.stack([self.adjacency.col.long(), self.adjacency.rows]),
             edge_weight=self.adjacency.values if weighted else None,
+            edge_attr=self.edge_attr,
         )
 
     @property
@@ -254,17 +287,20 @@ class Graph:
         return self.joined(similar) if keep_edges else similar
 
     def joined(self, other: Graph) -> Self:
-        """Return the graph with the edges of another one of the same nodes too; the larger weight counts."""
+        """Return the graph with the edges of another one of the same nodes too; the larger weight counts.
+
+        Edge attributes are left out: edges between similar nodes have none.
+        """
         both = self.adjacency.to_scipy().maximum(other.adjacency.to_scipy())
         return self._with_edges(both, directed=self.directed or other.directed)
 
     def _with_edges(self, edges: Any, *, directed: bool = False) -> Self:
         matrix = SparseMatrix.from_scipy(edges, self.adjacency.dtype).to(self.device)
         made = (SparseMatrix if directed else SymmetricMatrix).of(matrix, self.engine)
-        recipe = {key: value for key, value in self.recipe.items() if key != "directed"}
-        recipe |= {"directed": True} if directed else {}
         content = {f.name: getattr(self, f.name) for f in fields(self)}
-        return self._copy(content | {"adjacency": made, "directed": directed, "recipe": recipe})
+        changed = {"adjacency": made, "directed": directed, "edge_attr": None}
+        changed["recipe"] = edge_recipe(self.recipe, None, directed=directed)
+        return self._copy(content | changed)
 
     def induced(self, nodes: Tensor) -> Subgraph:
         """Return the part on ``nodes`` (int64, ascending); Â keeps the weights it has in the whole graph."""
@@ -304,6 +340,16 @@ class Graph:
             f"{self.num_features} features, {self.num_classes} classes, "
             f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
         )
+
+
+def edge_recipe(recipe: Mapping[str, Any], attributes: Tensor | None, *, directed: bool) -> dict[str, Any]:
+    """Return a recipe that says whether edges have directions, and names their attributes (nnz, F)."""
+    found = {key: value for key, value in recipe.items() if key not in ("directed", "edge_attr")}
+    if directed:
+        found["directed"] = True
+    if attributes is not None:
+        found["edge_attr"] = recipe.get("edge_attr", {"names": [str(k) for k in range(attributes.shape[1])]})
+    return found
 
 
 def html_table(title: str, rows: Mapping[str, Any]) -> str:

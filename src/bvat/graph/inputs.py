@@ -35,6 +35,10 @@ class GraphInputs(Protocol):
         """Normalised adjacency Â, shape (N, N)."""
 
     @property
+    def edge_inputs(self) -> Tensor | None:
+        """Attributes of the edges, (nnz, F): a row for each entry of Â; None if there are none."""
+
+    @property
     def engine(self) -> TensorEngine:
         """What computes on it."""
 
@@ -66,6 +70,12 @@ class Subgraph:
     def propagation(self) -> SparseMatrix:
         """The rows and columns of Â, shape (m, m)."""
         return self.whole.propagation.induced(self.nodes)
+
+    @cached_property
+    def edge_inputs(self) -> Tensor | None:
+        """Attributes of the entries of the matrix, (nnz, F)."""
+        given, matrix = self.whole.edge_inputs, self.whole.propagation
+        return None if given is None else given[matrix.induced_places(self.nodes)]
 
     @property
     def engine(self) -> TensorEngine:
@@ -126,6 +136,11 @@ class ReceptiveFields(Subgraph):
     def propagation(self) -> SparseMatrix:
         """The rows of Â that the first layer needs, shape (n_{K-1}, m)."""
         return self.layers[0]
+
+    @property
+    def edge_inputs(self) -> Tensor | None:
+        """None: only models that read no attributes run on fields layer by layer."""
+        return None
 
 
 @Compiled

@@ -14,6 +14,7 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.validation import LARGEST
 
 
 def normalize_rows(features: FeatureMatrix) -> FeatureMatrix:
@@ -87,6 +88,54 @@ def merge_directions(
         "unequal_weights": int((heaviest < kept[np.searchsorted(key, distinct)]).sum()),
     }
     return key, kept, counts
+
+
+def as_attributes(attributes: Any, edges: int) -> NDArray[np.float64]:
+    """Return one row of finite numbers per edge, (E, F); attributes (E) or (E, F)."""
+    given = attributes.detach().cpu().numpy() if isinstance(attributes, Tensor) else np.asarray(attributes)
+    if given.dtype.kind not in "biuf" or given.ndim not in (1, 2):
+        raise GraphError("edge attributes must be numbers of shape (E, F): give one row per edge")
+    given = given.reshape(len(given), -1).astype(np.float64)
+    if len(given) != edges or not given.shape[1]:
+        raise GraphError(
+            f"there are {edges} edges, but edge attributes of shape {given.shape}: give one row per edge"
+        )
+    bad = np.argwhere(~(np.abs(given) <= LARGEST))
+    if bad.size:
+        raise GraphError(
+            f"attribute {bad[0][1]} of edge {bad[0][0]} is NaN, infinite or beyond {LARGEST:g}: fill it in"
+        )
+    return given
+
+
+def merged_attributes(edges: Any, given: Any, matrix: SparseMatrix) -> tuple[Tensor | None, int]:
+    """Return the attributes of the entries of a repaired adjacency, and how many edges had different ones.
+
+    Those of an edge that is given several times, or in both directions, are the mean.
+
+    Shapes: edges scipy (N, N) as given to :func:`repaired_adjacency`, given (E, F) in the order of its COO
+    form, matrix (N, N) what came out, result (nnz, F).
+    """
+    if given is None:
+        return None, 0
+    coo, size = sp.coo_array(edges), edges.shape[0]
+    values = as_attributes(given, coo.nnz)
+
+    def key_of(row: Any, col: Any) -> Any:
+        row, col = row.astype(np.int64), col.astype(np.int64)
+        return np.minimum(row, col) * size + np.maximum(row, col) if matrix.symmetric else row * size + col
+
+    kept = (coo.data != 0) & (coo.row != coo.col)
+    keys, group = np.unique(key_of(coo.row[kept], coo.col[kept]), return_inverse=True)
+    values = values[kept]
+    low, high = (np.full((keys.size, values.shape[1]), limit) for limit in (np.inf, -np.inf))
+    np.minimum.at(low, group, values)
+    np.maximum.at(high, group, values)
+    mean = np.zeros_like(low)
+    np.add.at(mean, group, values)
+    mean = np.where(low == high, low, mean / np.bincount(group, minlength=keys.size)[:, None])
+    entry = np.searchsorted(keys, key_of(matrix.rows.numpy(), matrix.col.numpy()))
+    return torch.from_numpy(mean[entry]).to(matrix.dtype), int((low != high).any(1).sum())
 
 
 def _largest(key: NDArray[np.int64], weight: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:

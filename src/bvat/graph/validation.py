@@ -154,6 +154,24 @@ def _validate_adjacency(a: SparseMatrix, *, directed: bool) -> None:
         )
 
 
+def validate_attributes(attributes: Tensor, a: SparseMatrix) -> None:
+    """Raise GraphError unless these are numbers for every entry of A, the same in both directions of an edge.
+
+    Shapes: attributes (nnz, F), a (N, N).
+    """
+    if attributes.dim() != 2 or attributes.shape[0] != a.nnz or not attributes.shape[1]:
+        raise GraphError(
+            f"the adjacency has {a.nnz} entries, but edge_attr has shape {tuple(attributes.shape)}: give one "
+            "row per entry, or use Graph.build"
+        )
+    if not bool((attributes.abs() <= LARGEST).all()):
+        raise GraphError(
+            f"an edge attribute is NaN, infinite or beyond {LARGEST:g}: fill it in or leave it out"
+        )
+    if a.symmetric and not torch.equal(attributes, attributes[a.transposed_places]):
+        raise GraphError("an edge has other attributes in its other direction: use Graph.build")
+
+
 def validate_features(x: FeatureMatrix) -> None:
     """Raise GraphError at the first feature that is not finite or is huge; x (N, D)."""
     if x.values.dim() != 2 and not isinstance(x, SparseMatrix):

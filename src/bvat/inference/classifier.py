@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bvat.errors import DataError, GraphError, SettingsError
 from bvat.graph import UNKNOWN, Graph
+from bvat.models.arguments import reads_attributes
 from bvat.plugins import is_path
 from bvat.training.loop import predict
 from bvat.training.settings import Settings
@@ -50,10 +51,17 @@ class Classifier:
                 "or train on this graph"
             )
         if graph.directed != bool(self.recipe.get("directed")):
-            ours, theirs = ("directed", "undirected")[:: 1 if graph.directed else -1]
+            this, that = ("directed", "undirected")[:: 1 if graph.directed else -1]
             raise GraphError(
-                f"{graph.name} is {ours}, but the graph that the model was trained on is {theirs}: read it "
+                f"{graph.name} is {this}, but the graph that the model was trained on is {that}: read it "
                 "with bvat.load(path, like=training_graph)"
+            )
+        theirs, ours = (recipe.get("edge_attr") for recipe in (graph.recipe, self.recipe))
+        if theirs != ours and any(map(reads_attributes, self.models)):
+            names = ", ".join((ours or {}).get("names", ())) or "none"
+            raise GraphError(
+                f"{graph.name} lacks the edge attributes that the model was trained with ({names}), or they "
+                "were made differently: read a graph that has them with bvat.load(path, like=training_graph)"
             )
         if graph.recipe and self.recipe and _features_of(graph.recipe) != _features_of(self.recipe):
             raise GraphError(
@@ -161,7 +169,9 @@ def read_class_names(stored: Any, where: str) -> tuple[str, ...]:
     return tuple(stored)
 
 
+_OTHERS = ("classes", "directed", "edge_attr")
+"""What a recipe says besides how features are made."""
+
+
 def _features_of(recipe: Mapping[str, Any]) -> str:
-    return json.dumps(
-        {key: value for key, value in recipe.items() if key not in ("classes", "directed")}, sort_keys=True
-    )
+    return json.dumps({key: value for key, value in recipe.items() if key not in _OTHERS}, sort_keys=True)

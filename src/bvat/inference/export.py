@@ -38,6 +38,8 @@ def exported(classifier: Classifier, graph: Graph, largest: int = LARGEST) -> tu
     settings = classifier.settings
     if graph.directed:
         raise SettingsError("models of directed graphs cannot be exported: use bvat predict")
+    if any(getattr(model, "edge_features", 0) for model in classifier.models):
+        raise SettingsError("models that read edge attributes cannot be exported: use bvat predict")
     if settings.method in PUBLISHED:
         raise SettingsError(f"{settings.method} cannot be exported: write its predictions with bvat predict")
     kind = settings.method if settings.method in BASELINES else settings.model

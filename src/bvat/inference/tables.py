@@ -40,9 +40,9 @@ def predictions_csv(
     return csv_text(tuple(columns), zip(*columns.values(), strict=True))
 
 
-def check_writable(*paths: Path) -> None:
+def check_writable(*paths: Path | None) -> None:
     """Raise SettingsError if a file certainly cannot be written: before the work, not after it."""
-    for path in paths:
+    for path in filter(None, paths):
         if path.is_dir():
             raise SettingsError(f"{path} is a folder: give the name of a file")
         blocked = next((p for p in path.parents if p.exists() and not p.is_dir()), None)

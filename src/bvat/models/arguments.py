@@ -69,12 +69,23 @@ def call_arguments(
                 kwargs[parameter.name] = value
             elif parameter.default is inspect.Parameter.empty:
                 raise _missing(function, parameter.name)
-    for name in ("edge_weight", "edge_attr") if args or open_ended else ():
-        unused = name not in given and name not in kwargs
-        if unused and isinstance(getattr(source, name, None), Tensor):
-            text = f"{name} of the data is not passed to {_name(function)}, whose signature does not name it"
-            warnings.warn(f"{text}: pass {name}=data.{name} if the model uses it", stacklevel=5)
+    if args or open_ended:
+        _warn_of_unused(function, source, {*given, *kwargs})
     return x, edge_index, Arguments(args, kwargs)
+
+
+def _warn_of_unused(function: Callable[..., Tensor], source: Any, passed: set[str]) -> None:
+    for name in ("edge_weight", "edge_attr"):
+        if name not in passed and isinstance(getattr(source, name, None), Tensor):
+            text = f"{name} of the data is not passed to {_name(function)}, whose signature does not name it"
+            warnings.warn(f"{text}: pass {name}=data.{name} if the model uses it", stacklevel=6)
+
+
+def reads_attributes(model: Any) -> bool:
+    """Whether a model is given the attributes of the edges: one of bvat's, or a module that names them."""
+    module = vars(model).get("module")
+    named = module is not None and any(p.name == "edge_attr" for p in _parameters(module))
+    return named or bool(getattr(model, "edge_features", 0))
 
 
 def _value(parameter: inspect.Parameter, given: Mapping[str, Any], source: Any, edges: Any) -> Any:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bvat.engine.draws import Draws
-from bvat.errors import SettingsError
+from bvat.errors import GraphError, SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
 from bvat.models.layered import LayeredModel, layer_widths, side_by_side
@@ -20,7 +20,8 @@ class GAT(LayeredModel):
     ``h'_i = elu(sum_{j in N(i) + i} dropout(alpha_ij) dropout(h_j W) + b)``, ``alpha_ij`` the softmax over j
     of ``leaky_relu(s . h_j W + t . h_i W)`` (slope 0.2), each head by itself and the heads side by side; the
     heads of the last layer are averaged and there is no elu. Every head draws its own dropout of its input
-    ``h_j``, as in the authors' code. Edge weights are not used.
+    ``h_j``, as in the authors' code. Edge weights are not used. Attributes e_ij add ``e_ij U`` to the scores
+    before the leaky relu, as in PyG with ``edge_dim``; those of j = i are the mean of what i reads.
 
     Args:
         in_features, classes, layers, generator: as for every :class:`LayeredModel`.
@@ -28,6 +29,7 @@ class GAT(LayeredModel):
         dropout: rate for the input of every head, for what it projects the input to, and for the attention.
         heads: number of heads of the hidden layers.
         output_heads: number of heads of the last layer, which are averaged.
+        edge_features: F, number of attributes of an edge; each layer has U (F, heads).
 
     Example:
         >>> logits = GAT(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
@@ -44,6 +46,7 @@ class GAT(LayeredModel):
         generator: torch.Generator | None = None,
         heads: int = 8,
         output_heads: int = 1,
+        edge_features: int = 0,
     ) -> None:
         GATOptions(heads=heads, output_heads=output_heads)  # checks them
         widths = layer_widths(in_features, classes, hidden, layers)
@@ -63,6 +66,9 @@ class GAT(LayeredModel):
         )
         self.source = nn.ParameterList(_scoring(*shape, generator) for shape in shapes)  # s, (heads, F)
         self.target = nn.ParameterList(_scoring(*shape, generator) for shape in shapes)  # t, (heads, F)
+        self.edge_features = edge_features
+        of_edges = (count for count, _ in shapes if edge_features)
+        self.edge = nn.ParameterList(side_by_side(edge_features, 1, n, generator) for n in of_edges)  # U
 
     def draw_feature_mask(self, inputs: GraphInputs, draws: Draws) -> Tensor:
         """Draw the mask of the features, one per head, which is the last axis."""
@@ -83,17 +89,32 @@ class GAT(LayeredModel):
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         pattern, state, engine = inputs.propagation, projected, inputs.engine
+        attributes = self._attributes(inputs)
         for layer, (source, target) in enumerate(zip(self.source, self.target, strict=True)):
             h = self._heads(F.elu(state), masks, layer) if layer else state.view(-1, *source.shape)
             of_source, of_target = (h.flatten(1) @ _scoring_matrix(source, target)).chunk(2, 1)
+            of_edges = None if attributes is None else attributes @ self.edge[layer]
             if masks is None:
-                state = engine.attention(pattern, of_source, of_target, h)
+                state = engine.attention(pattern, of_source, of_target, h, None, of_edges)
             else:
                 kept = h * masks.hidden[self.depth - 1 + layer].view_as(h)
-                state = engine.attention(pattern, of_source, of_target, kept, masks.edges[layer])
+                state = engine.attention(pattern, of_source, of_target, kept, masks.edges[layer], of_edges)
             last = layer == self.depth - 1
             state = (state.mean(1) if last else state.flatten(1)) + self.biases[layer]
         return state
+
+    def _attributes(self, inputs: GraphInputs) -> Tensor | None:
+        """Return the attributes (nnz, F) of the entries of Â; None if the model reads none."""
+        if not self.edge_features:
+            return None
+        found = inputs.edge_inputs
+        if found is None or found.shape[1] != self.edge_features:
+            there = 0 if found is None else found.shape[1]
+            raise GraphError(
+                f"the model reads {self.edge_features} edge attributes, and the graph has {there}: give a "
+                "graph with those of the training graph"
+            )
+        return found
 
     def _heads(self, state: Tensor, masks: Masks | None, layer: int) -> Tensor:
         """Return the input of a layer projected by each of its heads; state (N, H), result (N, heads, F)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from bvat.engine.draws import Source, as_draws, dropout_factor
 from bvat.graph.inputs import GraphInputs, layer_matrices
 from bvat.models.base import Masks, Pullback
-from bvat.models.layered import LayeredModel, glorot, layer_widths
+from bvat.models.layered import LayeredModel, linear_layers
 
 
 class _Pass:
@@ -122,9 +121,8 @@ class GCN(LayeredModel):
         dropout: float = 0.5,
         generator: torch.Generator | None = None,
     ) -> None:
-        widths = layer_widths(in_features, classes, hidden, layers)
-        weights = (glorot(rows, columns, generator) for rows, columns in pairwise(widths))
-        super().__init__(weights, dropout=dropout, hidden_widths=widths[1:-1])
+        shared = linear_layers(in_features, classes, hidden, layers, generator)
+        super().__init__(**shared | {"biases": ()}, dropout=dropout)
 
     def draw_masks(
         self, inputs: GraphInputs, generator: Source | None = None, *, features: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -99,8 +100,7 @@ class LayeredModel(nn.Module):
         if features is not None:
             features = inputs.features.select_values(features, nodes)
         if edges:
-            place = torch.arange(whole.nnz, device=whole.device)
-            kept = whole.with_values(place).induced(nodes).values  # where each entry of the part stood
+            kept = whole.induced_places(nodes)
             edges = tuple(mask[kept] for mask in edges)
         return Masks(features, tuple(mask[nodes] for mask in masks.hidden), masks.factor, edges)
 
@@ -140,6 +140,15 @@ def layer_widths(in_features: int, classes: int, hidden: int, layers: int) -> li
     if layers < 1 or hidden < 1:
         raise SettingsError(f"a model needs layers >= 1 and hidden >= 1, not {layers} and {hidden}")
     return [in_features, *[hidden] * (layers - 1), classes]
+
+
+def linear_layers(
+    in_features: int, classes: int, hidden: int, layers: int, generator: torch.Generator | None, maps: int = 1
+) -> dict[str, Any]:
+    """Return what :class:`LayeredModel` needs for layers that are ``maps`` linear maps side by side each."""
+    widths = layer_widths(in_features, classes, hidden, layers)
+    weights = [side_by_side(rows, columns, maps, generator) for rows, columns in pairwise(widths)]
+    return {"weights": weights, "biases": widths[1:], "hidden_widths": widths[1:-1]}
 
 
 def dropped(state: Tensor, masks: Masks | None, layer: int) -> Tensor:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, dropped, glorot, layer_widths
+from bvat.models.layered import LayeredModel, dropped, linear_layers
 
 
 class MLP(LayeredModel):
@@ -35,13 +33,8 @@ class MLP(LayeredModel):
         generator: torch.Generator | None = None,
         bias: bool = True,
     ) -> None:
-        widths = layer_widths(in_features, classes, hidden, layers)
-        super().__init__(
-            (glorot(rows, columns, generator) for rows, columns in pairwise(widths)),
-            biases=widths[1:] if bias else (),
-            dropout=dropout,
-            hidden_widths=widths[1:-1],
-        )
+        shared = linear_layers(in_features, classes, hidden, layers, generator)
+        super().__init__(**shared | ({} if bias else {"biases": ()}), dropout=dropout)
 
     @property
     def depth(self) -> int:

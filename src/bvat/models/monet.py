@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, dropped, glorot, layer_widths, side_by_side
+from bvat.models.layered import LayeredModel, dropped, glorot, linear_layers
 from bvat.models.table import MoNetOptions
 
 
@@ -73,14 +72,9 @@ class MoNet(LayeredModel):
         coordinates: int = 2,
         aggregation: Literal["sum", "mean"] = "sum",
     ) -> None:
-        widths = layer_widths(in_features, classes, hidden, layers)
         MoNetOptions(kernels=kernels, coordinates=coordinates, aggregation=aggregation)  # checks them
-        super().__init__(
-            (side_by_side(rows, columns, kernels, generator) for rows, columns in pairwise(widths)),
-            biases=widths[1:],
-            dropout=dropout,
-            hidden_widths=widths[1:-1],
-        )
+        shared = linear_layers(in_features, classes, hidden, layers, generator, maps=kernels)
+        super().__init__(**shared, dropout=dropout)
         self.kernels, self.aggregation = kernels, aggregation
         self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p

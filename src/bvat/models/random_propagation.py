@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -14,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from bvat.engine.draws import Source, as_draws
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import GraphInputs
-from bvat.models.layered import LayeredModel, glorot, layer_widths
+from bvat.models.layered import LayeredModel, linear_layers
 from bvat.models.table import RandomPropagationOptions
 
 
@@ -105,17 +104,11 @@ class RandomPropagation(LayeredModel):
     ) -> None:
         RandomPropagationOptions(power_steps=power_steps, teleport=teleport, spread=spread)  # checks them
         RandomPropagationOptions(node_dropout=node_dropout, input_dropout=input_dropout)
-        widths = layer_widths(in_features, classes, hidden, layers)
-        super().__init__(
-            (glorot(rows, columns, generator) for rows, columns in pairwise(widths)),
-            biases=widths[1:],
-            dropout=dropout,
-            hidden_widths=widths[1:-1],
-        )
+        super().__init__(**linear_layers(in_features, classes, hidden, layers, generator), dropout=dropout)
         self.power_steps = power_steps
         self.first_share, self.ratio = spreading_weights(spread, power_steps, teleport)
         self.node_dropout, self.input_dropout = node_dropout, input_dropout
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths[1:-1] if batch_norm)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in self.hidden_widths if batch_norm)
         self.columns = nn.Parameter(torch.ones(in_features)) if batch_norm else None
 
     def projection(self) -> Tensor:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, dropped, layer_widths, side_by_side
+from bvat.models.layered import LayeredModel, dropped, linear_layers
 
 
 class GraphSAGE(LayeredModel):
@@ -38,13 +36,8 @@ class GraphSAGE(LayeredModel):
         dropout: float = 0.5,
         generator: torch.Generator | None = None,
     ) -> None:
-        widths = layer_widths(in_features, classes, hidden, layers)
-        super().__init__(
-            (side_by_side(rows, columns, 2, generator) for rows, columns in pairwise(widths)),
-            biases=widths[1:],
-            dropout=dropout,
-            hidden_widths=widths[1:-1],
-        )
+        shared = linear_layers(in_features, classes, hidden, layers, generator, maps=2)
+        super().__init__(**shared, dropout=dropout)
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, 2 H) into logits (N, C)."""

@@ -77,6 +77,7 @@ class Model:
         distributed: whether it runs over several ranks: its sums over nodes go through the engine, and all
             that it reads of neighbours comes through the matrix (:mod:`bvat.parts`).
         weighs_edges: whether it uses edge weights, or reads no edges at all.
+        reads_attributes: whether it takes ``edge_features=``, the number of attributes of an edge.
         colour: for a model that is not bvat's, its place in the palette of charts.
     """
 
@@ -86,6 +87,7 @@ class Model:
     options: type[Options] = NetworkOptions
     distributed: bool = False
     weighs_edges: bool = True
+    reads_attributes: bool = False
     colour: int = 7
 
     @property
@@ -99,9 +101,17 @@ class Model:
     def load(self) -> Any:
         return imported(self.home, here=is_path(self.name))
 
-    def build(self, options: Options, in_features: int, classes: int, generator: Any = None) -> Any:
+    def build(
+        self,
+        options: Options,
+        in_features: int,
+        classes: int,
+        generator: Any = None,
+        edge_features: int = 0,
+    ) -> Any:
         if self.is_own:
-            return self.load()(in_features, classes, generator=generator, **options.as_dict())
+            more = {"edge_features": edge_features} if self.reads_attributes else {}
+            return self.load()(in_features, classes, generator=generator, **options.as_dict(), **more)
         from bvat.models.own import build  # imports torch
 
         return build(self.load(), in_features, classes, options.as_dict(), generator)
@@ -109,7 +119,7 @@ class Model:
 
 _ROWS = [
     Model("gcn", "GCN", "bvat.models.gcn:GCN", distributed=True),
-    Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions, weighs_edges=False),
+    Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions, weighs_edges=False, reads_attributes=True),
     Model("monet", "MoNet", "bvat.models.monet:MoNet", MoNetOptions),
     Model("gpnn", "GPNN", "bvat.models.gpnn:GPNN", GPNNOptions, weighs_edges=False),
     Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True, weighs_edges=False),

@@ -81,6 +81,10 @@ def assign(graph: Graph, parts: int, by: Cut = "metis", seed: int = 0) -> Tensor
     size = graph.num_nodes
     if graph.directed:
         raise SettingsError(f"{graph.name} is directed, and only undirected graphs can be cut into parts")
+    if graph.edge_attr is not None:
+        raise SettingsError(
+            f"{graph.name} has edge attributes, and only graphs without can be cut into parts"
+        )
     if by not in CUTS:
         raise SettingsError(f"--by must be {', '.join(CUTS[:-1])} or {CUTS[-1]}, not {by!r}")
     if not 1 <= parts <= size:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from bvat.engine.draws import Source, as_draws
+from bvat.engine.tensor import with_gradients
 from bvat.errors import SettingsError
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
@@ -21,20 +21,6 @@ from bvat.perturb.problem import DropoutPolicy, make_passes
 from bvat.perturb.regulariser import Outcome, no_outcome, node_indices
 from bvat.perturb.searches.ascent import Stateless
 from bvat.perturb.spaces import SpaceName, make_space
-
-
-class _KnownGradients(torch.autograd.Function):
-    """A scalar whose gradients with respect to the parameters have been computed before."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor, ...], *parameters: Tensor) -> Tensor:
-        ctx.save_for_backward(*gradients)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *(gradient * grads[0] for gradient in ctx.saved_tensors)
 
 
 class CleanPass(NamedTuple):
@@ -126,10 +112,7 @@ class FLAG(OnLabels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1 or not 0 < self.step_size < float("inf"):
-            raise SettingsError(
-                f"FLAG needs steps >= 1 and a positive step_size, not {self.steps} and {self.step_size}"
-            )
+        FLAGOptions(steps=self.steps, step_size=self.step_size)  # checks them
 
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
         module = getattr(model, "module", model)  # of a wrapped one
@@ -161,7 +144,7 @@ class FLAG(OnLabels):
                 total.add_(0 if gradient is None else gradient)
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
-        adversarial: Tensor = _KnownGradients.apply(value, tuple(totals), *parameters)  # type: ignore[no-untyped-call]
+        adversarial = with_gradients(parameters, value, totals)
         without = engine.cross_entropy(logits.index_select(0, train), labels, self.class_weights)
         norms, count = space.row_squares(r).sqrt(), engine.total(train.numel())
         return Outcome(adversarial - without, count, engine.mean(norms), engine.largest(norms), space.name)

@@ -201,14 +201,21 @@ def make_passes(
     if policy == "reuse" and projected is not None:
         base = projected if nodes is None else projected.index_select(0, nodes)
     elif policy == "fresh" and held is not None:
-        unused = [held]
-
-        def fresh() -> tuple[Any, Tensor]:
-            drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
-            return drawn, model.project(inputs, drawn)
-
-        return PerturbedPasses(fresh, fresh, same_masks=False)
+        return _fresh_passes(model, inputs, generator, held)
     else:
         base = model.project(inputs, held)
     same = policy == "shared" or held is None
     return PerturbedPasses(lambda: (held, base.detach()), lambda: (held, base), same)
+
+
+def _fresh_passes(
+    model: ProjectedModel, inputs: GraphInputs, generator: Source | None, first: Any
+) -> PerturbedPasses:
+    """Return passes with masks of their own, of which those of the first are drawn already."""
+    unused = [first]
+
+    def fresh() -> tuple[Any, Tensor]:
+        drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
+        return drawn, model.project(inputs, drawn)
+
+    return PerturbedPasses(fresh, fresh, same_masks=False)

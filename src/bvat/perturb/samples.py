@@ -18,7 +18,6 @@ from torch import Tensor
 from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.draws import Source, as_draws
 from bvat.engine.tensor import CLASS_MAJOR_UP_TO, TensorEngine, with_gradient
-from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import EdgeInputs, WrappedModule
@@ -168,11 +167,7 @@ class GRAND(OnLabels):
     confidence: float = GRANDOptions.confidence
 
     def __post_init__(self) -> None:
-        if self.samples < 2 or not 0 < self.temperature <= 1:
-            raise SettingsError(
-                "GRAND compares several passes: use samples 2 or more and a temperature above 0 and at most "
-                f"1, not {self.samples} and {self.temperature}"
-            )
+        GRANDOptions(samples=self.samples, temperature=self.temperature)  # checks them
         super().__post_init__()
         self.divergence = make_divergence(self.divergence)
 

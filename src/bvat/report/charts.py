@@ -117,7 +117,7 @@ def line_chart(
             ax.set_xticks(range(len(x_ticks)), [plain(name) for name in x_ticks])
             ax.set_xlim(-0.5, len(x_ticks) - 0.5)
         elif x_ticks:
-            ax.set_xticks(x_ticks)  # type: ignore[arg-type]
+            ax.set_xticks(x_ticks)
 
     return Chart(draw, f"{about}: {', '.join(line.label for line in drawn)}", title)
 
@@ -170,9 +170,11 @@ def standalone(title: str, charts: Sequence[Chart], columns: int = 2) -> str:
 
 def pdf(title: str, charts: Sequence[Chart], columns: int = 2) -> bytes:
     """Return the same charts as a PDF file, the same bytes every time."""
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf  # takes as long as the rest of matplotlib
+
     file = io.BytesIO()
     with style():
-        _sheet(title, charts, columns).savefig(file, format="pdf", metadata={"CreationDate": None})
+        FigureCanvasPdf(_sheet(title, charts, columns)).print_pdf(file, metadata={"CreationDate": None})
     return file.getvalue()
 
 

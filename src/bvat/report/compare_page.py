@@ -20,7 +20,7 @@ from bvat.report.compare_tables import (
     rank_charts,
     rank_line,
 )
-from bvat.report.pages import Cell, render, signed
+from bvat.report.pages import Cell, markdown_table, render, signed
 from bvat.training.metrics import ACCURACY
 from bvat.training.statistics import clear_sign
 
@@ -81,7 +81,7 @@ def _against_labels(result: dict[str, Any]) -> str:
     return f"{title[0].upper()}{title[1:]} against labels per class"
 
 
-def compare_page(result: dict[str, Any]) -> str:
+def _introduction(result: dict[str, Any]) -> str:
     given, graphs = _given(result), len(result["graphs"])
     intro = f"{graphs} graph{'s' if graphs > 1 else ''}, {split_counts(result)}"
     if not given:
@@ -91,16 +91,19 @@ def compare_page(result: dict[str, Any]) -> str:
     if result.get("tuned"):
         some = ", ".join(f"{method} on {graph}" for graph, method in result["tuned"])
         chosen = f"were tuned for {some}; all others are the defaults for any graph"
-    intro += (
+    return intro + (
         f". All methods see the same {'seeds' if given and _one_split(result) else 'splits'}; differences to "
         f"{_base(result)} are paired, with 95 % intervals (Student's t). Settings {chosen}."
     )
-    views = by_metric(result)
+
+
+def compare_page(result: dict[str, Any]) -> str:
+    given, views = _given(result), by_metric(result)
     counts = ["nodes", "edges", "features", "classes", *(("train", "val", "test") if given else ())]
     return render(
         "compare.html",
         title="Methods compared",
-        intro=intro,
+        intro=_introduction(result),
         result={"split_note": None} | result,
         notes=notes_of(result),
         metrics=[[_tables(view, labels, rows) for labels, rows in by_labels(view)] for view in views],
@@ -135,17 +138,7 @@ def _tables(result: dict[str, Any], labels: int | str, rows: list[dict[str, Any]
         gain = "" if name == base else signed(whole["mean"], metric.digits)
         accuracy.append([about["title"], *cells, gain])
         if name != base:
-            seconds = [entry["seconds"] for entry in entries if entry["seconds"] is not None]
-            details.append(
-                [
-                    about["title"],
-                    sum(entry["wins"] for entry in entries),
-                    sum(entry["losses"] for entry in entries),
-                    signed(whole["worst_split"], metric.digits),
-                    f"{whole['better']} / {whole['worse']}",
-                    f"{sum(seconds) / len(seconds):.1f}" if seconds else "",
-                ]
-            )
+            details.append([about["title"], *_details(entries, whole, metric.digits)])
     header = ["", *[row["graph"] for row in rows], "mean gain"]
     title, place = heading(labels), f"labels-{labels}"
     if "metric" in result and result["metric"] != ACCURACY:
@@ -153,6 +146,18 @@ def _tables(result: dict[str, Any], labels: int | str, rows: list[dict[str, Any]
         title += ", lower is better" * metric.lower
     return {"id": place, "heading": title, "header": header, "accuracy": accuracy,
             "details": details}  # fmt: skip
+
+
+def _details(entries: list[dict[str, Any]], whole: dict[str, Any], digits: int) -> list[Any]:
+    """Return wins, losses, the worst split, on how many graphs a method is better and worse, and seconds."""
+    seconds = [entry["seconds"] for entry in entries if entry["seconds"] is not None]
+    return [
+        sum(entry["wins"] for entry in entries),
+        sum(entry["losses"] for entry in entries),
+        signed(whole["worst_split"], digits),
+        f"{whole['better']} / {whole['worse']}",
+        f"{sum(seconds) / len(seconds):.1f}" if seconds else "",
+    ]
 
 
 def _cell(entry: dict[str, Any], digits: int, *, plain: bool) -> Cell:
@@ -209,17 +214,9 @@ def compare_markdown(result: dict[str, Any]) -> str:
     for view in by_metric(result):
         metric = metric_of(view)
         for labels, rows in by_labels(view):
-            head = " | ".join(row["graph"] for row in rows)
             title = heading(labels) + f", {metric.title}" * (len(by_metric(result)) > 1)
-            lines += [f"| {title} | {head} | mean |", "|---|" + "---:|" * (len(rows) + 1)]
-            for name, about in result["variants"].items():
-                entries = [row["variants"][name] for row in rows]
-                if name == result["base"]:
-                    cells, last = [f"{entry['mean']:.{metric.digits}f}" for entry in entries], ""
-                else:
-                    cells = [_gain(entry, metric.digits) for entry in entries]
-                    last = signed(view["overall"][str(labels)][name]["mean"], metric.digits)
-                lines.append(f"| {about['title']} | {' | '.join(cells)} | {last} |")
+            cells = [_markdown_row(view, labels, rows, name) for name in result["variants"]]
+            lines += markdown_table([title, *(row["graph"] for row in rows), "mean"], cells)
             lines += ["", *_rank_sentence(view, labels)]
     what = metric_of(result).title if len(by_metric(result)) == 1 else "value"
     what = what.replace("test accuracy", "mean test accuracy")
@@ -229,6 +226,18 @@ def compare_markdown(result: dict[str, Any]) -> str:
         "interval; bold where the interval excludes zero."
     )
     return "\n".join([*lines, said, *(f"\nNote: {note}." for note in notes_of(result))]) + "\n"
+
+
+def _markdown_row(
+    view: dict[str, Any], labels: int | str, rows: list[dict[str, Any]], name: str
+) -> list[str]:
+    """Return the title of a method, its gain on each graph and their mean; of the base its values."""
+    entries, digits = [row["variants"][name] for row in rows], metric_of(view).digits
+    title = view["variants"][name]["title"]
+    if name == view["base"]:
+        return [title, *(f"{entry['mean']:.{digits}f}" for entry in entries), ""]
+    mean = signed(view["overall"][str(labels)][name]["mean"], digits)
+    return [title, *(_gain(entry, digits) for entry in entries), mean]
 
 
 def notes_of(result: dict[str, Any]) -> list[str]:

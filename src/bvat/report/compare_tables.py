@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from bvat.report.charts import SERIES, Chart
+from bvat.report.pages import markdown_table
 from bvat.report.svg import LIGHT, plain
 from bvat.training.metrics import ACCURACY, METRICS, Metric
 from bvat.tuning.significance import LEVEL, alike
@@ -73,14 +74,10 @@ def latex_tables(result: Result) -> str:
 
 def markdown_tables(result: Result) -> str:
     """Return the same tables in Markdown."""
-    found = []
+    found: list[str] = []
     for metric, labels, graphs, rows in _tables(result, _markdown_cell):
-        found += [
-            f"| {heading(labels)} | {' | '.join(graphs)} |",
-            "|---|" + "---:|" * len(graphs),
-            *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows),
-            f"\n{_caption(result, metric, labels)}\n",
-        ]
+        found += markdown_table([heading(labels), *graphs], ([title, *cells] for title, cells in rows))
+        found.append(f"\n{_caption(result, metric, labels)}\n")
     return "\n".join(found)
 
 

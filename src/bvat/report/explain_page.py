@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ DRAWN = 40
 """Number of neighbours in the picture, those with the largest contributions."""
 NAMED = 8
 """Number of them whose ids are written beside them."""
+HEIGHT = 430
+"""Of the picture, in pixels."""
 RINGS = 3
 """Nodes this many hops away, farther away, or without a path are on the outermost ring."""
 
@@ -72,6 +75,7 @@ def neighbourhood_chart(graph: Graph, found: Explanation) -> Chart:
     classes = np.concatenate([[found.predicted], columns["predicted"][others]])
     names = np.concatenate([[found.id], columns["id"][others]])
     place = _places(ring, classes, matrix)
+    shown = [plain(name)[:16] for name in names[: NAMED + 1]]
     sizes = 25 + 350 * np.abs(share) / max(float(np.abs(share).max()), 1e-12)
 
     def draw(ax: Axes) -> None:
@@ -91,15 +95,29 @@ def neighbourhood_chart(graph: Graph, found: Explanation) -> Chart:
         if (share < 0).any():
             label = legend_label(f"speaks for {found.next}", 40)
             ax.scatter([], [], s=70, c=LIGHT["page"], edgecolors=LIGHT["soft"], linewidths=1.8, label=label)
-        for k in range(min(NAMED + 1, len(nodes))):
+        for k in _apart(place, shown):
             ax.annotate(
-                plain(names[k])[:16], place[k], (0, -(sizes[k] ** 0.5) / 2 - 3), textcoords="offset points",
+                shown[k], place[k], (0, -(sizes[k] ** 0.5) / 2 - 3), textcoords="offset points",
                 ha="center", va="top", fontsize=10, color=LIGHT["ink"], zorder=3,
             )  # fmt: skip
         ax.margins(0.1)
 
     label = f"{found.id} and the {len(others)} nodes that contributed most, coloured by predicted class"
-    return Chart(draw, label, width=480, height=430)
+    return Chart(draw, label, width=480, height=HEIGHT)
+
+
+def _apart(place: NDArray[Any], names: Sequence[str]) -> list[int]:
+    """Return which of the first nodes get a name: each unless it would lie on one before it.
+
+    Shapes: place (m, 2), with a name for each of the first rows.
+    """
+    scale = HEIGHT / (2.4 * max(1.0, float(np.abs(place).max())))  # pixels per unit, roughly
+    kept: list[int] = []
+    for k, name in enumerate(names):
+        gaps = ((np.abs(place[k] - place[j]) * scale, len(name) + len(names[j])) for j in kept)
+        if all(gap[1] > 13 or gap[0] > 2.9 * letters for gap, letters in gaps):
+            kept.append(k)
+    return kept
 
 
 def _places(ring: NDArray[Any], classes: NDArray[Any], edges: Any) -> NDArray[Any]:
@@ -124,4 +142,4 @@ def _places(ring: NDArray[Any], classes: NDArray[Any], edges: Any) -> NDArray[An
 
 
 def _percent(share: float) -> str:
-    return f"{signed(100 * share)} %"
+    return f"{signed(100 * share)}\N{NO-BREAK SPACE}%"

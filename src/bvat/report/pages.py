@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -42,6 +42,12 @@ def signed(value: float, digits: int = 1) -> str:
     """Return a difference with its sign."""
     shown = f"{value:+.{digits}f}"
     return shown.replace("-", "−") if float(shown) else shown[1:]
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in Markdown, with numbers at the right."""
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    return lines + [f"| {' | '.join(row)} |" for row in rows]
 
 
 def compared_settings(settings: Mapping[str, Mapping[str, Any]]) -> tuple[list[list[str]], str]:

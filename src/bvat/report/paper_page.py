@@ -11,7 +11,7 @@ from bvat.data.files import write_atomic
 from bvat.paper.targets import read_result
 from bvat.perturb.methods import ON_GCN
 from bvat.report.charts import Chart, Line, line_chart, standalone
-from bvat.report.pages import Cell, render, signed
+from bvat.report.pages import Cell, markdown_table, render, signed
 
 PAGE = "report.html"
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4")
@@ -185,11 +185,11 @@ def table2_markdown(result: Result, methods: Sequence[str] | None = None) -> str
     """
     datasets, best = list(result["datasets"]), result.get("comparable", {}).get("best", ())
     heads = [f"{name} §" if name in best else name for name in datasets]
-    lines = ["| test accuracy (%) | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(datasets)]
-    for method in methods or result["methods"]:
-        cells = [_markdown_cell(result, method, dataset, dataset in best) for dataset in datasets]
-        lines.append(f"| {result['methods'][method]} | " + " | ".join(cells) + " |")
-    table = "\n".join(lines)
+    rows = [
+        [result["methods"][method], *(_markdown_cell(result, method, d, d in best) for d in datasets)]
+        for method in methods or result["methods"]
+    ]
+    table = "\n".join(markdown_table(["test accuracy (%)", *heads], rows))
     seeds = "" if methods is not None else _seed_counts(result)
     last = [name for name in datasets if name not in best]
     epoch = (f" Epoch: the last on {' and '.join(last)}" if last else "") + (

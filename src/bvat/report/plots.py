@@ -58,24 +58,28 @@ def plot(
         raise SettingsError(f"there is no plot of {what!r} here: choose one of {', '.join(charts)}")
     if what is None and ax is not None:
         raise SettingsError(f"one Axes holds one plot: choose it with what=, one of {', '.join(charts)}")
-    from matplotlib import pyplot  # notebooks show the figures that it made
-
     chosen = list(charts.values()) if what is None else [charts[what]]
     with style():
-        if ax is None:
-            rows, columns = math.ceil(len(chosen) / 2), min(2, len(chosen))
-            size = (6.1 * columns, 4 * rows)
-            figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-            figure.suptitle(title)
-        axes = np.array([ax]) if ax is not None else grid.flatten()
-        for each in axes[len(chosen) :]:
-            each.remove()
-        for each, chart in zip(axes, chosen, strict=False):
+        axes = _new_axes(title, len(chosen)) if ax is None else np.array([ax])
+        for each, chart in zip(axes, chosen, strict=True):
             chart.draw(each)
             each.set_title(chart.title)
             if len(each.get_legend_handles_labels()[1]) > 1:
                 each.legend()
-    return axes[: len(chosen)] if what is None else axes[0]
+    return axes if what is None else axes[0]
+
+
+def _new_axes(title: str, count: int) -> NDArray[Any]:
+    from matplotlib import pyplot  # notebooks show the figures that it made
+
+    rows, columns = math.ceil(count / 2), min(2, count)
+    size = (6.1 * columns, 4 * rows)
+    figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    figure.suptitle(title)
+    for each in grid.flatten()[count:]:
+        each.remove()
+    found: NDArray[Any] = grid.flatten()[:count]
+    return found
 
 
 def _charts(things: Sequence[Any]) -> tuple[str, dict[str, Chart]]:

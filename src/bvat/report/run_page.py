@@ -29,7 +29,7 @@ from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.statistics import wilson
 from bvat.trust.held_out import HeldOut, held_out
-from bvat.trust.review import review
+from bvat.trust.review import SUSPECT, review
 from bvat.trust.suggest import suggest
 from bvat.tuning.variants import Variant
 
@@ -91,7 +91,7 @@ def _numbers(summary: dict[str, Any]) -> dict[str, Any]:
     for words, text in score_texts(summary, digits=1).items():
         value, _, interval = text.partition(" (")  # the interval in small type, below the number
         shown[f"{words}, {interval.removesuffix(')')}" if interval else words] = value
-    shown["seeds"] = summary["seeds"]
+    shown["seed" if summary["seeds"] == 1 else "seeds"] = summary["seeds"]
     if summary["method"] in BASELINES:
         shown["per fit"] = f"{summary['epoch_ms'] / 1000:.1f} s"
     else:
@@ -158,7 +158,7 @@ def trust_sections(run: SavedRun, graph: Graph) -> dict[str, Any]:
     except BvatError:  # one label per class
         held = None
     p = run.classifier(graph).probabilities(graph)
-    found: dict[str, Any] = {"reliability": None, "doubtful": [], "next_nodes": []}
+    found: dict[str, Any] = {"reliability": None, "doubtful": [], "next_nodes": [], "suspect": SUSPECT}
     if held is not None and held.labels.size >= ENOUGH:
         found["reliability"] = reliability_diagram(held)
     if held is not None:

@@ -72,7 +72,8 @@ def _svg_root(figure: Figure, salt: str) -> ET.Element:
     file = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": f"bvat {plain(salt)}"}):
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        FigureCanvasSVG(figure).print_svg(file, metadata=metadata)  # savefig draws everything twice
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(file, metadata=metadata)  # savefig draws everything twice
     root = ET.fromstring(file.getvalue())
     # everything is inside the axes; rules for every element would reach the page around the drawing
     _drop(root, {f"{SVG}style", f"{SVG}clipPath", f"{SVG}metadata"})

@@ -55,7 +55,7 @@ class AuditPlan:
         continues after it.
         """
         check_epsilon(self.epsilon)
-        check_writable(self.out, *([self.page] if self.page is not None else []))
+        check_writable(self.out, self.page)
         runs = [open_run(path, self.models) for path in self.runs]
         if runs[-1].about["graph"] != runs[0].about["graph"]:
             raise SettingsError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bvat._version import __version__
@@ -41,9 +41,6 @@ def summary_of(
         f"{name}_accuracy": accuracy_summary([result["selected"][name] for result in results], nodes)
         for name, nodes in held_out(graph).items()
     }
-    notes = [(each["seed"], text) for each in results for text in (*each.get("events", ()), *fit_notes(each))]
-    found = sources(results)
-    mixed = [f"the seeds were trained with different sources of bvat {__version__}: {', '.join(found)}"]
     # the row per label is in the result of the seed
     fits = [{k: v for k, v in each["fit"].items() if k != "out_of_fold"} for each in results if "fit" in each]
     return {
@@ -59,7 +56,7 @@ def summary_of(
         **summarize_f1(graph, results, cross_validation),
         "epoch_ms": times[len(times) // 2],
         "stopped": [f"seed {each['seed']} {each['stopped']}" for each in results if each.get("stopped")],
-        "events": by_seed(notes) + mixed * (len(found) != 1),
+        "events": _events(results),
         **({"fit": fits} if fits else {}),
         "peak_rss_mb": max(result["peak_rss_mb"] for result in results),
         "version": __version__,
@@ -67,12 +64,16 @@ def summary_of(
     }
 
 
-def by_seed(notes: Iterable[tuple[int, str]]) -> list[str]:
-    """Return each sentence once, after the seeds that it is about."""
+def _events(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Return what happened in training, each sentence once after the seeds that it is about."""
     seeds: dict[str, list[int]] = {}
-    for seed, text in notes:
-        seeds.setdefault(text, []).append(seed)
-    return [f"seed{'s' * (len(of) > 1)} {', '.join(map(str, of))}, {text}" for text, of in seeds.items()]
+    for each in results:
+        for text in (*each.get("events", ()), *fit_notes(each)):
+            seeds.setdefault(text, []).append(each["seed"])
+    told = [f"seed{'s' * (len(of) > 1)} {', '.join(map(str, of))}, {text}" for text, of in seeds.items()]
+    found = sources(results)
+    mixed = f"the seeds were trained with different sources of bvat {__version__}: {', '.join(found)}"
+    return told if len(found) == 1 else [*told, mixed]
 
 
 def score_texts(summary: Mapping[str, Any], digits: int = 2) -> dict[str, str]:

@@ -46,8 +46,8 @@ def check_regulariser(make: Callable[[torch.Generator | None], Any], model: Any,
         return make(generator)(model, graph, logits)
 
     _check_outcome(call(seeded(3)), model, graph)
-    _check_randomness(call, model)
     _check_that_the_model_stays(call, model)
+    _check_randomness(call, model)
 
 
 def _check_outcome(outcome: Any, model: Any, graph: Graph) -> None:

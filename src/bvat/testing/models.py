@@ -61,9 +61,9 @@ class ModelCase:
         generator = seeded(seed)
         sizes = {"hidden": 8, "layers": 2, "dropout": 0.5, "power_steps": 3} | options
         known = {name: value for name, value in sizes.items() if name in self.row.arguments}
-        model = self.row.build(
-            self.row.options(**known), self.graph.num_features, self.graph.num_classes, generator
-        ).to(torch.float64)
+        graph, width = self.graph, 0 if self.graph.edge_attr is None else self.graph.edge_attr.shape[1]
+        sizes_of_data = (graph.num_features, graph.num_classes, generator, width)
+        model = self.row.build(self.row.options(**known), *sizes_of_data).to(torch.float64)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))

@@ -78,6 +78,9 @@ def fit_baseline(
         phases={"first": 0, "second": 1},
         f1=split_scores(logits.argmax(1), graph),
         nodes=held_out(graph),
+        events=[]
+        if graph.edge_attr is None
+        else [f"{settings.method} does not use the edge attributes of {graph.name}"],
         fit={
             "chosen": fit.chosen if graph.val.numel() else {},
             "unscored": 100 * float(alone.double().mean()),

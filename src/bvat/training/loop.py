@@ -63,10 +63,7 @@ def train(
         pretrained: folder where the first of two phases is kept for the methods that share it, and what
             several baselines need.
     """
-    if settings is None:
-        settings = preset("" if graph.recipe else graph.name, "obvat", model=model or "gcn")
-    elif model is not None:
-        settings = settings.replace(model=model)
+    settings = _chosen(settings, graph, model)
     if settings.method in BASELINES:
         return fit_baseline(graph, settings, seed, pretrained, callbacks)
     blind = not graph.engine.total(graph.val.numel())
@@ -95,6 +92,12 @@ def train(
     for hook in hooks:
         hook.on_end(state)
     return _result(state, best, phases)
+
+
+def _chosen(settings: Settings | None, graph: Graph, model: Any) -> Settings:
+    if settings is None:
+        return preset("" if graph.recipe else graph.name, "obvat", model=model or "gcn")
+    return settings if model is None else settings.replace(model=model)
 
 
 def _own_hooks(

@@ -36,13 +36,14 @@ class TwoPhases(Callback):
     Patience counts epochs in which neither validation accuracy nor validation loss got better, in each phase
     by itself. Without validation nodes both phases run to their end.
 
-    Args:
-        best: selects the epoch that is kept; it comes before this callback.
-        when_pretrained: called at the end of the first phase.
+    ``best`` selects the epoch that is kept, and comes before this callback; ``when_pretrained`` is called at
+    the end of the first phase.
     """
 
-    def __init__(self, best: BestEpoch, when_pretrained: Callable[[TrainState], None] | None = None) -> None:
-        self.best, self.when_pretrained = best, when_pretrained
+    when_pretrained: Callable[[TrainState], None] | None = None
+
+    def __init__(self, best: BestEpoch) -> None:
+        self.best = best
         self.pretrained, self.origin, self.began, self.started, self.progress = False, 0, 0, 0, 0
         self.lowest = math.inf
         self.strength = 1.0
@@ -85,6 +86,13 @@ class TwoPhases(Callback):
         self.began = self.started = self.progress = state.epoch
         self.lowest = math.inf
         self._set_weights(state)
+
+    def over(self, state: TrainState) -> bool:
+        """Whether the last phase had all its epochs: a plain method has the first one only."""
+        settings = state.settings
+        if not self.began:
+            return state.epoch >= settings.pretrain
+        return state.epoch - self.began >= settings.epochs - settings.pretrain
 
     def lengths(self, epoch: int) -> dict[str, int]:
         """Return how many epochs of each phase the weights of ``epoch`` went through."""
@@ -198,10 +206,8 @@ def why_stopped(state: TrainState, best: BestEpoch, phases: TwoPhases | None) ->
     waited = epoch - (phases.progress if phases else best.progress)
     if settings.patience and waited >= settings.patience:
         reason = f"no better validation for {settings.patience} epochs"
-    elif phases and not phases.began and epoch >= settings.pretrain:
-        return ""  # a plain method has the first phase only, and it is over
-    elif phases and phases.began and epoch - phases.began >= settings.epochs - settings.pretrain:
-        return ""  # the first phase was shorter than it could be, the second is over
+    elif phases and phases.over(state):
+        return ""
     else:
         collapsed = any(event.startswith(f"epoch {epoch}: ") for event in state.events)
         reason = "predictions collapsed again" if collapsed else "a callback asked for it"

@@ -32,6 +32,7 @@ def graph_fingerprint(graph: Graph) -> str:
     parts = [graph.adjacency.crow, graph.adjacency.col, graph.adjacency.values, graph.labels]
     parts += [graph.train, graph.val, graph.test]
     parts += graph.features.tensors()
+    parts += [] if graph.edge_attr is None else [graph.edge_attr]
     for part in parts:
         found.update(str(tuple(part.shape)).encode())
         for piece in torch.split(part.detach().flatten(), 2**20):  # it may be larger than memory

@@ -113,10 +113,15 @@ def _check_memory(graph: Graph, settings: Settings) -> None:
 
 
 def build_model(
-    settings: Settings, num_features: int, num_classes: int, generator: torch.Generator | None = None
+    settings: Settings,
+    num_features: int,
+    num_classes: int,
+    generator: torch.Generator | None = None,
+    edge_features: int = 0,
 ) -> nn.Module:
-    """Return a model for D features and C classes, with weights drawn from ``generator``."""
-    model: nn.Module = settings.model_row.build(settings.of_model, num_features, num_classes, generator)
+    """Return a model for D features, C classes and F edge attributes, with weights from ``generator``."""
+    row, sizes = settings.model_row, (num_features, num_classes)
+    model: nn.Module = row.build(settings.of_model, *sizes, generator, edge_features)
     return model
 
 
@@ -142,7 +147,8 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         class_weights = balanced_weights(graph.labels[graph.train], graph.num_classes, graph.engine)
         class_weights = class_weights.to(graph.features.dtype)
     method = build_method(settings.method, settings.of_method, generator, class_weights)
-    model = build_model(settings, graph.num_features, graph.num_classes, weights)
+    width = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
+    model = build_model(settings, graph.num_features, graph.num_classes, weights, width)
     model = model.to(graph.device, graph.features.dtype)
     told = _check_reading(model, graph, settings, scaled=isinstance(scaling, Tensor) or scaling != 1)
     state = TrainState(
@@ -158,7 +164,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
         class_weights=class_weights,
     )
     for what, text in told.items():
-        if what == "edges" or method.regulariser is not None:
+        if what != "features" or method.regulariser is not None:
             state.say_once(text)
     if isinstance(nodes := getattr(method.regulariser, "nodes", None), DisjointFields):
         nodes.tell = state.say_once
@@ -166,17 +172,19 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
 
 
 def _check_reading(model: Any, graph: Graph, settings: Settings, *, scaled: bool) -> dict[str, str]:
-    """Return what the user should know of how a model reads its ``features`` and ``edges``, if anything.
+    """Return what the user should know of how a model reads ``features``, ``edges`` and ``attributes``.
 
     Raises:
         SettingsError: the features are scaled, and no weights are there that this factor could go into.
     """
     if not isinstance(model, OwnModule):
-        reason, weighs = "", settings.model_row.weighs_edges
+        row, reason = settings.model_row, ""
+        weighs, reads = row.weighs_edges, row.reads_attributes
     elif type(graph) is not Graph:
         raise SettingsError(f"{settings.model} runs on a whole graph only: train it without parts")
     else:
-        reason, weighs = model.inspect(graph), "edge_weight" in model.inputs(graph).arguments.kwargs
+        reason, given = model.inspect(graph), model.inputs(graph).arguments.kwargs
+        weighs, reads = ("edge_weight" in given, "edge_attr" in given)
     if scaled and not first_weights(model):
         why = f" ({reason})" if reason else ""
         raise SettingsError(
@@ -188,6 +196,8 @@ def _check_reading(model: Any, graph: Graph, settings: Settings, *, scaled: bool
         found["features"] = f"x itself is perturbed, which takes N x D numbers, because {reason}"
     if not weighs and type(graph) is Graph and bool((graph.adjacency.values != 1).any()):
         found["edges"] = f"{settings.model} does not use the edge weights of {graph.name}"
+    if not reads and graph.edge_attr is not None:
+        found["attributes"] = f"{settings.model} does not use the edge attributes of {graph.name}"
     return found
 
 
@@ -208,13 +218,14 @@ def restore_model(
     if settings.method in BASELINES:
         fitted: nn.Module = BASELINES[settings.method].restore(weights, num_features, num_classes)
         return fitted.eval()
+    sizes = num_features, num_classes, None, len(weights.get("edge.0", ()))
     wide = any(tensor.dtype == torch.float64 for tensor in weights.values())
     if not settings.model_row.is_own:
         return _restored(build_model(settings, num_features, num_classes), weights, wide=wide)
     with torch.device("meta"):  # shapes alone: settings of others may ask for more memory than there is
-        shapes = build_model(settings, num_features, num_classes).to(torch.float64 if wide else torch.float32)
+        shapes = build_model(settings, *sizes).to(torch.float64 if wide else torch.float32)
     check_fits(weights, shapes.state_dict())
-    return _restored(build_model(settings, num_features, num_classes), weights, wide=wide)
+    return _restored(build_model(settings, *sizes), weights, wide=wide)
 
 
 def _restored(model: nn.Module, weights: Mapping[str, Tensor], *, wide: bool) -> nn.Module:

@@ -65,7 +65,8 @@ class PredictionSets:
         how = (
             "those of its own class" if self.per_class else "all of them, weighted by the size of their class"
         )
-        lacks = f"; {self.missing} labels are missing to compare each with its own" if self.missing else ""
+        are = "label is" if self.missing == 1 else "labels are"
+        lacks = f"; {self.missing} {are} missing to compare each with its own" if self.missing else ""
         if self.unknown:
             lacks += f"; {self.unknown} without a held-out label cannot be excluded anywhere"
         return (

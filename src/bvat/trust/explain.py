@@ -208,11 +208,11 @@ def feature_names(graph: Graph) -> list[str]:
 
 
 def frame(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a data frame of pandas, or as they are without pandas."""
+    """Return columns as a data frame of pandas, or as a dict of arrays without pandas."""
     try:
         return import_module("pandas").DataFrame(columns)
     except ModuleNotFoundError:
-        return columns
+        return {name: np.asarray(column) for name, column in columns.items()}
 
 
 def rows_of(columns: Columns, top: int | None = None) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Labels that look wrong: those that held-out predictions contradict (confident learning).
 
 The score of a label y is ``p(y) / (p(y) + max p(k), k != y)`` with p from models that had not seen it: .5 if
-another class is as likely, near 0 if the label looks wrong. It is suspect below .1, where another class is
-nine times as likely: probabilities are calibrated, so a model that knows little suspects nothing.
+another class is as likely, near 0 if the label looks wrong. It is suspect below .2, where another class is
+four times as likely: probabilities are calibrated, so a model that knows little suspects nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from bvat.graph import UNKNOWN, Graph
 from bvat.trust.held_out import HeldOut
 
-SUSPECT = 0.1
+SUSPECT = 0.2
 """Labels with a smaller score are suspect."""
 
 

@@ -162,21 +162,18 @@ def _usable(graph: Graph) -> int:
     return int(sizes[sizes > 1].sum())
 
 
-def cross_validate(
-    graph: Graph, settings: Settings, *, jobs: int = 1, work: Path | None = None, console: Any = None
-) -> Choice:
+def cross_validate(graph: Graph, settings: Settings, *, jobs: int = 1, console: Any = None) -> Choice:
     """Find out how to train a method on all labelled nodes, and how accurate it then is."""
     if not can_cross_validate(graph):
         return Choice(settings.method, _plain(settings), pooled(graph), None)
     parts, method = labelled_folds(graph), settings.method
     with TemporaryDirectory() as temporary:
-        work = work or Path(temporary)
         if chooses_epoch(settings):
-            store = RunStore.open(work, {str(k): part for k, part in enumerate(parts)})
+            store = RunStore.open(Path(temporary), {str(k): part for k, part in enumerate(parts)})
             specs = [RunSpec(name, settings, 0) for name in store.graphs]
             store.run_all(specs, jobs, console)
             settings = refitted(settings, [result["phases"] for result in store.results(specs)])
-        found, logits = estimate(graph, settings, parts, work, jobs, console)
+        found, logits = estimate(graph, settings, parts, Path(temporary), jobs, console)
     return Choice(method, settings, pooled(graph), found, logits)
 
 

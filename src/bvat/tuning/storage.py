@@ -22,12 +22,12 @@ ENOUGH_TRIALS = 8
 """The importance of settings is estimated from at least this many complete trials."""
 
 
-def require_optuna(command: str = "bvat tune") -> None:
+def require_optuna() -> None:
     """Raise SettingsError unless Optuna is installed; silence its log messages."""
     try:
         import optuna
     except ImportError:
-        raise SettingsError(f"{command} needs Optuna: pip install optuna") from None
+        raise SettingsError("bvat tune needs Optuna: pip install optuna") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 

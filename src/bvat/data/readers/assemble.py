@@ -11,15 +11,17 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import Features, edge_features, fastest_layout
 from bvat.data.splits import ReadOptions, Split, marks, stratified_split
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
-from bvat.graph.repair import repaired_adjacency
+from bvat.graph.repair import merged_attributes, repaired_adjacency
 
 IntArray = NDArray[np.int64]
 UNEQUAL_WEIGHTS = "edges whose two directions have different weights"
-"""How the note about them begins."""
+AVERAGED = "edges given more than once, whose attributes are averaged"
+"""How the notes about them begin."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +80,21 @@ def assemble(
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
-    ``edges`` is a scipy matrix (N, N), which may be directed (entry i, j is an edge from i to j), with
-    duplicates and self-loops, or None; or what ``repaired_adjacency`` returns for it: then the graph is not
-    checked, which takes a copy of the edges. Of several ``splits`` the first is that of the graph, which
-    keeps all.
+    ``edges`` may be directed, with duplicates and self-loops; or they are what ``repaired_adjacency`` returns
+    for them: then the graph is not checked, which takes a copy of the edges. Of several ``splits`` the first
+    is that of the graph, which keeps all.
     """
     size, directed = classes.labels.size, options.directed
+    attributes, recipe = None, dict[str, Any]()
     if repaired := isinstance(edges, tuple):
         adjacency, repairs = edges
     else:
-        given = sp.coo_array((size, size)) if edges is None else sp.coo_array(edges)
-        adjacency, repairs = repaired_adjacency(given.T if directed else given, directed=directed)
+        edges = edges or GivenEdges(sp.coo_array((size, size)))
+        given, recipe = sp.coo_array(edges.matrix), dict(edges.recipe)
+        given = given.T if directed else given
+        adjacency, repairs = repaired_adjacency(given, directed=directed)
+        attributes, differing = merged_attributes(given, edges.attributes, adjacency)
+        notes = [*notes, *[f"{AVERAGED}: {differing:,}"] * (differing > 0)]
     empty: IntArray = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = bool((classes.labels == UNKNOWN).all())
@@ -118,9 +124,10 @@ def assemble(
             *parts.notes,
             *_absent(classes, parts),
         ),
-        "recipe": {**made.recipe, "classes": list(classes.names)},
+        "recipe": {**made.recipe, **recipe, "classes": list(classes.names)},
         "splits": marks(splits, size),
         "directed": directed,
+        "edge_attr": attributes,
     }
     return Graph._copy(fields) if repaired else Graph(**fields)
 

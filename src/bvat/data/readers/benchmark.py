@@ -10,11 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes, whole_labels
+from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import matrix_features
 from bvat.data.readers.matrices import csr_of, finite, read_arrays
 from bvat.data.splits import ReadOptions, Split
 from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, Graph
+from bvat.graph.repair import as_attributes
 
 EDGE_LIST = {"edges", "node_features", "node_labels"}
 """Arrays of the second format."""
@@ -30,7 +32,8 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
     made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. ``train_masks``,
     ``val_masks`` and ``test_masks`` (S, N) or (N, S) are S splits. The heterophilous data sets have
-    ``edges`` (E, 2), ``node_features`` and ``node_labels`` instead. With ``like``, the recipe of the graph
+    ``edges`` (E, 2), ``node_features`` and ``node_labels`` instead. ``edge_attr`` (E, F) has attributes of
+    the edges, in the order of ``adj_data`` or of ``edges``. With ``like``, the recipe of the graph
     that a model was trained on, no node needs a label.
     """
     if options.text is not None:
@@ -38,7 +41,8 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     arrays = read_arrays(path, *_OPTIONAL)
     if arrays.keys() >= EDGE_LIST:
         arrays |= _from_edge_list(arrays, path)
-    edges = csr_of(arrays, path, "adj_")
+    edges = csr_of(arrays, path, "adj_").tocoo()
+    attributes = _attributes(arrays, path, edges.nnz) if options.edge_attr else None
     size = edges.shape[0]
     if edges.shape[1] != size or not size:
         raise GraphError(f"{path}: adj_shape is {edges.shape}: it must be square, with one row per node")
@@ -65,7 +69,7 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     return assemble(
         name=path.stem,
         classes=classes,
-        edges=edges,
+        edges=GivenEdges(edges, attributes),
         features=features,
         splits=splits,
         options=options,
@@ -82,11 +86,26 @@ def _from_edge_list(arrays: dict[str, Any], path: Path) -> dict[str, Any]:
         raise GraphError(f"{path}: edges has shape {ends.shape}: give pairs of node numbers, (E, 2)")
     if int(ends.min()) < 0 or int(ends.max()) >= size:
         raise GraphError(f"{path}: edges names a node that is not between 0 and {size - 1}: correct it")
+    found = {"adj_shape": np.array([size, size]), "attr_matrix": arrays["node_features"], "labels": labels}
+    attributes = _attributes(arrays, path, len(ends))
+    if attributes is not None:  # an edge that is given twice keeps both rows, to be averaged
+        order = np.lexsort((ends[:, 1], ends[:, 0]))
+        counts = np.bincount(ends[:, 0], minlength=size)
+        found |= {"adj_data": np.ones(len(ends)), "adj_indices": ends[order, 1]}
+        return found | {"adj_indptr": np.append(0, counts.cumsum()), "edge_attr": attributes[order]}
     matrix = sp.csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(size, size))
     matrix.data[:] = 1  # an edge that is given twice is one edge
-    found = {f"adj_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
-    shape = np.array(matrix.shape)
-    return {**found, "adj_shape": shape, "attr_matrix": arrays["node_features"], "labels": labels}
+    return found | {f"adj_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+
+
+def _attributes(arrays: Mapping[str, Any], path: Path, edges: int) -> Any:
+    """Return the attributes of the edges (E, F); None if there are none."""
+    if "edge_attr" not in arrays:
+        return None
+    try:
+        return as_attributes(arrays["edge_attr"], edges)
+    except GraphError as fault:
+        raise GraphError(f"{path}: {fault}") from None
 
 
 def _mask(arrays: Mapping[str, Any], part: str) -> Any:

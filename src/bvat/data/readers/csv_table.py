@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
-from bvat.data.readers.table import EMPTY, Block, check_rows, check_unpacked, fault
+from bvat.data.readers.table import EMPTY, Block, check_rows, check_unpacked, fault, text_hint
 from bvat.errors import GraphError, shown
 from bvat.graph.validation import LARGEST
 
@@ -191,10 +191,9 @@ class CsvTable:
     def _refuse_numbers(self, rows: list[list[str]], start: int, wanted: list[int]) -> NoReturn:
         k, column = next((k, c) for k, row in enumerate(rows) for c in wanted if _floats([row[c]]) is None)
         value, name = rows[k][column], self.names[column]
-        problem = (
-            f"{shown(value)} is not a number up to {LARGEST:g}: write one, remove the column, or use it with "
-            f"--text {name}"
-        )
+        hint = text_hint(self, name)
+        remedy = f"write one, {'' if hint else 'or '}remove the column{hint}"
+        problem = f"{shown(value)} is not a number up to {LARGEST:g}: {remedy}"
         raise fault(self, start + k, name, problem if value.strip() else EMPTY)
 
 

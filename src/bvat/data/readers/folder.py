@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
 from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
 from bvat.data.readers.csv_table import CsvTable
+from bvat.data.readers.edges import read_edges
 from bvat.data.readers.parquet_table import ParquetTable
 from bvat.data.readers.split_column import given_splits, note_split
-from bvat.data.readers.table import Table, fault, find_column, require_columns, some_columns
+from bvat.data.readers.table import (
+    ID_NAME,
+    Table,
+    fault,
+    find_column,
+    is_id,
+    require_columns,
+    some_columns,
+)
 from bvat.data.splits import ReadOptions
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, Graph
@@ -26,8 +33,6 @@ ENDINGS = (".csv", ".csv.gz", ".parquet")
 """File endings of tables."""
 _ONE_OF_SEVERAL = re.compile(r"(?i)split[_ ]?\d+")
 """Names of columns when there are several splits."""
-_ID_NAME = re.compile(r"(?i:(^|[\W_])(u|gu|uu)?id)$|[a-z0-9]I[dD]$")
-"""Names such as ``facebook_id``, ``uid`` and ``userId``, but not ``paid``."""
 
 
 class Nodes(NamedTuple):
@@ -51,8 +56,9 @@ def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | No
     """Return the graph in a folder.
 
     It contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
-    optionally ``edges.csv`` (``source``, ``target``, optionally ``weight``), and optionally ``features.npz``
-    or ``features.npy`` with one row per row of the nodes file. Without edges, no ids are needed.
+    optionally ``edges.csv`` (``source``, ``target``, optionally ``weight`` and numbers), and optionally
+    ``features.npz`` or ``features.npy`` with one row per row of the nodes file. Without edges, no ids are
+    needed.
     """
     nodes, edges = _find(folder, "nodes"), _find(folder, "edges", required=False)
     return _read(folder.resolve().name, (nodes, edges, make.find_matrix(folder)), options, like)
@@ -97,7 +103,8 @@ def _read(
     index = _number_nodes(node_table, nodes.ids)
     classes = read_classes(node_table, nodes.labels, like)
     splits = given_splits(node_table, nodes.splits, classes, notes)
-    edges = None if edge_table is None else _read_edges(edge_table, index, node_table, notes)
+    known = like if options.edge_attr else {}  # of no attributes
+    edges = None if edge_table is None else read_edges(edge_table, index, node_table, notes, known)
     note_split(node_table, splits, options, notes)
     where = str(node_table.path)
     parts = column_part(nodes, numeric, where, like, notes)
@@ -144,15 +151,7 @@ def _find(folder: Path, stem: str, *, required: bool = True) -> Path | None:
 
 
 def called_like_ids(columns: Sequence[str]) -> list[str]:
-    return [name for name in columns if _ID_NAME.search(name)]
-
-
-def _is_id(numbers: Sequence[NDArray[np.float64]] | None) -> bool:
-    """Whether a column with the name of an id holds ids: whole numbers, nearly all different."""
-    if not numbers:
-        return False
-    values = np.concatenate(numbers)  # float64 rounds ids of more than 15 digits: a few may coincide
-    return bool((values == np.trunc(values)).all()) and np.unique(values).size > 0.99 * values.size
+    return [name for name in columns if ID_NAME.search(name)]
 
 
 def special_columns(table: Table, text: str | None, *, ids: bool, labels: bool) -> dict[str, str | None]:
@@ -236,7 +235,7 @@ def read_classes(table: Table, labels: Sequence[str], like: Mapping[str, Any] | 
 
 def find_ids(nodes: Nodes, notes: list[str]) -> list[str]:
     """Return the numeric columns that look like ids."""
-    ids = [name for name, values in nodes.numbers.items() if _is_id(values)]
+    ids = [name for name, values in nodes.numbers.items() if is_id(values)]
     notes += [
         f"column {shown(name)} is left out because it looks like an id (whole numbers that hardly ever "
         "repeat): rename it to use it as a feature"
@@ -259,36 +258,6 @@ def column_part(
     return [make.column_features(kept, matrix, where, like)]
 
 
-def _read_edges(table: Table, index: Mapping[str, int], nodes: Table, notes: list[str]) -> Any:
-    """Return the edges as a COO matrix (N, N); ``index`` maps ids to the rows of the table ``nodes``."""
-    ends = require_columns(table, "source", "target")
-    weight = find_column(table, "weight")
-    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
-    weights: list[NDArray[np.float64]] = []
-    for block in table.blocks(ends, [weight] if weight is not None else []):
-        for name in ends:
-            rows = np.fromiter(map(index.get, block.texts[name], repeat(-1)), dtype=np.int64)
-            if rows.size and rows.min() < 0:
-                row = int(np.argmin(rows >= 0))
-                given = block.texts[name][row]
-                if given.strip() in index:
-                    problem = "matches an id only without its leading or trailing spaces: remove them"
-                    raise fault(table, block.start + row, name, f"{shown(given)} {problem}")
-                raise unknown_id(table, block.start + row, name, given, nodes)
-            found[name].append(rows)
-        if weight is not None:
-            weights.append(checked_weights(table, block.start, weight, block.numbers[:, 0]))
-    source, target = (np.concatenate([np.zeros(0, np.int64), *found[name]]) for name in ends)
-    values = np.ones(source.size) if weight is None else np.concatenate([np.zeros(0), *weights])
-    note_edges(table, int((values == 0).sum()), notes)
-    return sp.coo_array((values, (source, target)), shape=(len(index), len(index)))
-
-
-def unknown_id(table: Table, row: int, column: str, given: str, nodes: Table) -> GraphError:
-    problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
-    return fault(table, row, column, f"{shown(given)} {problem}")
-
-
 def repeated_id(table: Table, row: int, given: str, first: int) -> GraphError:
     problem = f"{shown(given)} is already the id of {table.place(first)}: give each node its own"
     return fault(table, row, find_column(table, "id"), problem)
@@ -296,25 +265,3 @@ def repeated_id(table: Table, row: int, given: str, first: int) -> GraphError:
 
 def empty_id(table: Table, row: int) -> GraphError:
     return fault(table, row, find_column(table, "id"), "the id is empty: give each node an id")
-
-
-def note_edges(table: Table, zeros: int, notes: list[str]) -> None:
-    """Note edges of weight 0, and columns without a meaning."""
-    if zeros:
-        notes.append(f"edges of weight 0 removed: {zeros:,}")
-    used = [find_column(table, name) for name in ("source", "target", "weight")]
-    unused = [name for name in table.names if name not in used]
-    if unused:
-        notes.append(f"unused columns of {table.path.name}: {', '.join(shown(name) for name in unused[:6])}")
-
-
-def checked_weights(
-    table: Table, start: int, column: str, weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Reject weights (n) that are negative, or so small that they vanish in float32."""
-    bad = np.flatnonzero((weights < 0) | ((weights > 0) & (weights < 1e-30)))
-    if bad.size:
-        value = weights[bad[0]]
-        problem = "negative: use positive weights" if value < 0 else "too small: use a larger unit"
-        raise fault(table, start + int(bad[0]), column, f"the weight {value:g} is {problem}")
-    return weights

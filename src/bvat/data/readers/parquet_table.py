@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from bvat.data.readers.table import EMPTY, Block, check_rows, check_unpacked, fault
+from bvat.data.readers.table import EMPTY, Block, check_rows, check_unpacked, fault, text_hint
 from bvat.errors import GraphError
 from bvat.graph.validation import LARGEST
 
@@ -117,7 +117,7 @@ class ParquetTable:
         if pa.types.is_boolean(kind):
             column = column.cast(pa.uint8())
         elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            problem = f"{kind} is not a number: remove the column, or use it with --text {name}"
+            problem = f"{kind} is not a number: remove the column{text_hint(self, name)}"
             raise fault(self, None, name, problem)
         if column.null_count:
             raise fault(self, start + int(np.argmax(np.asarray(column.is_null()))), name, EMPTY)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bvat.data.readers.folder import checked_weights
+from bvat.data.readers.edges import checked_weights
 from bvat.data.readers.parquet_table import ParquetTable
 from bvat.data.readers.table import find_column, require_columns
 from bvat.engine.compile import Compiled

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
 from bvat.data.readers.assemble import assemble
+from bvat.data.readers.edges import note_edges
 from bvat.data.readers.folder import (
     called_like_ids,
     find_ids,
-    note_edges,
     open_table,
     read_classes,
     read_nodes,

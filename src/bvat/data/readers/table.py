@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from bvat.data.npz import MARGIN, RATIO
 from bvat.errors import GraphError, shown
 
 EMPTY = "the cell is empty: write a number (0 if there is none), or remove the column"
+ID_NAME = re.compile(r"(?i:(^|[\W_])(u|gu|uu)?id)$|[a-z0-9]I[dD]$")
+"""Names such as ``facebook_id``, ``uid`` and ``userId``, but not ``paid``."""
 SPARE_ROWS, ROWS_PER_BYTE = 1_000_000, 1
 """A compressed table may have ``SPARE_ROWS`` plus ``ROWS_PER_BYTE`` rows per byte of its file. Rows that
 differ take more; only rows that repeat for ever, a bomb, take less."""
@@ -80,6 +83,19 @@ def count_note(notes: list[str], which: NDArray[np.bool_], sentence: str) -> Non
     """Add a sentence with the number of rows (N) that it is about, if there are any."""
     if which.any():
         notes.append(f"{sentence}: {int(which.sum()):,}")
+
+
+def is_id(numbers: Sequence[NDArray[np.float64]] | None) -> bool:
+    """Whether a column with the name of an id holds ids: whole numbers, nearly all different."""
+    if not numbers:
+        return False
+    values = np.concatenate(numbers)  # float64 rounds ids of more than 15 digits: a few may coincide
+    return bool((values == np.trunc(values)).all()) and np.unique(values).size > 0.99 * values.size
+
+
+def text_hint(table: Table, name: str) -> str:
+    """Return what else can be done with a column of texts; nothing in a table of edges."""
+    return "" if find_column(table, "source") else f", or use it with --text {name}"
 
 
 def check_rows(table: Table, rows: int) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from bvat.engine.draws import Source
 from bvat.engine.tensor import AdamRates
 from bvat.errors import SettingsError
+from bvat.perturb.methods import OBVATOptions, SBVATOptions
 from bvat.perturb.problem import Found, Norm, Problem
 
 
@@ -44,12 +45,6 @@ def check(condition: bool, message: str) -> None:
         raise SettingsError(message)
 
 
-def check_length(epsilon: float, norm: str) -> None:
-    """Raise SettingsError unless epsilon is a length and norm is known."""
-    check(0 <= epsilon < math.inf, f"epsilon must be finite and not negative, not {epsilon}")
-    check(norm in ("row", "field"), f"norm must be row or field, not {norm!r}")
-
-
 class NoSearch(Stateless):
     """No perturbation: what is left is the disagreement of two dropout passes ("consistency")."""
 
@@ -65,7 +60,7 @@ class RandomDirection(Stateless):
     norm: Norm = "row"
 
     def __post_init__(self) -> None:
-        check_length(self.epsilon, self.norm)
+        SBVATOptions(epsilon=self.epsilon, norm=self.norm)  # checks them
 
     def find(self, problem: Problem, generator: Source | None) -> Found:
         return problem.scaled(Found(*problem.space.gaussian(generator)), self.epsilon, self.norm)
@@ -86,9 +81,7 @@ class PowerIteration(Stateless):
     norm: Norm = "row"
 
     def __post_init__(self) -> None:
-        check_length(self.epsilon, self.norm)
-        check(self.steps >= 0, f"steps must not be negative, not {self.steps}")
-        check(0 < self.xi < math.inf, f"xi must be positive, not {self.xi}")
+        SBVATOptions(epsilon=self.epsilon, steps=self.steps, xi=self.xi, norm=self.norm)  # checks them
 
     def find(self, problem: Problem, generator: Source | None) -> Found:
         """Return the perturbation after T iterations (a random one for T = 0)."""
@@ -137,7 +130,7 @@ class FastAscent:
     _last: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        check_length(self.epsilon, self.norm)
+        SBVATOptions(epsilon=self.epsilon, norm=self.norm)  # checks them
         check(self.steps >= 1, f"steps must be at least 1, not {self.steps}")
 
     def find(self, problem: Problem, generator: Source | None) -> Found:
@@ -192,11 +185,8 @@ class AdamAscent:
     _moments: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        check(self.steps >= 0, f"steps must not be negative, not {self.steps}")
-        check(0 < self.step_size < math.inf, f"step_size must be positive, not {self.step_size}")
-        check(0 <= self.gamma < math.inf, f"gamma must be finite and not negative, not {self.gamma}")
-        check(0 <= self.start < math.inf, f"start must be finite and not negative, not {self.start}")
-        check(self.reduction in ("sum", "mean"), f"reduction must be sum or mean, not {self.reduction!r}")
+        OBVATOptions(steps=self.steps, step_size=self.step_size, reduction=self.reduction)  # checks them
+        OBVATOptions(gamma=self.gamma, start=self.start)
 
     def find(self, problem: Problem, generator: Source | None) -> Found:
         r = problem.space.draw(generator).mul_(self.start)
