@@ -20,6 +20,7 @@ from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.graph.graph import html_table
 from bvat.graph.inputs import GraphInputs
+from bvat.graph.targets import ONE_CLASS
 from bvat.models.base import ProjectedModel
 from bvat.models.gcn import GCN
 from bvat.models.reading import evaluation
@@ -174,6 +175,7 @@ def audit_batches(
     The nodes come in the given order, except those of modules.
     """
     check_epsilon(epsilon)
+    require_one_class(graph)
     budgets = BUDGETS if certify else BUDGETS[:1]
     proofs = certificates(model, graph, budgets) if certify or type(model) is GCN else []
     model, inputs = adapt(model, graph, arguments)
@@ -208,6 +210,7 @@ def smallest_perturbation(
 
     Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if none was found.
     """
+    require_one_class(graph)
     model, inputs = adapt(model, graph, arguments)
     with torch.no_grad(), _attack(model, inputs) as attack:
         fields = next(attack.fields_of(torch.tensor([node])))
@@ -232,6 +235,12 @@ def smallest_change(model: ProjectedModel, graph: Graph, node: int) -> tuple[flo
         flip = search.flips(attack.problem(fields).for_flips())
         norm = fields.sums(graph.features.row_squares().index_select(0, fields.nodes)).sqrt()
     return float(flip.length[0]), float(flip.length[0] / norm[0]), int(flip.becomes[0])
+
+
+def require_one_class(graph: Any) -> None:
+    """Raise SettingsError if the nodes of a graph, or of a run, have several labels."""
+    targets = getattr(graph, "targets", ONE_CLASS)
+    targets.require_one_class("an audit", "measure bvat.VAT(...)(model, graph, logits).r_vadv instead")
 
 
 def sample_nodes(graph: Graph, count: int, seed: int = 0) -> Tensor:

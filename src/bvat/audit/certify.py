@@ -130,6 +130,7 @@ def certify(model: Any, graph: Graph, budget: Budget = "graph") -> Certificate:
 
 def certificates(model: Any, graph: Graph, budgets: Sequence[Budget] = BUDGETS) -> list[Certificate]:
     """Return what :func:`certify` proves for several budgets, which share most of the work."""
+    graph.targets.require_one_class("a certificate", "certify a model of one class per node")
     layers = read_layers(model)
     matrix = graph.propagation.to_scipy().astype(np.float64)
     if matrix.shape[0] != matrix.shape[1]:

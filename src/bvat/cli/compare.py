@@ -62,7 +62,8 @@ def compare(
     metric: Annotated[
         str,
         typer.Option(
-            help="accuracy, macro_f1, roc_auc, average_precision, log_loss, ece, separated by commas",
+            help="accuracy, macro_f1, micro_f1, roc_auc, average_precision, log_loss, ece, separated by "
+            "commas",
             metavar="NAMES",
         ),
     ] = "accuracy",

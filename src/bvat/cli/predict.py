@@ -41,7 +41,10 @@ def predict(
     of all nodes with a label that the model was not trained on. With --coverage
     0.9 the column set has the classes that cannot be excluded: it holds the true
     class of nine nodes out of ten, of each class unless --no-per-class is given.
-    A run with a model of your own needs --model module:Class again.
+    A run with a model of your own needs --model module:Class again. If nodes have
+    several labels, predicted has those with a probability above 0.5, separated
+    by |, confidence is that of the least certain one, and a node counts as right
+    if all its labels are.
 
     Examples:
 
@@ -53,7 +56,6 @@ def predict(
     """
     import torch
 
-    from bvat.graph import UNKNOWN
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
     from bvat.trust.conformal import check_coverage, prediction_sets
@@ -72,8 +74,8 @@ def predict(
         held, p = held_out(trained), judged.cpu().numpy()  # both calibrated
         sets = prediction_sets(held, p, coverage, trained.name, per_class=per_class)
     member = None if sets is None else sets.member
-    write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, member))
-    known = nodes.labels != UNKNOWN
+    write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, classifier.targets, member))
+    known = nodes.labelled
     seen = trained.trained_on(nodes) if graph is not None else None
     measured = nodes.test if graph is None else torch.arange(nodes.num_nodes)
     scores = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
@@ -109,7 +111,8 @@ def _accuracy(scores: dict[str, Any] | None, left_out: int | None, labelled: int
         seen = f"; {left_out:,} nodes that the model was trained on do not count"
     accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
     counted = f"{scores['nodes']:,} {scores['of']}{seen * new_graph}"
-    return f"accuracy {accuracy}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
+    micro = f", micro F1 {scores['micro_f1']:.2f} %" if "micro_f1" in scores else ""
+    return f"accuracy {accuracy}{micro}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
 
 
 def export(

@@ -80,11 +80,13 @@ def train(
     from bvat.engine.cpu import choose_device
     from bvat.runs.parts import join_parts, name_of_parts, resumes
     from bvat.runs.run import RunOptions, resolve, run
-    from bvat.training.settings import short_name
+    from bvat.training.settings import Settings, preset_key, short_name
 
     name, resume = name_of_parts(dataset, method), resumes(resume, out)
     overrides |= {k: v for k, v in {"epochs": epochs, "space": space}.items() if v is not None}
-    settings, method = resolve(method, name, overrides)  # wrong values are refused before the graph is read
+    settings = Settings()
+    if method or preset_key(name):  # else the labels decide; wrong values are refused before a graph is read
+        settings, _ = resolve(method, name, overrides)
     choose_device(device)
     trackers = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
     options = RunOptions(
@@ -99,6 +101,7 @@ def train(
     same = {"seed": seed, "seeds": seeds, "resume": resume}
     graph = join_parts(dataset, settings, rank_timeout, batch_parts, **same)
     graph = graph or common.read_graph(name, reading)
+    settings, _ = resolve(method, name, overrides, graph.targets)
     jobs, numbers = common.processes(jobs), range(seed, seed + seeds)
     done = run(graph, settings, folder=out, seeds=numbers, jobs=jobs, resume=resume, options=options)
     if not graph.engine.leads:

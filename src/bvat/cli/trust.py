@@ -59,7 +59,6 @@ def suggest(
     """
     import torch
 
-    from bvat.graph import UNKNOWN
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable
     from bvat.trust.suggest import suggest as suggested
@@ -67,7 +66,7 @@ def suggest(
     check_writable(out)
     opened = open_run(run, model or ())
     graph = opened.graph()
-    labelled = torch.nonzero(graph.labels != UNKNOWN)[:, 0]
+    labelled = torch.nonzero(graph.labelled)[:, 0]
     found = suggested(graph, opened.classifier(graph).probabilities(graph), labelled, count)
     _show(f"nodes of {graph.name} to label next", found.columns(graph), out, as_json)
 

@@ -17,16 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bvat.data.readers.assemble import (
-    AVERAGED,
-    UNEQUAL_WEIGHTS,
+from bvat.data.readers.assemble import AVERAGED, UNEQUAL_WEIGHTS, assemble
+from bvat.data.readers.benchmark import given_splits
+from bvat.data.readers.classes import (
     Classes,
-    assemble,
     number_classes,
     require_classes,
+    several_labels,
     whole_labels,
 )
-from bvat.data.readers.benchmark import given_splits
 from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
@@ -72,8 +71,9 @@ def from_scipy(
     Args:
         adjacency: (N, N) scipy matrix or array, repaired as in :meth:`bvat.Graph.build`.
         features: (N, D) scipy matrix, array or tensor; None makes one-hot or degree features.
-        labels: (N) class numbers with -1 for unknown, or class names with ``""`` or None for unknown; may be
-            left out with ``class_names``, for a graph that is only to be predicted.
+        labels: (N) class numbers with -1 for unknown, or class names with ``""`` or None for unknown; (N, C)
+            of 0 and 1 if nodes have several labels, -1 in a whole row for unknown; may be left out with
+            ``class_names``, for a graph that is only to be predicted.
         train, val, test: node indices or boolean masks (N); without ``train``, all labelled nodes are
             training nodes, unless the sizes below hold some of them out.
         class_names: names of the classes.
@@ -107,7 +107,7 @@ def from_scipy(
 
 
 def to_scipy(graph: Graph) -> tuple[Any, Any, NDArray[np.int64]]:
-    """Return copies of adjacency (N, N) as CSR, features (N, D) as CSR or array, and labels (N).
+    """Return copies of adjacency (N, N) as CSR, features (N, D) as CSR or array, and labels (N) or (N, C).
 
     Entry (i, j) of the adjacency is an edge from i to j.
     """
@@ -132,8 +132,8 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
     further attributes, float64.
 
     Args:
-        data: x (N, D), edge_index (2, E), y (N) with -1 for unknown; without ``train_mask``, all labelled
-            nodes are training nodes.
+        data: x (N, D), edge_index (2, E), y (N) with -1 for unknown, or (N, C) of 0 and 1; without
+            ``train_mask``, all labelled nodes are training nodes.
         mask: which column to use when the masks are of shape (N, k); ``graph.splits`` keeps all.
         rest: as for :func:`from_scipy`.
     """
@@ -285,6 +285,8 @@ def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Class
     if labels is None:
         labels = np.full(size, UNKNOWN)
     given = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    if given.ndim == 2 and given.shape[0] == size and given.shape[1] > 1:
+        return several_labels(given, class_names)
     if given.shape != (size,):
         raise GraphError(f"labels have shape {given.shape}, but there are {size} nodes: give one per node")
     if given.dtype.kind not in "UO":

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from bvat.errors import GraphError, SettingsError, shown
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph, targets_of
 
 IntArray = NDArray[np.int64]
 VAL = 500
@@ -94,8 +94,11 @@ def stratified_split(labels: IntArray, class_names: Sequence[str], options: Read
     that of an experiment: so many training nodes of each class, then ``val`` of the remaining nodes (default
     500, at most half of them), then ``test`` (default all).
 
-    Shapes: labels int64 (N), -1 for unknown.
+    A node with several labels counts for its rarest one.
+
+    Shapes: labels int64 (N) or (N, C), -1 for unknown.
     """
+    labels = targets_of(labels).strata(labels)
     rng = np.random.default_rng(options.split_seed)
     members = [rng.permutation(np.flatnonzero(labels == k)) for k in range(len(class_names))]
     sizes = np.array([nodes.size for nodes in members], dtype=np.int64)
@@ -140,7 +143,7 @@ def _experiment(
 ) -> tuple[IntArray, int, int, str]:
     wanted = options.train_per_class or 0
     kept = np.minimum(sizes, wanted)
-    small = [f"{shown(name)} {n}" for name, n in zip(class_names, sizes, strict=True) if n < wanted]
+    small = [f"{shown(name)} {n}" for name, n in zip(class_names, sizes, strict=True) if 0 < n < wanted]
     if small:
         some = ", ".join(small[:5]) + (f" and {len(small) - 5} more" if len(small) > 5 else "")
         notes.append(f"fewer than {wanted} training nodes in small classes: {some}")
@@ -169,7 +172,7 @@ def _proportional(sizes: IntArray, total: int) -> IntArray:
 
 def resplit(graph: Graph, train_per_class: int, val: int, seed: int) -> Graph:
     """Draw a new split: some training nodes per class, ``val`` validation nodes, the rest test nodes."""
-    if int((graph.labels != UNKNOWN).sum()) <= train_per_class * graph.num_classes:
+    if int(graph.labelled.sum()) <= train_per_class * graph.num_classes:
         raise GraphError(
             f"{graph.name} has too few labels for {train_per_class} training nodes per class: use fewer"
         )
@@ -194,7 +197,7 @@ def folds(graph: Graph, count: int, seed: int = 0) -> list[Graph]:
     seen its class cannot predict it.
     """
     pool = torch.cat([graph.train, graph.val])
-    labels = graph.labels[pool]
+    labels = graph.targets.strata(graph.labels[pool])
     generator = torch.Generator().manual_seed(seed)
     fold = torch.empty_like(pool)
     position = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from bvat.data.checksums import CHECKSUM
 from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.engine.cpu import choose_device
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph
+from bvat.graph.targets import ONE_CLASS, TARGETS
 from bvat.inference.classifier import (
     INSIDE,
     Classifier,
@@ -138,7 +140,8 @@ class NodeClassifier:
                 logits = np.array(found["logits"]) / float(weights[INSIDE])
                 found = {**found, "logits": logits.tolist()}
             weights = uncalibrated(weights)
-        self._fitted = build_classifier([weights], settings, *about, "memory", factor)
+        made = build_classifier([weights], settings, *about, "memory", factor)
+        self._fitted = replace(made, targets=graph.targets)
         self._out_of_fold = found
         return self
 
@@ -172,29 +175,36 @@ class NodeClassifier:
         return self.classifier_.settings
 
     def predict_proba(self, graph: Graph) -> NDArray[np.float32]:
-        """Return the probability of each class, shape (N, C), for any graph with the same features."""
+        """Return the probability of each class or label, (N, C), for any graph with the same features."""
         fitted = self.classifier_
         _require_graph(graph)
         found: NDArray[np.float32] = fitted.probabilities(self._moved(graph)).cpu().numpy()
         return found
 
-    def predict(self, graph: Graph) -> NDArray[np.str_]:
-        """Return the name of the most likely class of every node, shape (N)."""
-        names: NDArray[np.str_] = self.classes_[self.predict_proba(graph).argmax(1)]
-        return names
+    def predict(self, graph: Graph) -> NDArray[np.str_] | NDArray[np.bool_]:
+        """Return the name of the most likely class of every node, shape (N).
 
-    def score(self, graph: Graph, nodes: Any = None, *, metric: str = "accuracy") -> float:
-        """Return the accuracy or the macro F1, between 0 and 1.
+        If nodes have several labels, return which of ``classes_`` each has, bool (N, C).
+        """
+        targets = self.classifier_.targets
+        found: NDArray[Any] = targets.decided(self.predict_proba(graph))
+        return found.astype(np.bool_) if targets.independent else self.classes_[found]
+
+    def score(self, graph: Graph, nodes: Any = None, *, metric: str | None = None) -> float:
+        """Return the accuracy, the macro F1 or, if nodes have several labels, the micro F1, from 0 to 1.
 
         Args:
             graph: with labels.
             nodes: indices of nodes (n); default: the test nodes.
-            metric: "accuracy" or "macro_f1".
+            metric: "accuracy", "macro_f1" or "micro_f1"; by default the accuracy, and micro F1 of several
+                labels. Their accuracy is the share of nodes all of whose labels are right.
         """
-        if metric not in ("accuracy", "macro_f1"):
-            raise SettingsError(f"metric must be accuracy or macro_f1, not {metric!r}")
+        metric = metric or self.classifier_.targets.score
+        if metric not in ("accuracy", "macro_f1", "micro_f1"):
+            raise SettingsError(f"metric must be micro_f1, accuracy or macro_f1, not {metric!r}")
         found = self._scores(graph, nodes)
-        return float(found["correct"] / found["nodes"] if metric == "accuracy" else found["macro_f1"] / 100)
+        accuracy = float(found["correct"] / found["nodes"])
+        return accuracy if metric == "accuracy" else float(found.get(metric, 100 * accuracy)) / 100
 
     def f1_per_class(self, graph: Graph, nodes: Any = None) -> dict[str, float]:
         """Return F1, between 0 and 1, of each class that is predicted or a label of ``nodes``."""
@@ -202,10 +212,11 @@ class NodeClassifier:
         return {entry["class"]: entry["f1"] / 100 for entry in entries if entry["f1"] is not None}
 
     def _scores(self, graph: Graph, nodes: Any) -> dict[str, Any]:
-        predicted = torch.from_numpy(self.predict_proba(graph).argmax(1))
+        targets = self.classifier_.targets
+        predicted = torch.from_numpy(targets.decided(self.predict_proba(graph)))
         chosen = graph.test.cpu() if nodes is None else torch.as_tensor(nodes, dtype=torch.int64)
         labels = self.classifier_.labels(graph).cpu()[chosen]
-        if not chosen.numel() or bool((labels == UNKNOWN).any()):
+        if not chosen.numel() or not bool(targets.known(labels).all()):
             raise GraphError(
                 "a score needs test nodes, or nodes with labels named by score(graph, nodes); for a model "
                 "trained on all labelled nodes, cross_validation_ has the accuracy"
@@ -225,7 +236,7 @@ class NodeClassifier:
     def suggest(self, count: int, graph: Graph | None = None) -> Any:
         """Return which nodes to label next and why, as a table: see :mod:`bvat.trust.suggest`."""
         graph = self._own_graph(graph)
-        labelled = torch.nonzero(graph.labels != UNKNOWN)[:, 0]
+        labelled = torch.nonzero(graph.labelled)[:, 0]
         probabilities = self.classifier_.probabilities(graph)
         return frame(suggest(graph, probabilities, labelled, count).columns(graph))
 
@@ -275,6 +286,7 @@ class NodeClassifier:
             ),
             "settings": json.dumps(fitted.settings.as_dict()),
             "classes": json.dumps(fitted.class_names),
+            "targets": fitted.targets.name,
             "features": str(fitted.num_features),
             "recipe": json.dumps(dict(fitted.recipe)),
             "temperature": repr(fitted.temperature),
@@ -316,6 +328,7 @@ class NodeClassifier:
         try:
             params = dict(json.loads(about["params"]))
             classes = read_class_names(json.loads(about["classes"]), where)
+            targets = TARGETS[about.get("targets", ONE_CLASS.name)]
             recipe, features = dict(json.loads(about["recipe"])), int(about["features"])
             stored = json.loads(about["settings"])
             factor = float(about["temperature"])
@@ -325,7 +338,8 @@ class NodeClassifier:
         settings = read_settings(stored, where, version, () if model is None else (model,))
         params["model"] = settings.given_model if params.get("model") is not None else None
         loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})
-        loaded._fitted = build_classifier([tensors], settings, classes, features, recipe, where, factor)
+        made = build_classifier([tensors], settings, classes, features, recipe, where, factor)
+        loaded._fitted = replace(made, targets=targets)
         loaded._out_of_fold = found
         return loaded
 

@@ -5,7 +5,7 @@ from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.graph.graph import Graph
 from bvat.graph.inputs import GraphInputs, Subgraph
 from bvat.graph.neighbours import Latent
-from bvat.graph.validation import UNKNOWN
+from bvat.graph.targets import UNKNOWN, targets_of
 
 __all__ = [
     "UNKNOWN",
@@ -16,4 +16,5 @@ __all__ = [
     "SparseMatrix",
     "Subgraph",
     "SymmetricMatrix",
+    "targets_of",
 ]

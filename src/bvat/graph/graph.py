@@ -24,10 +24,12 @@ from bvat.graph.neighbours import Latent, nearest_nodes
 from bvat.graph.repair import (
     as_features,
     as_integers,
+    as_labels,
     merged_attributes,
     normalize_rows,
     repaired_adjacency,
 )
+from bvat.graph.targets import OneClass, targets_of
 from bvat.graph.validation import validate, validate_attributes, validate_features, validate_marks
 
 
@@ -40,7 +42,8 @@ class Graph:
 
     Shapes:
         features (N, D) sparse or dense, adjacency (N, N) symmetric without self-loops, labels int64 (N) with
-        -1 for unknown, train / val / test int64 node indices without repeats and without overlap.
+        -1 for unknown, or (N, C) of 0 and 1 for several labels that may hold at once, with -1 in a whole row;
+        train / val / test int64 node indices without repeats and without overlap.
     """
 
     features: FeatureMatrix
@@ -85,7 +88,7 @@ class Graph:
         splits = {"train": self.train, "val": self.val, "test": self.test}
         names = ("class_names", "node_names", "name", "validation", "notes")
         if self.splits is not None:
-            validate_marks(self.splits, self.labels.numel())
+            validate_marks(self.splits, len(self.labels))
         about = {name: getattr(self, name) for name in names}
         validate(self.features, self.adjacency, self.labels, splits, about, directed=self.directed)
 
@@ -112,7 +115,7 @@ class Graph:
             features: (N, D) numpy array, tensor, scipy matrix or :class:`SparseMatrix`.
             adjacency: (N, N) scipy matrix; directions are dropped, self-loops removed, duplicates merged.
                 With ``directed`` row i has the nodes that node i reads, those from which an edge leads to i.
-            labels: (N) class numbers, -1 for unknown.
+            labels: (N) class numbers, -1 for unknown; or (N, C) of 0 and 1 for several labels per node.
             train, val, test: node indices.
             class_names: names of the classes; ``"0", "1", ...`` when left out.
             normalize: scale each feature row to absolute sum 1, as the paper does.
@@ -129,9 +132,10 @@ class Graph:
             x = normalize_rows(x)
         for what, times in (repairs or {}).items():
             counts[what] = counts.get(what, 0) + times
-        y = as_integers("labels", labels)
+        y = as_labels(labels)
         if class_names is None:
-            class_names = [str(k) for k in range(int(y.max()) + 1 if y.numel() else 0)]
+            several = y.shape[-1] if y.dim() == 2 else int(y.max()) + 1 if y.numel() else 0
+            class_names = [str(k) for k in range(several)]
         return cls(
             features=x,
             adjacency=clean,
@@ -148,7 +152,7 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        return int(self.labels.numel())
+        return len(self.labels)
 
     @property
     def num_features(self) -> int:
@@ -157,6 +161,17 @@ class Graph:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    @property
+    def targets(self) -> OneClass:
+        """What is predicted of a node: one class, or several labels."""
+        return targets_of(self.labels)
+
+    @property
+    def labelled(self) -> Tensor:
+        """Which nodes have a label, bool (N)."""
+        known: Tensor = self.targets.known(self.labels)
+        return known
 
     @property
     def num_edges(self) -> int:
@@ -326,7 +341,7 @@ class Graph:
                 "nodes": f"{self.num_nodes:,}",
                 "edges": f"{self.num_edges:,}" + " directed" * self.directed,
                 "features": f"{self.num_features:,}",
-                "classes": f"{self.num_classes} ({shown})",
+                self.targets.name: f"{self.num_classes} ({shown})",
                 "training nodes": f"{len(self.train):,}",
                 "validation nodes": f"{len(self.val):,} ({self.validation})",
                 "test nodes": f"{len(self.test):,}",
@@ -337,7 +352,7 @@ class Graph:
         edges = f"{self.num_edges} {'directed ' * self.directed}edges"
         return (
             f"Graph({self.name!r}, {self.num_nodes} nodes, {edges}, "
-            f"{self.num_features} features, {self.num_classes} classes, "
+            f"{self.num_features} features, {self.num_classes} {self.targets.name}, "
             f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
         )
 

@@ -14,6 +14,7 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
+from bvat.graph.targets import label_sets, refuse_one_hot
 from bvat.graph.validation import LARGEST
 
 
@@ -158,6 +159,16 @@ def as_features(features: Any) -> FeatureMatrix:
     if isinstance(features, Tensor):
         return DenseMatrix(features.detach().to(torch.float32, copy=True))
     return DenseMatrix(torch.from_numpy(np.array(features, dtype=np.float32)))
+
+
+def as_labels(values: Any) -> Tensor:
+    """Return a copy of class numbers (N), or of several labels per node (N, C), as int64."""
+    given = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    if given.ndim == 2 and given.shape[1] > 1:
+        found = label_sets(given)
+        refuse_one_hot(found)
+        return torch.from_numpy(found)
+    return as_integers("labels", given)
 
 
 def as_integers(what: str, values: Any) -> Tensor:

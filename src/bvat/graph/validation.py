@@ -12,9 +12,7 @@ from bvat.engine.matrix import check_csr
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import GraphError
 from bvat.graph.inputs import FeatureMatrix
-
-UNKNOWN = -1
-"""The label of a node whose class is not known."""
+from bvat.graph.targets import UNKNOWN, label_sets, targets_of
 
 MAX_EMPTY = 1_000_000
 """More feature columns than this need some entries."""
@@ -33,10 +31,10 @@ def validate(
 ) -> None:
     """Raise GraphError at the first fault found.
 
-    Shapes: features x (N, D), adjacency a (N, N), labels y (N), splits of node indices.
+    Shapes: features x (N, D), adjacency a (N, N), labels y (N) or (N, C), splits of node indices.
     """
-    n = y.numel()
-    if y.dim() != 1:
+    n = len(y) if y.dim() else 0
+    if y.dim() not in (1, 2):
         raise GraphError(f"labels must be a flat list, not of shape {tuple(y.shape)}: give one per node")
     if n == 0:
         raise GraphError("the graph has no nodes: give at least one row of features and one label")
@@ -67,7 +65,9 @@ def validate(
     _validate_labels(y, len(names["class_names"]))
     _validate_names(names, n)
     validate_splits(y, splits)
-    if splits["train"].numel() == 0 and bool((y != UNKNOWN).any()):  # without any label: to be predicted
+    if splits["train"].numel() == 0 and bool(
+        targets_of(y).known(y).any()
+    ):  # without any label: to be predicted
         raise GraphError(
             "no node is labelled for training: put at least one labelled node into the train split"
         )
@@ -187,6 +187,9 @@ def validate_features(x: FeatureMatrix) -> None:
 
 
 def _validate_labels(y: Tensor, classes: int) -> None:
+    if y.dim() == 2:
+        _validate_label_sets(y, classes)
+        return
     out = torch.nonzero((y < UNKNOWN) | (y >= classes)).flatten()
     if out.numel():
         node = int(out[0])
@@ -196,10 +199,19 @@ def _validate_labels(y: Tensor, classes: int) -> None:
         )
 
 
+def _validate_label_sets(y: Tensor, classes: int) -> None:
+    if y.shape[1] != classes or y.dtype != torch.int64:
+        raise GraphError(
+            f"labels of shape {tuple(y.shape)} and type {_short(y.dtype)} do not fit {classes} class names: "
+            "several labels per node are int64 with a column for each"
+        )
+    label_sets(y.cpu())
+
+
 def validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
-    """Raise GraphError unless splits are disjoint lists of labelled nodes; labels y (N)."""
-    n = y.numel()
-    seen = torch.zeros(n, dtype=torch.bool, device=y.device)
+    """Raise GraphError unless splits are disjoint lists of labelled nodes; labels y (N) or (N, C)."""
+    n = len(y)
+    known, seen = targets_of(y).known(y), torch.zeros(n, dtype=torch.bool, device=y.device)
     for split, nodes in splits.items():
         if nodes.dim() != 1 or nodes.dtype != torch.int64:
             raise GraphError(f"the {split} split is not a flat list of int64: list the numbers of its nodes")
@@ -214,7 +226,7 @@ def validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
                 f"node {int(twice[0])} is in {split} and in another split too: splits must not overlap"
             )
         seen[nodes] = True
-        unlabelled = nodes[y[nodes] == UNKNOWN]
+        unlabelled = nodes[~known[nodes]]
         if unlabelled.numel():
             raise GraphError(
                 f"node {int(unlabelled[0])} of the {split} split has no label: label it or take it out"

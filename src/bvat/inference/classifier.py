@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from bvat.errors import DataError, GraphError, SettingsError
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph
+from bvat.graph.targets import ONE_CLASS, OneClass
 from bvat.models.arguments import reads_attributes
 from bvat.plugins import is_path
 from bvat.training.loop import predict
@@ -36,6 +37,8 @@ class Classifier:
     """How the features were made: ``graph.recipe`` of the training graph."""
     temperature: float = 1.0
     """The factor of the logits that calibrates probabilities; that of an ensemble is in its model."""
+    targets: OneClass = ONE_CLASS
+    """Whether a node has one class or several labels."""
 
     def check(self, graph: Graph) -> None:
         """Raise GraphError unless the graph has the features and classes of the training graph."""
@@ -43,6 +46,11 @@ class Classifier:
             raise GraphError(
                 f"{graph.name} has {graph.num_features} features, but the model was trained with "
                 f"{self.num_features}: give a graph with the same features"
+            )
+        if graph.targets is not self.targets and bool(graph.labelled.any()):
+            raise GraphError(
+                f"the labels of {graph.name} are {graph.targets.words}, but the model was trained with "
+                f"{self.targets.words}: leave out the labels, or train on this graph"
             )
         unknown = [name for name in graph.class_names if name not in self.class_names]
         if unknown:
@@ -70,21 +78,29 @@ class Classifier:
             )
 
     def probabilities(self, graph: Graph) -> Tensor:
-        """Return the mean over the models of ``softmax(temperature * logits)``, shape (N, C)."""
+        """Return the mean over the models of ``softmax(temperature * logits)``, shape (N, C).
+
+        With several labels per node these are ``sigmoid(temperature * logits)``.
+        """
         self.check(graph)
         dtype = next(self.models[0].parameters()).dtype
         if graph.features.dtype != dtype:
             graph = graph.to(dtype=dtype)
         models = [model.to(graph.device) for model in self.models]
         return torch.stack(
-            [torch.softmax(self.temperature * predict(model, graph), 1) for model in models]
+            [self.targets.probabilities(self.temperature * predict(model, graph)) for model in models]
         ).mean(0)
 
     def labels(self, graph: Graph) -> Tensor:
-        """Return the labels of a graph as indices of the model's classes, int64 (N), -1 for unknown."""
+        """Return the labels of a graph as indices of the model's classes, int64 (N), -1 for unknown.
+
+        With several labels per node, return the columns of the model's classes, (N, C).
+        """
         indices = [self.class_names.index(name) for name in graph.class_names]
-        table = torch.tensor([*indices, UNKNOWN], device=graph.device)  # the label -1 reads the last entry
-        return table[graph.labels]
+        if graph.targets is not self.targets:  # none is known
+            unknown = self.targets.unknown(graph.num_nodes, len(self.class_names))
+            return torch.from_numpy(unknown).to(graph.device)
+        return self.targets.renumbered(graph.labels, indices, len(self.class_names))
 
     def scores(self, graph: Graph, probabilities: Tensor, nodes: Tensor) -> dict[str, Any] | None:
         """Return accuracy with its 95 % interval, macro F1 and F1 of each class, see :func:`scores_of`.
@@ -96,10 +112,10 @@ class Classifier:
                 if none has one.
         """
         labels = self.labels(graph)
-        nodes = nodes[labels[nodes] != UNKNOWN]
+        nodes = nodes[self.targets.known(labels)[nodes]]
         if not nodes.numel():
             return None
-        return scores_of(probabilities.argmax(1)[nodes], labels[nodes], self.class_names)
+        return scores_of(self.targets.decided(probabilities)[nodes], labels[nodes], self.class_names)
 
 
 INSIDE = "about.temperature"
@@ -169,7 +185,7 @@ def read_class_names(stored: Any, where: str) -> tuple[str, ...]:
     return tuple(stored)
 
 
-_OTHERS = ("classes", "directed", "edge_attr")
+_OTHERS = ("classes", "directed", "edge_attr", "targets")
 """What a recipe says besides how features are made."""
 
 

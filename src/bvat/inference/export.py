@@ -35,6 +35,7 @@ def exported(classifier: Classifier, graph: Graph, largest: int = LARGEST) -> tu
     Raises:
         SettingsError: this model cannot be exported, or its export gives other probabilities.
     """
+    classifier.targets.require_one_class("export", "use bvat predict")
     settings = classifier.settings
     if graph.directed:
         raise SettingsError("models of directed graphs cannot be exported: use bvat predict")

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bvat.data import load
 from bvat.data.loading import names
 from bvat.errors import BvatError, DataError, SettingsError
 from bvat.graph import Graph
+from bvat.graph.targets import ONE_CLASS, TARGETS, OneClass
 from bvat.inference.classifier import (
     Classifier,
     build_classifier,
@@ -72,6 +73,15 @@ class SavedRun:
             raise DataError(f"the held-out predictions of {self.folder.path} are damaged ({error})") from None
 
     @property
+    def targets(self) -> OneClass:
+        """What is predicted of a node."""
+        found = self.about.get("targets", ONE_CLASS.name)
+        if not isinstance(found, str) or found not in TARGETS:
+            where = self.folder.path / "settings.json"
+            raise DataError(f"{where} is damaged (targets are {found!r}): train again")
+        return TARGETS[found]
+
+    @property
     def temperature(self) -> float:
         """The factor of the logits that calibrates them; an ensemble has it inside."""
         return 1.0 if self.method == AUTO else calibration_of(self.out_of_fold)
@@ -92,6 +102,7 @@ class SavedRun:
             where,
             self.temperature if calibrate else 1.0,
         )
+        found = replace(found, targets=self.targets)
         found.check(graph)
         return found
 

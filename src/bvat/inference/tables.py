@@ -14,6 +14,7 @@ from torch import Tensor
 from bvat.data.files import csv_text, write_atomic
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
+from bvat.graph.targets import OneClass
 
 
 def node_id(graph: Graph, node: int) -> str:
@@ -21,22 +22,26 @@ def node_id(graph: Graph, node: int) -> str:
 
 
 def predictions_csv(
-    graph: Graph, class_names: Sequence[str], probabilities: Tensor, member: NDArray[np.bool_] | None = None
+    graph: Graph,
+    class_names: Sequence[str],
+    probabilities: Tensor,
+    targets: OneClass,
+    member: NDArray[np.bool_] | None = None,
 ) -> str:
     """Return ``id,predicted,confidence,p_CLASS,...``, one line per node; with sets a column ``set`` too.
 
     Shapes: probabilities (N, C), member (N, C), which classes are in the set of a node.
     """
-    confidence, predicted = probabilities.cpu().max(1)
+    p = probabilities.cpu()
     columns: dict[str, Iterable[str]] = {
-        "id": [node_id(graph, node) for node in range(len(predicted))],
-        "predicted": [class_names[k] for k in predicted.tolist()],
-        "confidence": map(short_number, confidence.tolist()),
+        "id": [node_id(graph, node) for node in range(len(p))],
+        "predicted": targets.names(p, class_names),
+        "confidence": map(short_number, targets.confidence(p).tolist()),
     }
     if member is not None:
         columns["set"] = [" | ".join(compress(class_names, inside)) for inside in member]
-    for name, p in zip(class_names, probabilities.T.tolist(), strict=True):
-        columns[f"p_{name}"] = map(short_number, p)
+    for name, values in zip(class_names, p.T.tolist(), strict=True):
+        columns[f"p_{name}"] = map(short_number, values)
     return csv_text(tuple(columns), zip(*columns.values(), strict=True))
 
 

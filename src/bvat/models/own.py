@@ -80,6 +80,7 @@ class OwnModule(WrappedModule):
     ) -> None:
         super().__init__(module, depth, factored)
         self.classes = classes
+        self.independent = False  # whether each class is a yes-or-no label of its own
 
     def __getattr__(self, name: str) -> Any:
         if "module" not in self.__dict__:  # while it is copied
@@ -128,11 +129,11 @@ class OwnModule(WrappedModule):
 
     def _run(self, x: Tensor, arguments: Arguments, seed: int | None) -> Tensor:
         logits = super()._run(x, arguments, seed)
-        if logits.shape[1] == 1 and self.classes == 2:
+        if logits.shape[1] == 1 and self.classes == 2 and not self.independent:
             return torch.cat([torch.zeros_like(logits), logits], 1)
         if self.classes and logits.shape[1] != self.classes:
             raise SettingsError(
                 f"{path_of(self.module)} returns {logits.shape[1]} logits per node, but there are "
-                f"{self.classes} classes: return one for each"
+                f"{self.classes} classes or labels: return one for each"
             )
         return logits

@@ -34,7 +34,8 @@ from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.inputs import FeatureMatrix
-from bvat.graph.validation import UNKNOWN, check_matrix, check_numbers, validate_features, validate_splits
+from bvat.graph.targets import UNKNOWN
+from bvat.graph.validation import check_matrix, check_numbers, validate_features, validate_splits
 from bvat.parts.part_graph import own_share
 from bvat.parts.parts import Part, check_part, cut
 
@@ -92,6 +93,7 @@ def write_parts(
         rank: order of the nodes within a part, (N); None for their numbers.
         tell: is told how many parts are written.
     """
+    graph.targets.require_one_class("a folder of parts", "train on the whole graph")
     check_free(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")

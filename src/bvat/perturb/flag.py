@@ -14,6 +14,7 @@ from torch import Tensor
 from bvat.engine.draws import Source, as_draws
 from bvat.engine.tensor import with_gradients
 from bvat.errors import SettingsError
+from bvat.graph.targets import targets_of
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.methods import FLAGOptions
@@ -27,7 +28,7 @@ class CleanPass(NamedTuple):
     """What is known of the clean pass, and the labels that count.
 
     Shapes: logits (N, C) with their gradient; projected (N, H); nodes int64, None for all; train int64 (n),
-    the training nodes among these, and their labels int64 (n).
+    the training nodes among these, and their labels int64 (n), or (n, C) if nodes have several.
     """
 
     logits: Tensor
@@ -78,7 +79,7 @@ class OnLabels(Stateless):
 
 
 def _labelled(graph: Any, who: str) -> tuple[Tensor, Tensor]:
-    """Return the training nodes int64 and the labels int64 (N) of a graph or of torch_geometric's Data."""
+    """Return the training nodes, int64, and the labels of a graph or of torch_geometric's Data."""
     if hasattr(graph, "labels"):
         return graph.train, graph.labels
     mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
@@ -123,6 +124,7 @@ class FLAG(OnLabels):
             return no_outcome(logits)
         parameters = [p for p in module.parameters() if p.requires_grad]
         draws, engine = as_draws(cast("Source | None", self.generator)), inputs.engine
+        supervised = targets_of(labels).loss
         passes = make_passes(self.dropout, model, inputs, draws, clean.masks, clean.projected)
         space = make_space(self.space, model, inputs)
         r = draws.uniform(space.shape, -self.step_size, self.step_size, logits)
@@ -133,7 +135,7 @@ class FLAG(OnLabels):
                 step_masks, base = passes.last()
                 point = base + space.trained_effect(r)
                 perturbed = model.propagate(inputs, point, step_masks)
-                loss = engine.cross_entropy(perturbed.index_select(0, train), labels, self.class_weights)
+                loss = supervised(perturbed.index_select(0, train), labels, self.class_weights, engine)
                 loss = loss / self.steps
             keep = self.dropout != "fresh"  # these passes share their projection, also with the clean one
             slope, *gradients = torch.autograd.grad(
@@ -145,6 +147,6 @@ class FLAG(OnLabels):
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
         adversarial = with_gradients(parameters, value, totals)
-        without = engine.cross_entropy(logits.index_select(0, train), labels, self.class_weights)
+        without = supervised(logits.index_select(0, train), labels, self.class_weights, engine)
         norms, count = space.row_squares(r).sqrt(), engine.total(train.numel())
         return Outcome(adversarial - without, count, engine.mean(norms), engine.largest(norms), space.name)

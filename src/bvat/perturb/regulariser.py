@@ -68,7 +68,7 @@ class Regulariser:
         search: how the perturbation is found.
         space: where it lives; "auto" is factored wherever the model is linear in its features.
         divergence: how predictions are compared: "kl", "squared", or "bernoulli" for several independent
-            labels; for one logit it is always the last.
+            labels; for one logit, and for a graph whose nodes have several labels, it is always the last.
         dropout: "fresh" draws masks for every pass, as the paper's code does; "pair" draws one set for all
             perturbed passes, apart from the clean pass; "reuse" takes the projected features of the clean
             pass as they are (pass them as ``projected``; without them it is "pair") and draws one set of
@@ -139,6 +139,7 @@ class Regulariser:
                 weights, which is noticed where a pass can be repeated (without dropout, or with its masks);
                 or they are probabilities. On a GPU only the first call is checked.
         """
+        independent = isinstance(graph, Graph) and graph.targets.independent
         model, graph = adapt(model, graph, arguments)
         generator, engine = cast("Source | None", self.generator), graph.engine
         if logits.dim() != 2 or logits.shape[0] != graph.features.shape[0]:
@@ -146,7 +147,8 @@ class Regulariser:
             raise SettingsError(f"logits must have a row for each of the {size} nodes, not the shape {shape}")
         check = logits.device.type == "cpu" or not self._checked  # on a GPU it would wait in every call
         self._checked = True
-        divergence = _divergence_for(logits, cast("Divergence", self.divergence), check=check).on(engine)
+        divergence = Bernoulli() if independent else cast("Divergence", self.divergence)
+        divergence = _divergence_for(logits, divergence, check=check).on(engine)
         among = None if nodes is None else node_indices(nodes, logits)
         selection = self.nodes.choose(graph, model.depth, generator, among)
         clean = logits.detach() if target is None else divergence.logits(target)

@@ -19,6 +19,7 @@ from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.draws import Source, as_draws
 from bvat.engine.tensor import CLASS_MAJOR_UP_TO, TensorEngine, with_gradient
 from bvat.graph.inputs import GraphInputs
+from bvat.graph.targets import targets_of
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import EdgeInputs, WrappedModule
 from bvat.perturb.divergence import KL, CleanPrediction, Divergence, make_divergence
@@ -186,6 +187,7 @@ class GRAND(OnLabels):
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
         engine, generator = inputs.engine, as_draws(cast("Source | None", self.generator))
         logits, train, labels = clean.logits, clean.train, clean.labels
+        targets_of(labels).require_one_class("GRAND", "use bvat.VAT, or bvat.FLAG")
         passes = self.draw(model, inputs, generator, Pass(clean.masks, clean.projected, logits))
         every, count = passes.stacked, logits.shape[0]
         supervised = every.new_zeros(())

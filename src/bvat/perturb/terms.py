@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
@@ -74,7 +75,7 @@ class Method:
             measured = {"r_vadv": apart.detach(), "nodes": graph.num_nodes}
             found.append(Term(self.agreement, apart, measured))
         if self.alpha:
-            uncertainty = entropy(logits, engine=graph.engine)
+            uncertainty = entropy(logits, independent=graph.targets.independent, engine=graph.engine)
             found.append(Term(self.alpha, uncertainty, {"entropy": uncertainty.detach()}))
         if self.beta:
             outcome = self.regulariser(model, graph, logits, masks, projected, target)
@@ -91,10 +92,11 @@ class Method:
 
 
 def supervised_term(graph: Graph, passes: Passes, class_weights: Tensor | None = None) -> Term:
-    """Return L0, the mean over the passes of the cross-entropy at the training nodes."""
+    """Return L0, the mean over the passes of the (binary) cross-entropy at the training nodes."""
     known = nodes_of_passes(graph.train, passes[0].logits.shape[0], len(passes))
-    labels = graph.labels[graph.train].repeat(len(passes))
-    loss = graph.engine.cross_entropy(passes.stacked.index_select(0, known), labels, class_weights)
+    labels = torch.cat([graph.labels[graph.train]] * len(passes))
+    chosen = passes.stacked.index_select(0, known)
+    loss = graph.targets.loss(chosen, labels, class_weights, graph.engine)
     return Term(1.0, loss, {"supervised": loss.detach()})
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from bvat.baselines.table import BASELINES
 from bvat.data.files import write_atomic
 from bvat.errors import BvatError
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph
 from bvat.inference.runs import SavedRun, open_run
 from bvat.report.charts import SERIES, Chart
 from bvat.report.pages import Cell, render
@@ -125,11 +125,14 @@ def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
     labels, names = graph.labels.cpu(), list(graph.class_names)
     word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
     nodes = nodes.cpu()
+    held = f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out"
+    if graph.targets.independent:  # several labels are not taken for one another
+        return {"held_out": held, "matrix": [], "confusions": []}
     few = len(names) <= MOST_CLASSES
     counts = confusion(logits[nodes].argmax(1), labels[nodes], graph.num_classes)
     return {
         "classes": names,
-        "held_out": f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out",
+        "held_out": held,
         "matrix": counts.tolist() if few and nodes.numel() else [],
         "confusions": [] if few else most_common(counts, names),
     }
@@ -169,9 +172,9 @@ def trust_sections(run: SavedRun, graph: Graph) -> dict[str, Any]:
             for node, given, likelier, score, around in zip(*map(table.get, names), strict=True)
             if score < 0.5
         ][:ROWS]
-    unlabelled = int((graph.labels == UNKNOWN).sum())
-    if unlabelled and graph.num_nodes <= LARGE:
-        labelled = (graph.labels != UNKNOWN).nonzero()[:, 0]
+    unlabelled = int((~graph.labelled).sum())
+    if unlabelled and graph.num_nodes <= LARGE and not graph.targets.independent:
+        labelled = graph.labelled.nonzero()[:, 0]
         table = suggest(graph, p, labelled, min(ROWS, unlabelled)).columns(graph)
         found["next_nodes"] = [(n, Cell(why)) for n, why in zip(table["id"], table["why"], strict=True)]
     return found

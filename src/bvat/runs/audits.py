@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from bvat.audit.audit import Audit, check_epsilon, sample_nodes
+from bvat.audit.audit import Audit, check_epsilon, require_one_class, sample_nodes
 from bvat.audit.kept import KeptAudits
 from bvat.baselines.table import PUBLISHED
 from bvat.data.checksums import sha256
@@ -57,6 +57,8 @@ class AuditPlan:
         check_epsilon(self.epsilon)
         check_writable(self.out, self.page)
         runs = [open_run(path, self.models) for path in self.runs]
+        for opened in runs:
+            require_one_class(opened)
         if runs[-1].about["graph"] != runs[0].about["graph"]:
             raise SettingsError(
                 f"{self.runs[0]} and {self.runs[-1]} were trained on different graphs or splits: compare "

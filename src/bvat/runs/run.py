@@ -13,6 +13,7 @@ from bvat.baselines.table import AUTO
 from bvat.engine.cpu import choose_device
 from bvat.errors import SettingsError, printable
 from bvat.graph import Graph
+from bvat.graph.targets import ONE_CLASS, SEVERAL_LABELS, OneClass
 from bvat.plugins import imported
 from bvat.runs.parts import whole
 from bvat.store.claim import claim
@@ -22,6 +23,7 @@ from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.settings import Settings, preset, preset_key, short_name
+from bvat.training.state import check_targets
 from bvat.training.trackers import TRACKERS
 from bvat.tuning.cross_validation import (
     Choice,
@@ -30,6 +32,9 @@ from bvat.tuning.cross_validation import (
     for_ensemble,
     lacks_validation,
 )
+
+DEFAULTS = {ONE_CLASS.name: AUTO, SEVERAL_LABELS.name: "vat"}
+"""The method for any graph, by what is predicted."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def run(
         graph: to train on.
         method: settings, or the name of a method, whose settings come from the preset of the data set or the
             defaults for any graph. "auto" is an ensemble, see :mod:`bvat.tuning.auto`.
-            By default "obvat" for the paper's data sets, else "auto".
+            By default "obvat" for the paper's data sets, else "auto", or "vat" if nodes have several labels.
         folder: the run folder; by default a new one, ``runs/NAME-METHOD``.
         seeds: how many, from 0 on, or which.
         jobs: number of parallel processes. With several, a script needs ``if __name__ == "__main__":``, as
@@ -117,8 +122,9 @@ def run(
         >>> sorted(path.name for path in done.path.iterdir() if path.suffix in (".json", ".html"))
         ['report.html', 'result.json', 'settings.json']
     """
-    settings, name = resolve(method, "" if graph.recipe else graph.name, overrides)
+    settings, name = resolve(method, "" if graph.recipe else graph.name, overrides, graph.targets)
     check_importable(settings)
+    check_targets(graph, settings)
     how = options or RunOptions()
     how = how if graph.engine.leads else replace(how, console=None)
     device = choose_device(how.device)
@@ -165,12 +171,14 @@ def _prepare_trackers(names: Sequence[str], *, leads: bool) -> None:
             TRACKERS[name].prepare()
 
 
-def resolve(method: Settings | str | None, dataset: str, overrides: dict[str, Any]) -> tuple[Settings, str]:
-    """Return the settings of a method and its name."""
+def resolve(
+    method: Settings | str | None, dataset: str, overrides: dict[str, Any], targets: OneClass = ONE_CLASS
+) -> tuple[Settings, str]:
+    """Return the settings of a method and its name; the default depends on what is predicted."""
     if isinstance(method, Settings):
         return method.replace(**overrides), method.method
     known = preset_key(dataset)
-    method = method or ("obvat" if known else AUTO)
+    method = method or ("obvat" if known else DEFAULTS[targets.name])
     return preset(known, method, **overrides), method
 
 

@@ -288,6 +288,7 @@ def _describe(graph: Graph, settings: Settings) -> dict[str, Any]:
         "nodes": graph.num_nodes,
         "features": graph.num_features,
         "classes": list(graph.class_names),
+        "targets": graph.targets.name,
         "graph": graph_fingerprint(graph),
         "validation": graph.validation,
         "settings": settings.as_dict(),

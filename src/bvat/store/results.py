@@ -84,15 +84,19 @@ def score_texts(summary: Mapping[str, Any], digits: int = 2) -> dict[str, str]:
         interval = (found["low"], found["high"])
         text = accuracy_text(found["accuracy"], found["nodes"], digits=digits, interval=interval)
         shown["cross-validated accuracy"] = text
+        if "micro_f1" in found:
+            shown["cross-validated micro F1"] = f"{found['micro_f1']:.{digits}f} %"
         shown["cross-validated macro F1"] = f"{found['macro_f1']:.{digits}f} %"
     for name, word in (("val", "validation"), ("test", "test")):
         part = summary[f"{name}_accuracy"]
         if part is not None:
             shown[f"{word} accuracy"] = accuracy_text(part["mean"], part["nodes"], part["std"], digits)
-    f1 = summary["test_macro_f1" if summary["f1_nodes"] == "test" else "val_macro_f1"]
-    if f1["mean"] is not None:
-        spread = "" if f1["std"] is None else f" ± {f1['std']:.{digits}f}"
-        shown[f"{summary['f1_nodes']} macro F1"] = f"{f1['mean']:.{digits}f}{spread} %"
+    part = "test" if summary["f1_nodes"] == "test" else "val"
+    for name in ("micro", "macro"):
+        f1 = summary.get(f"{part}_{name}_f1")
+        if f1 is not None and f1["mean"] is not None:
+            spread = "" if f1["std"] is None else f" ± {f1['std']:.{digits}f}"
+            shown[f"{summary['f1_nodes']} {name} F1"] = f"{f1['mean']:.{digits}f}{spread} %"
     return shown
 
 

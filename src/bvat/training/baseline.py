@@ -22,6 +22,7 @@ from bvat.graph import Graph
 from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.settings import Settings
+from bvat.training.state import check_targets
 from bvat.training.statistics import split_scores
 from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict
 
@@ -39,6 +40,7 @@ def fit_baseline(
     """Fit a baseline on the CPU, wherever the graph is; an ensemble tells callbacks of its first answer."""
     if not graph.train.numel():
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
+    check_targets(graph, settings)
     if graph.directed and settings.method != AUTO:
         raise SettingsError(
             f"{settings.method} needs undirected edges: read {graph.name} without directed, or use a network"
@@ -135,4 +137,4 @@ def _metrics(graph: Graph, logits: Tensor, ms: float) -> dict[str, float]:
     row = dict.fromkeys(METRICS, 0.0) | {"epoch": 1, "loss": loss, "supervised": loss, "ms": ms}
     for name in ("train", "val", "test"):
         row[f"{name}_accuracy"] = accuracy(logits, graph, getattr(graph, name))
-    return row | {"val_loss": math.nan, "largest_class": math.nan}
+    return row | dict.fromkeys(("val_loss", "largest_class", "val_micro_f1"), math.nan)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from bvat.training.state import TrainState, check_fits
+from bvat.training.trained import validation_score
 
 REPORT_EVERY = 10
 """Epochs between two progress reports."""
@@ -70,8 +71,8 @@ class BestEpoch(Callback):
     Args:
         rule: "best" compares validation accuracy, "accuracy" breaks its ties by the validation loss, "loss"
             compares the loss alone. "both" keeps the last epoch in which neither accuracy nor loss was worse
-            than in any epoch before, as GAT's authors do. Epochs without a value (no validation nodes) are
-            skipped.
+            than in any epoch before, as GAT's authors do. Micro F1 takes the place of the accuracy if nodes
+            have several labels. Epochs without a value (no validation nodes) are skipped.
         with_optimizer: whether to keep the state of the optimiser too, so that training can continue there.
 
     ``epoch`` is the best epoch so far, 0 before the first one. ``progress`` is the last epoch that counts
@@ -89,10 +90,11 @@ class BestEpoch(Callback):
         self.optimizer: dict[str, Tensor] = {}
 
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
+        _, score = validation_score(row)
         value = {
-            "both": (row["val_accuracy"], -row["val_loss"]),
-            "best": (row["val_accuracy"], 0.0),
-            "accuracy": (row["val_accuracy"], -row["val_loss"]),
+            "both": (score, -row["val_loss"]),
+            "best": (score, 0.0),
+            "accuracy": (score, -row["val_loss"]),
             "loss": (-row["val_loss"], 0.0),
         }[self.rule]
         better = value > self.value  # NaN is not greater than anything
@@ -101,7 +103,7 @@ class BestEpoch(Callback):
             better = all(no_worse)
             self.progress = state.epoch if any(no_worse) else self.progress
             self.value = value = (max(self.value[0], value[0]), max(self.value[1], value[1]))
-        if better and row["val_accuracy"] >= self.bar:
+        if better and score >= self.bar:
             self.value, self.bar = value, -math.inf
             self.keep(state)
 

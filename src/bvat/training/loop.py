@@ -26,7 +26,15 @@ from bvat.training.phases import CollapseGuard, Ramp, TwoPhases, why_stopped
 from bvat.training.settings import LOSS_RULES, Settings, preset
 from bvat.training.state import TrainState, start_training
 from bvat.training.statistics import split_scores
-from bvat.training.trained import MEASURED, METRICS, TrainedModel, held_out, likeliest, predict, share_right
+from bvat.training.trained import (
+    MEASURED,
+    METRICS,
+    TrainedModel,
+    held_out,
+    predict,
+    share_right,
+    split_micro_f1,
+)
 
 __all__ = ["METRICS", "TrainedModel", "predict", "run_epoch", "train", "training_step"]
 
@@ -47,9 +55,8 @@ def train(
 
     The same graph, settings and seed give the same result, bit for bit, on the same kind of CPU.
 
-    A baseline is fitted instead, without checkpoints; of callbacks only ``on_note`` is called.
-
-    Ctrl-C takes effect at the end of the current epoch; pressed twice, at once.
+    A baseline is fitted instead, without checkpoints; of callbacks only ``on_note`` is called. Ctrl-C takes
+    effect at the end of the current epoch; pressed twice, at once.
 
     Args:
         graph: on the device to train on.
@@ -128,7 +135,7 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         )
     part = state.scored
     logits = predict(state.evaluated, part.inputs)
-    predicted = likeliest(logits)
+    predicted = part.targets.predicted(logits)
     row = {
         "epoch": state.epoch,
         **measured,
@@ -138,11 +145,14 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
         "ms": 1000 * elapsed,
         "val_loss": math.nan,
         "largest_class": math.nan,
+        "val_micro_f1": split_micro_f1(predicted, part, part.val),
     }
     if state.needs_all_predictions:
         if not math.isnan(row["val_accuracy"]):
-            row["val_loss"] = float(part.engine.cross_entropy(logits[part.val], part.labels[part.val]))
-        sizes = state.graph.engine.counts(torch.bincount(predicted, minlength=state.graph.num_classes))
+            row["val_loss"] = float(
+                part.targets.loss(logits[part.val], part.labels[part.val], None, part.engine)
+            )
+        sizes = state.graph.engine.counts(part.targets.sizes(predicted, state.graph.num_classes))
         row["largest_class"], state.sizes = int(sizes.max()) / state.graph.num_nodes, sizes
     state.metrics.append(row)
     return row
@@ -224,7 +234,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         epoch_ms=times[len(times) // 2],
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
-        f1=split_scores(logits.argmax(1), state.graph),
+        f1=split_scores(state.graph.targets.predicted(logits), state.graph),
         nodes=held_out(state.graph),
         stopped=why_stopped(state, best, phases),
     )

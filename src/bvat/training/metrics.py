@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bvat.errors import SettingsError
+from bvat.graph import targets_of
 
 Probabilities = NDArray[Any]
 Labels = NDArray[np.int64]
@@ -25,7 +26,7 @@ class Metric:
     Args:
         name: what ``bvat compare --metric`` calls it.
         title: its name in tables and on axes.
-        measure: returns it from probabilities (m, C) and labels (m); nan where it has no value.
+        measure: returns it from probabilities (m, C) and labels (m) or (m, C); nan where it has no value.
         percent: whether it is shown in percent, with one decimal; else with three.
         lower: whether lower is better.
     """
@@ -64,13 +65,19 @@ def calibration_bins(
 
 
 def _accuracy(p: Probabilities, y: Labels) -> float:
-    return 100 * float((p.argmax(1) == y).mean())
+    targets = targets_of(y)
+    return 100 * float(targets.right(targets.decided(p), y).mean())
 
 
-def _macro_f1(p: Probabilities, y: Labels) -> float:
-    from sklearn.metrics import f1_score
+def _f1(average: str) -> Callable[[Probabilities, Labels], float]:
+    """Return F1 over classes or labels; a label that neither holds nor is predicted is left out."""
 
-    return 100 * float(f1_score(y, p.argmax(1), average="macro"))
+    def measure(p: Probabilities, y: Labels) -> float:
+        from sklearn.metrics import f1_score
+
+        return 100 * float(f1_score(y, targets_of(y).decided(p), average=average, zero_division=np.nan))
+
+    return measure
 
 
 def _over_classes(score: str) -> Callable[[Probabilities, Labels], float]:
@@ -85,7 +92,7 @@ def _over_classes(score: str) -> Callable[[Probabilities, Labels], float]:
         found = [
             getattr(metrics, score)(own, p[:, k])
             for k in range(p.shape[1])
-            if 0 < (own := y == k).sum() < len(y)
+            if 0 < (own := targets_of(y).having(y, k)).sum() < len(y)
         ]
         return 100 * math.fsum(found) / len(found) if found else math.nan
 
@@ -95,16 +102,19 @@ def _over_classes(score: str) -> Callable[[Probabilities, Labels], float]:
 def _log_loss(p: Probabilities, y: Labels) -> float:
     from sklearn.metrics import log_loss
 
+    p, y = targets_of(y).decisions(1 - p, p, y)
     return float(log_loss(y, p, labels=range(p.shape[1])))
 
 
 def _ece(p: Probabilities, y: Labels) -> float:
+    p, y = targets_of(y).decisions(1 - p, p, y)
     return 100 * calibration_bins(p, y, 15)[3]
 
 
 _ROWS = [
     Metric("accuracy", "test accuracy (%)", _accuracy),
-    Metric("macro_f1", "macro F1 (%)", _macro_f1),
+    Metric("macro_f1", "macro F1 (%)", _f1("macro")),
+    Metric("micro_f1", "micro F1 (%)", _f1("micro")),
     Metric("roc_auc", "ROC AUC (%)", _over_classes("roc_auc_score")),
     Metric("average_precision", "average precision (%)", _over_classes("average_precision_score")),
     Metric("log_loss", "log-loss", _log_loss, percent=False, lower=True),
@@ -128,7 +138,10 @@ def chosen_metrics(names: Sequence[str]) -> list[str]:
 def all_metrics(probabilities: Probabilities, labels: Labels) -> dict[str, float | None]:
     """Return every metric of the nodes with known labels; None for one that has no value.
 
-    Shapes: probabilities (m, C), labels int64 (m).
+    With several labels per node, log-loss and calibration error are means over the labels of all nodes, and
+    a node counts as right if all its labels are.
+
+    Shapes: probabilities (m, C), labels int64 (m) or (m, C).
 
     Example:
         >>> p, y = np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]), np.array([0, 1, 0])
@@ -137,7 +150,7 @@ def all_metrics(probabilities: Probabilities, labels: Labels) -> dict[str, float
         [66.67, 100.0, 0.41, 30.0]
     """
     p = np.asarray(probabilities, dtype=np.float64)
-    p = p / p.sum(1, keepdims=True)  # scikit-learn warns of the rounding of float32
+    p = targets_of(labels).normalised(p)  # scikit-learn warns of the rounding of float32
     found = {metric.name: metric.measure(p, labels) for metric in _ROWS}
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 

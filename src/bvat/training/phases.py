@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bvat.training.callbacks import BestEpoch, Callback, check_epochs
 from bvat.training.state import TrainState
+from bvat.training.trained import validation_score
 
 COLLAPSED = 0.95
 """Share of the nodes in one predicted class at which predictions count as collapsed."""
@@ -180,10 +181,13 @@ class CollapseGuard(Callback):
         """Return in words why predictions count as collapsed, or nothing."""
         if row["largest_class"] >= COLLAPSED > before["largest_class"] + 0.05:
             return f"{100 * row['largest_class']:.0f} % of the nodes were predicted as one class"
-        if before["val_accuracy"] - row["val_accuracy"] > FALL:  # False without validation nodes
-            return f"validation accuracy fell from {before['val_accuracy']:.1f} to {row['val_accuracy']:.1f}"
+        (name, now), (_, best) = validation_score(row), validation_score(before)
+        if best - now > FALL:  # False without validation nodes
+            return f"validation {name} fell from {best:.1f} to {now:.1f}"
         if self.sizes.numel() and state.sizes is not None:
-            moved = float((state.sizes.cpu() - self.sizes).abs().sum()) / 2 / float(self.sizes.sum())
+            moved = (
+                float((state.sizes.cpu() - self.sizes).abs().sum()) / 2 / max(1.0, float(self.sizes.sum()))
+            )
             if moved > MOVED:
                 return f"the sizes of the predicted classes moved by {100 * moved:.0f} % of the nodes"
         return ""

@@ -53,7 +53,7 @@ class TrainState:
     events: list[str] = field(default_factory=list)
     """What happened during training that the user should know, one sentence each."""
     sizes: Tensor | None = None
-    """How many nodes are predicted as each class, int64 (C), if ``needs_all_predictions``."""
+    """How many nodes are predicted to have each class, int64 (C), if ``needs_all_predictions``."""
     class_weights: Tensor | None = None
     """Weight of each class in the supervised loss, (C); None: all alike."""
     interrupted: bool = False
@@ -99,6 +99,19 @@ def feature_factor(graph: Graph, settings: Settings) -> float | Tensor:
     return 1 / length if length > 0 and math.isfinite(1 / length) else 1.0
 
 
+def check_targets(graph: Graph, settings: Settings) -> None:
+    """Raise SettingsError if nodes have several labels and the settings need one class per node."""
+    require, method = graph.targets.require_one_class, settings.method
+    if method in BASELINES:
+        require(f"method {method}", "use vat, or none for the plain model")
+    if settings.class_weights != "none":
+        require("class_weights", "leave it out")
+    if getattr(settings.of_method, "samples", 1) > 1:
+        require("samples above 1, GRAND's agreement of several passes,", "use method vat and samples 1")
+    if getattr(settings.of_method, "divergence", "kl") == "squared":
+        require("divergence squared", "leave it out, for the Bernoulli divergence")
+
+
 def _check_memory(graph: Graph, settings: Settings) -> None:
     """Raise SettingsError if the weights, their gradient and Adam's moments certainly exceed the memory."""
     width = getattr(settings, "hidden", 1) * getattr(settings, "heads", 1)
@@ -132,6 +145,7 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     """
     if not graph.engine.total(graph.train.numel()):
         raise GraphError(f"{graph.name} has no labels to train on: label a few nodes of each class")
+    check_targets(graph, settings)
     scaling = feature_factor(graph, settings)
     if isinstance(scaling, Tensor):
         graph = graph.with_features(graph.features.times_columns(scaling))
@@ -150,6 +164,8 @@ def start_training(graph: Graph, settings: Settings, seed: int = 0) -> TrainStat
     width = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
     model = build_model(settings, graph.num_features, graph.num_classes, weights, width)
     model = model.to(graph.device, graph.features.dtype)
+    if isinstance(model, OwnModule):
+        model.independent = graph.targets.independent
     told = _check_reading(model, graph, settings, scaled=isinstance(scaling, Tensor) or scaling != 1)
     state = TrainState(
         graph=graph,

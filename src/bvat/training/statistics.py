@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from bvat.engine.cpu import DEFAULT_ENGINE
 from bvat.engine.tensor import TensorEngine
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph, targets_of
 
 
 @dataclass(frozen=True)
@@ -122,16 +123,31 @@ def f1_scores(
 
     A class occurs if a label or a prediction names it.
 
-    Shapes: predicted and labels int64 (m), labels known.
+    Shapes: predicted and labels int64 (m) or (m, C), labels known.
 
     Example:
         >>> f1_scores(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 1, 1]), 3)
         [66.66..., 80.0, None]
     """
-    hits = torch.bincount(labels[predicted == labels], minlength=classes)
-    counts = torch.bincount(labels, minlength=classes) + torch.bincount(predicted, minlength=classes)
+    targets = targets_of(labels)
+    hits = targets.hits(predicted, labels, classes)
+    counts = targets.sizes(labels, classes) + targets.sizes(predicted, classes)
     pairs = zip(engine.counts(hits).tolist(), engine.counts(counts).tolist(), strict=True)
     return [200 * hit / count if count else None for hit, count in pairs]
+
+
+def micro_f1(predicted: Tensor, labels: Tensor, engine: TensorEngine = DEFAULT_ENGINE) -> float:
+    """Return F1 of all labels of all nodes together in percent; 100 if none holds and none is predicted.
+
+    Shapes: predicted and labels int64 (m, C), labels known.
+
+    Example:
+        >>> micro_f1(torch.tensor([[1, 0], [1, 1]]), torch.tensor([[1, 0], [0, 1]]))
+        80.0
+    """
+    hits, total = (predicted * labels).sum(), predicted.sum() + labels.sum()
+    both, count = engine.counts(torch.stack([hits, total])).tolist()
+    return 200 * both / count if count else 100.0
 
 
 def macro_f1(scores: Sequence[float | None]) -> float | None:
@@ -143,13 +159,17 @@ def macro_f1(scores: Sequence[float | None]) -> float | None:
 def split_scores(predicted: Tensor, graph: Graph) -> dict[str, Any]:
     """Return macro F1 and F1 of each class on the validation and the test nodes, in percent.
 
-    Shapes: predicted (N).
+    With several labels per node also ``micro`` F1; None without nodes. Shapes: predicted (N) or (N, C).
     """
-    found = {}
+    found: dict[str, Any] = {}
     for name, nodes in (("val", graph.val), ("test", graph.test)):
-        known = nodes[graph.labels[nodes] != UNKNOWN]
-        scores = f1_scores(predicted[known], graph.labels[known], graph.num_classes, graph.engine)
+        known = nodes[graph.labelled[nodes]]
+        labels = graph.labels[known]
+        scores = f1_scores(predicted[known], labels, graph.num_classes, graph.engine)
         found[name] = {"macro": macro_f1(scores), "classes": scores}
+        if graph.targets.independent:
+            micro = micro_f1(predicted[known], labels, graph.engine)
+            found[name]["micro"] = micro if graph.engine.total(len(known)) else None
     return found
 
 
@@ -158,16 +178,17 @@ def summarize_f1(
 ) -> dict[str, Any]:
     """Return what a summary over seeds says about F1: on test nodes, else validation nodes, else on folds."""
     summary: dict[str, Any] = {}
-    for name in ("val", "test"):
-        macros = [result.get("f1", {}).get(name, {}).get("macro") for result in results]
-        summary[f"{name}_macro_f1"] = summarize(macros)
+    means = ("macro", "micro") if graph.targets.independent else ("macro",)
+    for name, mean in product(("val", "test"), means):
+        values = [result.get("f1", {}).get(name, {}).get(mean) for result in results]
+        summary[f"{name}_{mean}_f1"] = summarize(values)
     part = next((name for name in ("test", "val") if summary[f"{name}_macro_f1"]["mean"] is not None), None)
     if part is None:
         folds = [] if cross_validation is None else cross_validation["f1"]
         classes = [{"class": e["class"], "nodes": e["nodes"], "mean": e["f1"], "std": None} for e in folds]
         return {**summary, "f1_nodes": "cross-validated", "f1_classes": classes}
-    labels = graph.labels[getattr(graph, part)]
-    counts = torch.bincount(labels[labels != UNKNOWN], minlength=graph.num_classes)
+    nodes = getattr(graph, part)
+    counts = graph.targets.sizes(graph.labels[nodes[graph.labelled[nodes]]], graph.num_classes)
     seeds = [result["f1"][part]["classes"] for result in results if "f1" in result]
     classes, sizes = [], graph.engine.counts(counts).tolist()
     for k, name in enumerate(graph.class_names):

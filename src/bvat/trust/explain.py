@@ -147,21 +147,13 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         >>> abs(float(total) - found.margin) < 1e-3
         True
     """
+    classifier.targets.require_one_class("an explanation", "read the probabilities that bvat predict writes")
     model, u = _explainable(classifier), find_node(graph, node)
     dtype = next(model.parameters()).dtype
     graph = graph if graph.features.dtype == dtype else graph.to(dtype=dtype)
     probabilities = classifier.probabilities(graph).cpu()
     c, k = probabilities[u].topk(2).indices.tolist()
-    with torch.no_grad():
-        projected = model.project(graph)
-    logits, pullback = linearize(_Passes(model), graph, projected, None)  # type: ignore[arg-type]
-    select = torch.zeros_like(logits)
-    select[u, c], select[u, k] = 1, -1
-    gradient = pullback(select)
-    with torch.no_grad():
-        of_nodes = (gradient.double() * projected).sum(1).cpu()
-        of_features = (model.projection().double() * graph.features.transposed_product(gradient)).sum(1).cpu()
-    margin = float(logits[u, c].double() - logits[u, k])
+    margin, of_nodes, of_features = _contributions(model, graph, u, c, k)
     smallest, relative, becomes = smallest_change(model, graph, u)
     names = classifier.class_names
     labels = np.array(["", *names])[classifier.labels(graph).cpu().numpy() + 1]
@@ -185,6 +177,20 @@ def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanatio
         node_columns=_largest({"node": np.arange(graph.num_nodes), **about_nodes}, of_nodes),
         feature_columns=_largest(about_features, of_features),
     )
+
+
+def _contributions(model: Any, graph: Graph, u: int, c: int, k: int) -> tuple[float, Tensor, Tensor]:
+    """Return ``l_c - l_k`` at node u, and what every node (N) and every feature (D) adds to it."""
+    with torch.no_grad():
+        projected = model.project(graph)
+    logits, pullback = linearize(_Passes(model), graph, projected, None)  # type: ignore[arg-type]
+    select = torch.zeros_like(logits)
+    select[u, c], select[u, k] = 1, -1
+    gradient = pullback(select)
+    with torch.no_grad():
+        of_nodes = (gradient.double() * projected).sum(1).cpu()
+        of_features = (model.projection().double() * graph.features.transposed_product(gradient)).sum(1).cpu()
+    return float(logits[u, c].double() - logits[u, k]), of_nodes, of_features
 
 
 def find_node(graph: Graph, node: int | str) -> int:

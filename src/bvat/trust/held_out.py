@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from bvat.errors import DataError
-from bvat.graph import Graph
+from bvat.graph import Graph, targets_of
 from bvat.inference.classifier import Classifier
 from bvat.inference.runs import SavedRun
 from bvat.training.metrics import softmax
@@ -27,6 +27,10 @@ class HeldOut:
     nodes: NDArray[np.int64]
     labels: NDArray[np.int64]
     probabilities: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        instead = "read the probabilities that bvat predict writes"
+        targets_of(self.labels).require_one_class("a review of labels or a set of classes", instead)
 
     @classmethod
     def read(cls, stored: Mapping[str, Any], temperature: float) -> HeldOut:

@@ -75,8 +75,9 @@ def suggest(
 
     Raises:
         GraphError: all nodes have a label, or inputs have the wrong shape.
-        SettingsError: there are not so many nodes.
+        SettingsError: there are not so many nodes, or nodes have several labels.
     """
+    graph.targets.require_one_class("suggest", "label nodes that bvat predict is least confident of")
     p, known = probabilities.detach().double().cpu().numpy(), labelled.cpu().numpy()
     if p.shape != (graph.num_nodes, graph.num_classes) or not np.isfinite(p).all():
         expected = (graph.num_nodes, graph.num_classes)

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from bvat.baselines.table import AUTO
 from bvat.data.checksums import read_sealed_json, write_sealed_json
 from bvat.errors import BvatError, DataError, printable
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph
 from bvat.store.claim import run_shared_tasks, share
 from bvat.store.pool import ReportProgress
 from bvat.store.progress import ProgressDisplay
@@ -29,7 +28,7 @@ from bvat.store.store import Measurement, RunSpec, RunStore
 from bvat.training.metrics import METRICS, all_metrics
 from bvat.training.provenance import about_graph, digest, sources, versions
 from bvat.training.settings import Settings, short_name
-from bvat.training.state import restore_model
+from bvat.training.state import check_targets, restore_model
 from bvat.training.statistics import clear_sign, sample
 from bvat.training.trained import TrainedModel, predict
 from bvat.tuning.comparison import GIVEN, Cell, ComparisonPlan, read_graph
@@ -46,8 +45,8 @@ def measure_test_nodes(graph: Graph, settings: Settings, trained: TrainedModel) 
     """Return every metric of the test nodes, with probabilities as ``bvat predict`` writes them."""
     model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights).to(graph.device)
     factor = 1.0 if settings.method == AUTO else calibration_of(trained.fit.get("out_of_fold"))
-    nodes = graph.test[graph.labels[graph.test] != UNKNOWN]
-    p = torch.softmax(factor * predict(model, graph)[nodes].double(), 1)
+    nodes = graph.test[graph.labelled[graph.test]]
+    p = graph.targets.probabilities(factor * predict(model, graph)[nodes].double())
     found = all_metrics(p.cpu().numpy(), graph.labels[nodes].cpu().numpy())
     return {"metrics": found | {"accuracy": trained.selected["test"]}}
 
@@ -74,6 +73,8 @@ class _CellRunner:
         path = self.folder / "cells" / f"{cell.name}.json"
         if (found := read_cell(path)) is None or found["key"] != key:
             graph = cell.of(whole, self.plan.val)
+            for chosen in settings.values():  # before anything is trained
+                check_targets(graph, chosen)
             store = RunStore.open(self.folder, {cell.name: graph})
             results: dict[str, Any] = {}
             for name, chosen in settings.items():

@@ -11,7 +11,7 @@ from typing import Any
 from bvat.data import load
 from bvat.data.splits import resplit
 from bvat.errors import GraphError, SettingsError
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import Graph
 from bvat.training.metrics import ACCURACY, chosen_metrics
 from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.settings import Settings, short_name
@@ -160,7 +160,7 @@ class Cell:
             return resplit(graph, self.labels, val, self.split)
         graph = graph.with_split(self.split % self.given)
         for name, part in (("training", graph.train), ("validation", graph.val), ("test", graph.test)):
-            if not bool((graph.labels[part] != UNKNOWN).any()):
+            if not bool(graph.labelled[part].any()):
                 raise GraphError(
                     f"{graph.name} has no {name} nodes with labels in its split: add some, or draw random "
                     "splits with --splits 10"

@@ -24,14 +24,14 @@ from torch import Tensor
 from bvat.baselines.table import BASELINES
 from bvat.data.splits import folds
 from bvat.errors import SettingsError
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import UNKNOWN, Graph, targets_of
 from bvat.perturb.methods import PLAIN
 from bvat.store.folder import graph_parts
 from bvat.store.store import Measurement, RunSpec, RunStore
 from bvat.training.metrics import temperature_of
 from bvat.training.settings import Settings, labels_only
 from bvat.training.state import restore_model
-from bvat.training.statistics import f1_scores, macro_f1, wilson
+from bvat.training.statistics import f1_scores, macro_f1, micro_f1, wilson
 from bvat.training.trained import TrainedModel, predict
 
 FEW = 100
@@ -158,7 +158,8 @@ def labelled_folds(graph: Graph) -> list[Graph]:
 
 def _usable(graph: Graph) -> int:
     """Return how many labelled nodes can be in a fold: those whose class has another one."""
-    sizes = torch.bincount(graph.labels[torch.cat([graph.train, graph.val])])
+    labels = graph.labels[torch.cat([graph.train, graph.val])]
+    sizes = torch.bincount(graph.targets.strata(labels))
     return int(sizes[sizes > 1].sum())
 
 
@@ -239,14 +240,15 @@ def estimate(
     sizes = torch.tensor([result["sizes"] for result in found]).sum(0)
     nodes = torch.cat([part.test for part in hidden.values()]).cpu()
     labels = graph.labels.cpu()[nodes]
-    scores = out_of_fold_scores(logits.argmax(1), labels, sizes, len(parts), graph.class_names)
+    scores = out_of_fold_scores(graph.targets.predicted(logits), labels, sizes, len(parts), graph.class_names)
     return scores, held_out_logits(nodes, labels, logits)
 
 
 def _held_out(graph: Graph, settings: Settings, trained: TrainedModel) -> dict[str, Any]:
     model = restore_model(settings, graph.num_features, graph.num_classes, trained.weights)
     logits = predict(model, graph)
-    sizes = torch.bincount(logits.argmax(1), minlength=graph.num_classes)
+    strata = graph.targets.strata(graph.targets.predicted(logits))
+    sizes = torch.bincount(strata, minlength=graph.num_classes)
     return {"held_out": logits[graph.test].tolist(), "sizes": sizes.tolist()}
 
 
@@ -256,7 +258,7 @@ HELD_OUT = Measurement("held-out", _held_out, parameters=dict)
 def held_out_logits(nodes: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
     """Return what is known of nodes from models that had not seen their labels, as plain values.
 
-    Shapes: nodes and labels (m), logits (m, C).
+    Shapes: nodes (m), labels (m) or (m, C), logits (m, C).
     """
     rows = [[round(value, 4) for value in row] for row in logits.tolist()]
     return {"nodes": nodes.tolist(), "labels": labels.tolist(), "logits": rows}
@@ -268,9 +270,9 @@ def checked_logits(found: Any) -> dict[str, Any] | None:
         return None
     nodes, labels = (torch.tensor(found[name], dtype=torch.int64) for name in ("nodes", "labels"))
     logits = torch.tensor(found["logits"], dtype=torch.float64)
-    if nodes.ndim != 1 or labels.shape != nodes.shape or logits.ndim != 2 or len(logits) != len(nodes):
+    if nodes.ndim != 1 or logits.ndim != 2 or len(logits) != len(nodes):
         raise ValueError("out_of_fold")
-    if len(nodes) and (min(nodes.min(), labels.min()) < 0 or int(labels.max()) >= logits.shape[1]):
+    if bool((nodes < 0).any()) or not targets_of(labels).fit(labels, logits):
         raise ValueError("out_of_fold")
     return dict(found)
 
@@ -279,7 +281,8 @@ def calibration_of(found: Mapping[str, Any] | None) -> float:
     """Return the factor of the logits that fits held-out labels best; 1 without them."""
     if not found or not found["nodes"]:
         return 1.0
-    return temperature_of(np.array(found["logits"]), np.array(found["labels"]))
+    logits, labels = np.array(found["logits"]), np.array(found["labels"])
+    return temperature_of(*targets_of(labels).decisions(np.zeros_like(logits), logits, labels))
 
 
 def out_of_fold_scores(
@@ -292,9 +295,12 @@ def out_of_fold_scores(
     all nodes (Kish, 1965). And models of folds have learned from fewer labels: that counts as
     ``1 - 1 / folds``.
 
-    Shapes: predicted and labels int64 (m); sizes (C), how many of all nodes are predicted to be of a class.
+    A node with several labels counts for its rarest one.
+
+    Shapes: predicted and labels int64 (m) or (m, C); sizes (C), how many of all nodes are predicted to be of
+    a class.
     """
-    counts = torch.bincount(labels, minlength=len(class_names)).double()
+    counts = torch.bincount(targets_of(labels).strata(labels), minlength=len(class_names)).double()
     seen = counts > 0
     shares = sizes[seen].double()
     shares = shares / shares.sum() if shares.sum() > 0 else counts[seen] / counts.sum()
@@ -311,19 +317,24 @@ def scores_of(
         The number of ``nodes`` and of ``correct`` ones, ``accuracy`` with its 95 % interval (``low``,
         ``high``) and ``macro_f1`` in percent, and ``f1`` of each class.
 
-    Shapes: predicted and labels int64 (m), m > 0, labels known.
+    With several labels per node a node is correct if all of them are, and there is ``micro_f1`` too.
+
+    Shapes: predicted and labels int64 (m) or (m, C), m > 0, labels known.
     """
-    count, correct = labels.numel(), int((predicted == labels).sum())
+    targets = targets_of(labels)
+    count, correct = len(labels), int(targets.right(predicted, labels).sum())
     low, high = wilson(100 * correct / count, count if effective is None else effective)
     scores = f1_scores(predicted, labels, len(class_names))
-    sizes = torch.bincount(labels, minlength=len(class_names)).tolist()
+    sizes = targets.sizes(labels, len(class_names)).tolist()
+    mean = macro_f1(scores)
     return {
         "nodes": count,
         "correct": correct,
         "accuracy": 100 * correct / count,
         "low": low,
         "high": high,
-        "macro_f1": macro_f1(scores),
+        "macro_f1": 100.0 if mean is None else mean,  # no label holds, and none is predicted
+        **({"micro_f1": micro_f1(predicted, labels)} if targets.independent else {}),
         "f1": [
             {"class": name, "nodes": size, "f1": score}
             for name, size, score in zip(class_names, sizes, scores, strict=True)

@@ -177,6 +177,8 @@ def tune(plan: TuningPlan, graph: Graph, out: Path, jobs: int, console: Any = No
             can share it.
     """
     require_optuna()
+    instead = "compare settings with bvat compare --metric micro_f1"
+    graph.targets.require_one_class("tune", instead)
     if not graph.val.numel():
         raise SettingsError(
             f"{plan.dataset} has no validation nodes, which a search needs: hold some out with --val N"

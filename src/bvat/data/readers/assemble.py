@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,59 +10,18 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from bvat.data.readers.classes import Classes
 from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import Features, edge_features, fastest_layout
 from bvat.data.splits import ReadOptions, Split, marks, stratified_split
 from bvat.errors import GraphError, shown
-from bvat.graph import UNKNOWN, DenseMatrix, Graph, SparseMatrix
+from bvat.graph import DenseMatrix, Graph, SparseMatrix, targets_of
 from bvat.graph.repair import merged_attributes, repaired_adjacency
 
 IntArray = NDArray[np.int64]
 UNEQUAL_WEIGHTS = "edges whose two directions have different weights"
 AVERAGED = "edges given more than once, whose attributes are averaged"
 """How the notes about them begin."""
-
-
-@dataclass(frozen=True)
-class Classes:
-    """Class numbers and names; labels int64 (N), -1 for unknown."""
-
-    labels: IntArray
-    names: tuple[str, ...]
-
-
-def number_classes(labels: Sequence[str]) -> Classes:
-    """Number the classes in sorted order, integers by value; an empty name means an unknown label."""
-    names = sorted({label for label in labels if label})
-    if all(name.isascii() and name.isdigit() and len(name) < 19 for name in names):
-        names.sort(key=lambda name: (int(name), name))
-    number = {name: k for k, name in enumerate(names)} | {"": UNKNOWN}
-    return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(names))
-
-
-def whole_labels(given: NDArray[Any], below: int, where: str = "") -> IntArray:
-    """Return class numbers (N) as int64; GraphError unless they are whole, from -1 to ``below`` - 1."""
-    if given.dtype.kind == "f" and ((np.abs(given) < np.float64(2**31)) & (given == np.trunc(given))).all():
-        given = given.astype(np.int64)
-    if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= below:
-        raise GraphError(f"{where}labels must be whole numbers from 0 up, -1 for unknown: number the classes")
-    return given.astype(np.int64)
-
-
-def require_classes(classes: Classes, where: str) -> None:
-    if not classes.names:
-        raise GraphError(f"{where}: no node has a label: label a few nodes of each class")
-    if len(classes.names) == 1:
-        raise GraphError(
-            f"{where}: all labels are {shown(classes.names[0])}, so there is nothing to learn: also label "
-            "nodes of another class"
-        )
-    labelled = int((classes.labels != UNKNOWN).sum())
-    if len(classes.names) > max(1000, labelled // 2):
-        raise GraphError(
-            f"{where}: {len(classes.names):,} classes for {labelled:,} labelled nodes, most of them with a "
-            "single node: use labels that nodes share"
-        )
 
 
 def assemble(
@@ -84,7 +42,7 @@ def assemble(
     for them: then the graph is not checked, which takes a copy of the edges. Of several ``splits`` the first
     is that of the graph, which keeps all.
     """
-    size, directed = classes.labels.size, options.directed
+    size, targets, directed = len(classes.labels), targets_of(classes.labels), options.directed
     attributes, recipe = None, dict[str, Any]()
     if repaired := isinstance(edges, tuple):
         adjacency, repairs = edges
@@ -97,7 +55,7 @@ def assemble(
         notes = [*notes, *[f"{AVERAGED}: {differing:,}"] * (differing > 0)]
     empty: IntArray = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
-    unlabelled = bool((classes.labels == UNKNOWN).all())
+    unlabelled = not targets.known(classes.labels).any()
     if like is None and not unlabelled and not adjacency.nnz:
         _require_features(features, name)
     made = features or edge_features(adjacency, like)
@@ -118,13 +76,14 @@ def assemble(
         "validation": parts.origin,
         "repairs": repairs,
         "notes": (
+            *[targets.note] * bool(targets.note),
             *notes,
             *_edge_notes(adjacency, repairs, directed=directed),
             *made.notes,
             *parts.notes,
             *_absent(classes, parts),
         ),
-        "recipe": {**made.recipe, **recipe, "classes": list(classes.names)},
+        "recipe": {**made.recipe, **recipe, "classes": list(classes.names), **classes.recipe},
         "splits": marks(splits, size),
         "directed": directed,
         "edge_attr": attributes,
@@ -158,11 +117,13 @@ def _edge_notes(adjacency: SparseMatrix, repairs: Mapping[str, int], *, directed
 
 def _absent(classes: Classes, split: Split) -> list[str]:
     """Name the classes that cannot be learned because they have no training node."""
-    if not split.train.size:
+    size = len(classes.labels)
+    train = split.train[(split.train >= 0) & (split.train < size)]  # Graph rejects the others
+    train = train[targets_of(classes.labels).known(classes.labels[train])]
+    if not train.size:
         return []
-    train = split.train[(split.train >= 0) & (split.train < classes.labels.size)]  # Graph rejects the others
-    trained = set(classes.labels[train].tolist())
-    missing = [name for k, name in enumerate(classes.names) if k not in trained]
+    having = targets_of(classes.labels).sizes(torch.from_numpy(classes.labels[train]), len(classes.names))
+    missing = [name for name, count in zip(classes.names, having.tolist(), strict=True) if not count]
     if not missing:
         return []
     some = ", ".join(shown(name) for name in missing[:5]) + (" ..." if len(missing) > 5 else "")

@@ -9,13 +9,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes, whole_labels
+from bvat.data.readers.assemble import assemble
+from bvat.data.readers.classes import (
+    Classes,
+    number_classes,
+    require_classes,
+    several_labels,
+    whole_labels,
+)
 from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import matrix_features
 from bvat.data.readers.matrices import csr_of, finite, read_arrays
 from bvat.data.splits import ReadOptions, Split
 from bvat.errors import GraphError
-from bvat.graph import UNKNOWN, Graph
+from bvat.graph import UNKNOWN, Graph, targets_of
 from bvat.graph.repair import as_attributes
 
 EDGE_LIST = {"edges", "node_features", "node_labels"}
@@ -30,7 +37,8 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     """Return the graph of a file with ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``.
 
     These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
-    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text. ``train_masks``,
+    made from the edges; ``labels`` (N) are integers, -1 for unknown, or text; or (N, C) of 0 and
+    1 if nodes have several, -1 in a whole row for unknown. ``train_masks``,
     ``val_masks`` and ``test_masks`` (S, N) or (N, S) are S splits. The heterophilous data sets have
     ``edges`` (E, 2), ``node_features`` and ``node_labels`` instead. ``edge_attr`` (E, F) has attributes of
     the edges, in the order of ``adj_data`` or of ``edges``. With ``like``, the recipe of the graph
@@ -50,11 +58,12 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
         raise GraphError(f"{path}: adj_data has a weight that is negative, NaN or huge: use positive weights")
     edges.data[edges.data < 1e-30] = 0
     if like is not None and "labels" not in arrays:
-        arrays["labels"] = np.full(size, UNKNOWN)
+        arrays |= {"labels": Classes.unknown(size, like).labels, "class_names": np.array(like["classes"])}
     classes = _classes(arrays, size, path)
     if like is not None and not classes.names:
         classes = Classes(classes.labels, tuple(like["classes"]))
-    require_classes(classes, str(path))
+    if like is None or targets_of(classes.labels).known(classes.labels).any():
+        require_classes(classes, str(path))
     matrix = arrays.get("attr_matrix")
     if matrix is None and "attr_data" in arrays:
         matrix = csr_of(arrays, path, "attr_")
@@ -113,11 +122,11 @@ def _mask(arrays: Mapping[str, Any], part: str) -> Any:
 
 
 def given_splits(masks: Mapping[str, Any], labels: Any, where: str) -> list[Split]:
-    """Return the splits in boolean masks (N), (N, S) or (S, N) of train, val and test; labels (N).
+    """Return the splits in boolean masks (N), (N, S) or (S, N) of train, val and test; labels (N) or (N, C).
 
     A node without a label is in no split; a part without a mask is empty.
     """
-    known, found = labels != UNKNOWN, dict[str, Any]()
+    known, found = targets_of(labels).known(labels), dict[str, Any]()
     for part, mask in masks.items():
         if mask is None:
             continue
@@ -146,6 +155,8 @@ def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
     labels = arrays.get("labels")
     if labels is None:
         raise GraphError(f"{path}: there is no array 'labels': add the class of each node, -1 for unknown")
+    if labels.ndim == 2 and labels.shape[0] == size and labels.shape[1] > 1:
+        return several_labels(labels, _names(arrays, "class_names", labels.shape[1]), f"{path}: ")
     if labels.shape != (size,):
         raise GraphError(
             f"{path}: labels has shape {labels.shape}, but there are {size} nodes: give one per node"

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bvat.data.readers import features as make
-from bvat.data.readers.assemble import Classes, assemble, number_classes, require_classes
+from bvat.data.readers.assemble import assemble
+from bvat.data.readers.classes import Classes, number_classes, number_label_sets, require_classes
 from bvat.data.readers.csv_table import CsvTable
 from bvat.data.readers.edges import read_edges
 from bvat.data.readers.parquet_table import ParquetTable
@@ -28,9 +29,12 @@ from bvat.data.readers.table import (
 from bvat.data.splits import ReadOptions
 from bvat.errors import GraphError, shown
 from bvat.graph import UNKNOWN, Graph
+from bvat.graph.targets import SEVERAL_LABELS
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 """File endings of tables."""
+SEVERAL = SEVERAL_LABELS.name
+"""The column of nodes that have several labels; with one class per node it is called ``label``."""
 _ONE_OF_SEVERAL = re.compile(r"(?i)split[_ ]?\d+")
 """Names of columns when there are several splits."""
 
@@ -55,10 +59,10 @@ def is_graph_folder(folder: Path) -> bool:
 def read_folder(folder: Path, options: ReadOptions, like: Mapping[str, Any] | None = None) -> Graph:
     """Return the graph in a folder.
 
-    It contains ``nodes.csv`` (``id``, ``label`` which may be empty, optionally ``split``, numbers),
-    optionally ``edges.csv`` (``source``, ``target``, optionally ``weight`` and numbers), and optionally
-    ``features.npz`` or ``features.npy`` with one row per row of the nodes file. Without edges, no ids are
-    needed.
+    It contains ``nodes.csv`` (``id``, ``label`` which may be empty, or ``labels`` separated by ``|``,
+    optionally ``split``, numbers), optionally ``edges.csv`` (``source``, ``target``, optionally ``weight``
+    and numbers), and optionally ``features.npz`` or ``features.npy`` with one row per row of the nodes file.
+    Without edges, no ids are needed.
     """
     nodes, edges = _find(folder, "nodes"), _find(folder, "edges", required=False)
     return _read(folder.resolve().name, (nodes, edges, make.find_matrix(folder)), options, like)
@@ -78,8 +82,7 @@ def read_matrix(path: Path, options: ReadOptions, like: Mapping[str, Any] | None
     if labels is not None or like is None:
         return _read(path.stem, (labels, None, path), options, like)
     (features,) = make.stored_features(path, None, str(path), like)
-    unknown = np.full(features.matrix.shape[0], UNKNOWN)
-    classes = Classes(unknown, tuple(like["classes"]))
+    classes = Classes.unknown(features.matrix.shape[0], like)
     return assemble(name=path.stem, classes=classes, features=features, options=options, like=like)
 
 
@@ -156,8 +159,10 @@ def called_like_ids(columns: Sequence[str]) -> list[str]:
 
 def special_columns(table: Table, text: str | None, *, ids: bool, labels: bool) -> dict[str, str | None]:
     """Return the columns with a meaning of their own, None for those that are missing and not needed."""
-    require_columns(table, *["id"] * ids, *["label"] * labels)
+    several = find_column(table, "label") is None and find_column(table, SEVERAL) is not None
+    require_columns(table, *["id"] * ids, *["label"] * (labels and not several))
     special = {name: find_column(table, name) for name in ("id", "label", "split")}
+    special["label"] = special["label"] or find_column(table, SEVERAL)
     special |= {name: name for name in table.names if _ONE_OF_SEVERAL.fullmatch(name)}
     if text is not None and text not in table.names:
         problem = f"there is no column {text!r} for --text, only {some_columns(table)}: choose one of these"
@@ -221,15 +226,26 @@ def _number_nodes(table: Table, ids: Sequence[str]) -> dict[str, int]:
 
 
 def read_classes(table: Table, labels: Sequence[str], like: Mapping[str, Any] | None) -> Classes:
+    column = find_column(table, "label") or find_column(table, SEVERAL)
+    several = column is not None and column.casefold() == SEVERAL
     if like is None:
-        classes = number_classes(labels)
-        require_classes(classes, f"{table.path}, column {find_column(table, 'label')!r}")
+        classes = number_label_sets(labels) if several else number_classes(labels)
+        require_classes(classes, f"{table.path}, column {column!r}")
         return classes
+    if several or like.get("targets") == SEVERAL:
+        try:
+            return number_label_sets(labels if several else [""] * len(labels), like["classes"])
+        except KeyError as unknown:
+            row = next(k for k, cell in enumerate(labels) if unknown.args[0] in cell)
+            problem = (
+                f"the model does not know label {shown(unknown.args[0])}: remove it, or train on this graph"
+            )
+            raise fault(table, row, column, problem) from None
     number = {str(name): k for k, name in enumerate(like["classes"])} | {"": UNKNOWN}
     for row, label in enumerate(labels):
         if label not in number:
             problem = f"the model does not know class {shown(label)}: leave it empty, or train on this graph"
-            raise fault(table, row, find_column(table, "label"), problem)
+            raise fault(table, row, column, problem)
     return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(like["classes"]))
 
 

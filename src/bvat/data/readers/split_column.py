@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bvat.data.readers.assemble import Classes
+from bvat.data.readers.classes import Classes
 from bvat.data.readers.table import Table, count_note, fault
 from bvat.data.splits import ReadOptions, Split
 from bvat.errors import shown
-from bvat.graph import UNKNOWN
+from bvat.graph import targets_of
 
 _SPLITS = ("train", "val", "test")
 
@@ -43,7 +43,7 @@ def _given_split(
             )
             raise fault(table, row, column, problem)
     parts = np.array(words)
-    known = classes.labels != UNKNOWN
+    known = targets_of(classes.labels).known(classes.labels)
     for name in ("train", "val"):
         missing = np.flatnonzero((parts == name) & ~known)
         if missing.size:

@@ -1,0 +1,115 @@
+"""Classes from what files and arrays hold: one per node, or several labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bvat.errors import GraphError, shown
+from bvat.graph import UNKNOWN, targets_of
+from bvat.graph.targets import ONE_CLASS, SEPARATOR, TARGETS, label_sets, refuse_one_hot
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Class numbers and names; labels int64 (N), or (N, C) if nodes have several, -1 for unknown."""
+
+    labels: IntArray
+    names: tuple[str, ...]
+
+    @classmethod
+    def unknown(cls, nodes: int, like: Mapping[str, Any]) -> Classes:
+        """Return the classes of nodes without labels, as a recipe has them."""
+        targets, names = TARGETS[like.get("targets", ONE_CLASS.name)], tuple(like["classes"])
+        return cls(targets.unknown(nodes, len(names)), names)
+
+    @property
+    def recipe(self) -> dict[str, str]:
+        """What a recipe says of labels that are not one class per node."""
+        targets = targets_of(self.labels)
+        return {} if targets is ONE_CLASS else {"targets": targets.name}
+
+
+def number_classes(labels: Sequence[str]) -> Classes:
+    """Number the classes in sorted order, integers by value; an empty name means an unknown label."""
+    names = _ordered({label for label in labels if label})
+    number = {name: k for k, name in enumerate(names)} | {"": UNKNOWN}
+    return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(names))
+
+
+def _ordered(found: set[str]) -> list[str]:
+    names = sorted(found)
+    if all(name.isascii() and name.isdigit() and len(name) < 19 for name in names):
+        names.sort(key=lambda name: (int(name), name))
+    return names
+
+
+def number_label_sets(cells: Sequence[str], names: Sequence[str] | None = None) -> Classes:
+    """Number the labels in cells such as ``red|round``; an empty cell is unknown, ``|`` alone has no label.
+
+    KeyError of a label that is not among ``names``, where these are given.
+    """
+    sets = [[name for part in cell.split(SEPARATOR) if (name := part.strip())] for cell in cells]
+    names = _ordered({name for each in sets for name in each}) if names is None else names
+    number = {name: k for k, name in enumerate(names)}
+    labels: IntArray = np.zeros((len(cells), len(names)), dtype=np.int64)
+    for row, each in zip(labels, sets, strict=True):
+        row[[number[name] for name in each]] = 1
+    labels[[not cell for cell in cells]] = UNKNOWN
+    return Classes(labels, tuple(names))
+
+
+def several_labels(given: NDArray[Any], names: Sequence[str] | None, where: str = "") -> Classes:
+    """Return the classes of labels (N, C) of 0 and 1, -1 in a whole row; GraphError for anything else."""
+    if names is not None and len(names) != given.shape[1]:
+        raise GraphError(
+            f"{where}labels have {given.shape[1]} columns, but there are {len(names)} class names: "
+            "give one for each"
+        )
+    names = [str(k) for k in range(given.shape[1])] if names is None else names
+    labels = label_sets(given, where)
+    refuse_one_hot(labels, where)
+    return Classes(labels, tuple(map(str, names)))
+
+
+def whole_labels(given: NDArray[Any], below: int, where: str = "") -> IntArray:
+    """Return class numbers (N) as int64; GraphError unless they are whole, from -1 to ``below`` - 1."""
+    if given.dtype.kind == "f" and ((np.abs(given) < np.float64(2**31)) & (given == np.trunc(given))).all():
+        given = given.astype(np.int64)
+    if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= below:
+        raise GraphError(f"{where}labels must be whole numbers from 0 up, -1 for unknown: number the classes")
+    return given.astype(np.int64)
+
+
+def require_classes(classes: Classes, where: str) -> None:
+    if targets_of(classes.labels).independent:
+        _require_label_sets(classes, where)
+        return
+    if not classes.names:
+        raise GraphError(f"{where}: no node has a label: label a few nodes of each class")
+    if len(classes.names) == 1:
+        raise GraphError(
+            f"{where}: all labels are {shown(classes.names[0])}, so there is nothing to learn: also label "
+            "nodes of another class"
+        )
+    labelled = int((classes.labels != UNKNOWN).sum())
+    if len(classes.names) > max(1000, labelled // 2):
+        raise GraphError(
+            f"{where}: {len(classes.names):,} classes for {labelled:,} labelled nodes, most of them with a "
+            "single node: use labels that nodes share"
+        )
+
+
+def _require_label_sets(classes: Classes, where: str) -> None:
+    known = classes.labels[targets_of(classes.labels).known(classes.labels)] if classes.names else None
+    if known is None or not known.size:
+        raise GraphError(f"{where}: no node has a label: label a few nodes")
+    if known.all() or not known.any():
+        what = "all labels" if known.all() else "no label"
+        raise GraphError(f"{where}: every labelled node has {what}, so there is nothing to learn: check them")
