@@ -66,9 +66,54 @@ def curves(found: Mapping[str, Any]) -> str:
     return table(["graph (seeds)", "method", "test accuracy", "median certified", "median attacked"], rows)
 
 
+def exact(found: Mapping[str, Any]) -> str:
+    """Return how near the true radius of some nodes is to what is proved, and to what the attack found."""
+    names = dict.fromkeys(name for rows in found["graphs"].values() for name in rows)
+    every = [(graph, name) for graph in found["graphs"] for name in names if name in found["graphs"][graph]]
+
+    def cells(graph: str, name: str) -> list[str]:
+        row = found["graphs"][graph][name]
+        measured = (f"{row[key]:.4f}" for key in ("certified_by_true", "true_by_attacked"))
+        return [graph, name, *measured, f"{100 * row['share_of_bound']:.0f} %"]
+
+    head = ["graph", "method", "median certified / true", "median true / attacked", "share of the bound"]
+    return table(head, (cells(*each) for each in every))
+
+
+def penalty(found: Mapping[str, Any]) -> str:
+    """Return accuracy and median radius of the penalties beside other methods: the same seeds of each."""
+    before = json.loads((RESULTS / "curves.json").read_text("utf-8"))["graphs"]
+    rows = []
+    for graph, kinds in found["graphs"].items():
+        others = {name: before[graph][name] for name in ("GCN", "VAT", "O-BVAT")}
+        for k, (name, runs) in enumerate({**others, **kinds}.items()):
+            same = [runs[str(seed)] for seed in range(found["asked"]["seeds"]) if str(seed) in runs]
+            cells = (spread([run[key] for run in same], key) for key in ("test_accuracy", "median_certified"))
+            if same:
+                rows.append(["" if k else graph, name, *cells])
+    return table(["graph", "method", "test accuracy", "median certified"], rows)
+
+
+def times(found: Mapping[str, Any]) -> str:
+    """Return CPU seconds and memory by graph."""
+
+    def cell(value: Any) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    keys = ("audit_seconds", "certify_seconds", "all_budgets_seconds")
+    rows = []
+    for graph, row in found["graphs"].items():
+        sizes, command = row["sizes"], row["command"]
+        about = f"{graph} ({sizes['nodes']:,} nodes)"
+        rows.append([about, cell(command["seconds"]), *(cell(row.get(key)) for key in keys)])
+        rows[-1].append(f"{command['peak_mib']:.0f}")
+    head = ["CPU seconds", "`bvat audit`", "`audit`", "`certify`", "all budgets", "peak memory in MiB"]
+    return table(head, rows)
+
+
 def with_tables(text: str) -> str:
     """Return the page with its current tables."""
-    for make in (ratios, curves):
+    for make in (ratios, curves, exact, penalty, times):
         found = json.loads((RESULTS / f"{make.__name__}.json").read_text("utf-8"))
         text = replace_between(text, make.__name__, make(found))
     return text

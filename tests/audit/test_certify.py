@@ -215,10 +215,41 @@ def test_the_audit_finds_nothing_shorter(graph: Graph) -> None:
     both = audit(model, graph, certify=True)
     assert torch.equal(both.certified, proved.radius)
     assert torch.equal(both.smallest, found.smallest)
-    states = torch.stack(list(both.states(float(both.smallest.median())).values()))
-    assert states.sum(0).unique().tolist() == [1]  # each node is proved, broken or between
+    for budget in BUDGETS:
+        states = torch.stack(list(both.states(float(both.smallest.median()), budget).values()))
+        assert states.sum(0).unique().tolist() == [1]  # each node is proved, broken or between
+        assert bool(states[1].any())
+        assert budget != "node" or both.field_size[states[1]].unique().tolist() == [1]
     assert not bool(found.certified.any())
     assert bool((proved.radius <= found.smallest.double() * (1 + 1e-5)).all())
+
+
+def test_isolated_nodes_have_one_radius() -> None:
+    """Without edges a change of the field, of its rows and of its only node are the same."""
+    graph = small_graph(4, nodes=12)
+    graph = Graph.build(
+        dense_features(graph).numpy(), np.zeros((12, 12)), graph.labels, train=[0, 1, 2],
+        class_names=["a", "b", "c"], normalize=False,
+    ).to(dtype=torch.float64)  # fmt: skip
+    found = audit(small_model(GCN, graph, 4, {"hidden": 5}), graph, certify=True)
+    torch.testing.assert_close(found.certified_rows, found.certified)
+    torch.testing.assert_close(found.certified_node, found.certified)
+    assert bool((found.certified <= found.smallest).all())
+    size = float(found.smallest.median())
+    assert bool(found.states(size, "node")["broken"].any())
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("where", ["weights", "features"])
+@pytest.mark.parametrize("kind", [GCN, SGC])
+def test_numbers_that_are_not_finite_are_refused(kind: Any, where: str, value: float) -> None:
+    graph = small_graph(1)
+    model = small_model(kind, graph, 1, {})
+    with torch.no_grad():
+        (model.weights[0] if where == "weights" else graph.features.values).view(-1)[1] = value
+    for refused in (certify, lambda *given: audit(*given, certify=True)):
+        with pytest.raises(TrainingError, match="not finite"):
+            refused(model, graph)
 
 
 def test_negative_entries_count_by_their_size() -> None:
@@ -280,7 +311,3 @@ def test_what_cannot_be_proved_is_refused(graph: Graph) -> None:
         certify(twice, graph)
     once = replace(twice, models=(model,))
     assert torch.equal(certify(once, graph).radius, certify(model, graph).radius)
-    with torch.no_grad():
-        model.weights[0][0, 0] = torch.nan
-    with pytest.raises(TrainingError, match="not finite"):
-        certify(model, graph)

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bvat.audit.certify import BUDGETS, certificates
+from bvat.audit.certify import BUDGETS, Budget, certificates
 from bvat.audit.copied_fields import LAYERED_ROWS_AT_ONCE, CopiedFields, copied_fields, disjoint_parts
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.graph.graph import html_table
+from bvat.graph.html import html_table
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.targets import ONE_CLASS
 from bvat.models.base import ProjectedModel
@@ -76,13 +76,17 @@ class Audit(Plottable):
         rows = order[torch.searchsorted(self.nodes[order], nodes)]
         return Audit(self.epsilon, *(getattr(self, name)[rows] for name in MEASURED))
 
-    def states(self, size: float) -> dict[str, Tensor]:
+    def states(self, size: float, budget: Budget = "graph") -> dict[str, Tensor]:
         """Return which nodes are proved, broken or between at a norm of the perturbation, bool (n) each.
 
         *proved*: no perturbation of this norm changes the class; *broken*: one was found that does, and a
-        forward pass verified it; *between*: neither.
+        forward pass verified it; *between*: neither. The attack searches in the norm of "graph". What it
+        finds has no longer row, so it also breaks "rows", and "node" where the field is a single node.
         """
-        proved, broken = self.certified > size, self.smallest <= size
+        proof = {"graph": self.certified, "rows": self.certified_rows, "node": self.certified_node}
+        proved, broken = proof[budget] > size, self.smallest <= size
+        if budget == "node":
+            broken = broken & (self.field_size == 1)
         return {"proved": proved, "broken": broken, "between": ~(proved | broken)}
 
     def summary(self) -> dict[str, Any]:

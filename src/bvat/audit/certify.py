@@ -27,7 +27,7 @@ from bvat.audit.slopes import UNIT, slope_bounds
 from bvat.audit.tangents import Relus, wider
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.graph.graph import html_table
+from bvat.graph.html import html_table
 from bvat.inference.classifier import Classifier
 from bvat.models.appnp import APPNP
 from bvat.models.gcn import GCN
@@ -137,7 +137,8 @@ def certificates(model: Any, graph: Graph, budgets: Sequence[Budget] = BUDGETS) 
         raise SettingsError(
             "a certificate needs the whole graph: give a graph that is not divided into parts"
         )
-    passes = _passes(layers, matrix, graph.features)
+    with np.errstate(invalid="ignore", over="ignore"):  # of numbers that are not finite, refused below
+        passes = _passes(layers, matrix, graph.features)
     logits, error = passes[-1]
     if not np.isfinite(error).all():
         raise TrainingError("the model has weights, or the graph has features, that are not finite numbers")
