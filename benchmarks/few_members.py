@@ -35,6 +35,8 @@ from few_labels import numbers
 
 NETWORK = NETWORKS[2]
 """The networks of effort 2, which others join."""
+ALL = "all"
+"""Stands for all numbers of labels together."""
 ALONE = ("vat", "sbvat", "obvat", "appnp/vat", "random-propagation", "random-propagation/grand")
 """What joins them, one at a time."""
 
@@ -83,10 +85,10 @@ def measure(graph: Graph, sets: dict[str, tuple[str, ...]]) -> dict[str, Any]:
 
 
 def summarised(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return by labels per class what each ensemble gains over that of effort 2, paired over all runs."""
+    """Return by labels per class, and for all runs, the paired gains of each ensemble over effort 2."""
     found: dict[str, Any] = {}
-    for count in sorted({run["labels"] for run in runs}):
-        own = [run["ensembles"] for run in runs if run["labels"] == count]
+    for count in (*sorted({run["labels"] for run in runs}), ALL):
+        own = [run["ensembles"] for run in runs if count in (run["labels"], ALL)]
         base = [run["effort 2"]["accuracy"] for run in own]
         rows = found[str(count)] = {}
         for title in own[0]:
@@ -100,22 +102,27 @@ def summarised(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def write(path: Path, runs: Sequence[dict[str, Any]]) -> None:
+def write(path: Path, runs: Sequence[dict[str, Any]], script: str) -> None:
     """Write the runs with their summary and the command that measures them."""
     graphs, labels, draws = (sorted({run[name] for run in runs}) for name in ("graph", "labels", "draw"))
     options = f"--labels {','.join(map(str, labels))} --draws {','.join(map(str, draws))}"
-    command = f"python benchmarks/few_members.py {' '.join(graphs)} {options}"
+    command = f"python benchmarks/{script} {' '.join(graphs)} {options}"
     content = {"command": command, "versions": versions(), "labels": summarised(runs), "runs": list(runs)}
     write_sealed_json(path, content)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(
+    arguments: Sequence[str],
+    script: str = "few_members.py",
+    sets: dict[str, tuple[str, ...]] | None = None,
+    out: Path = Path("results/few-labels/members.json"),
+) -> None:
     """Measure what is missing in the file, draw by draw, and write it after each one."""
-    parser = argparse.ArgumentParser(prog="python benchmarks/few_members.py")
+    parser = argparse.ArgumentParser(prog=f"python benchmarks/{script}")
     parser.add_argument("graphs", nargs="+", help="names or paths")
     parser.add_argument("--labels", type=numbers, default=(5, 20), help="per class, such as 5,20")
     parser.add_argument("--draws", type=numbers, default=(0, 1, 2), help="such as 0-2")
-    parser.add_argument("--out", type=Path, default=Path("results/few-labels/members.json"))
+    parser.add_argument("--out", type=Path, default=out)
     asked = parser.parse_args(arguments)
     runs: list[dict[str, Any]] = read_sealed_json(asked.out)["runs"] if asked.out.exists() else []
     done = {(run["graph"], run["labels"], run["draw"]) for run in runs}
@@ -125,10 +132,10 @@ def main(arguments: Sequence[str]) -> None:
             for count in asked.labels:
                 if (graph.name, count, draw) in done:
                     continue
-                found = measure(resplit(graph, count, 0, draw), ensembles())
+                found = measure(resplit(graph, count, 0, draw), sets or ensembles())
                 about = {"graph": graph.name, "labels": count, "draw": draw, "source": versions()["source"]}
                 runs.append({**about, "ensembles": found})
-                write(asked.out, runs)
+                write(asked.out, runs, script)
                 sys.stdout.write(f"draw {draw} of {graph.name}, {count} labels per class\n")
                 sys.stdout.flush()
 

@@ -70,8 +70,9 @@ def measured(command: list[str], folder: Path) -> dict[str, Any]:
         private = max(private, _private(process.pid))
         disk = max(disk, _size(folder) - before)
         time.sleep(0.25)
+    process.returncode = os.waitstatus_to_exitcode(status)
     if status:
-        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     return {
         "seconds": round(time.perf_counter() - start, 1),
         "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),

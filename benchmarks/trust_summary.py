@@ -69,6 +69,14 @@ def regained(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def regained_by_draw(by_graph: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[int, float]:
+    """Return :func:`regained` ``of_means`` of each draw in which every graph with wrong labels has some."""
+    flips = [{r["draw"]: r for r in own if "auroc" in r} for own in by_graph.values()]
+    flips = [own for own in flips if own]
+    draws = sorted(set.intersection(*map(set, flips))) if flips else []
+    return {n: regained([_means([own[n]])["flipped"] for own in flips])["of_means"] for n in draws}
+
+
 def targets_of(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return what was aimed at, from means by graph."""
     error = [row["calibration_error"] for row in rows.values()]
@@ -114,6 +122,7 @@ def summary(runs: Sequence[Mapping[str, Any]], protocol: str) -> dict[str, Any]:
         "runs": len(runs),
         "flipped_runs": sum(len(row["draws"]) for row in flips),
         "regained": regained(flips) if flips else None,
+        "regained_by_draw": regained_by_draw(by_graph),
         "sets": beside_snaps(by_graph),
         "by_graph": rows,
         "targets": targets_of(rows),

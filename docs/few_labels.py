@@ -23,6 +23,14 @@ TABLE_TITLES = {
     "spreading": "`LabelSpreading`",
     "self-training": "`SelfTrainingClassifier`",
 }
+CANDIDATE_TITLES = {
+    "second-gcn": "a second GCN, to compare with",
+    "residual-gcn": "GCN with normalisation and residuals",
+    "gcnii": "GCNII, 8 layers",
+    "gpr-gnn": "GPR-GNN",
+    "sharpening": "GCN + transductive sharpening",
+    "all": "all of them but the second GCN",
+}
 MEMBER_TITLES = {"none": "no network", "effort 3": "all of effort 3", "effort 4": "all of effort 4"}
 
 
@@ -165,11 +173,65 @@ def members(found: Mapping[str, Any]) -> str:
     return f"{table(head, rows)}\n\nMeasured: {'; '.join(runs)}."
 
 
+def candidates(found: Mapping[str, Any]) -> str:
+    """Return what each candidate adds to effort 2: points by labels and for all runs, weight and seconds."""
+    results = found["labels"]
+    counts = [name for name in results if name != "all"]
+    rows = []
+    for name, title in CANDIDATE_TITLES.items():
+        every = results["all"][name]
+        gain = every["gain"]
+        share = sum(weight for member, weight in every["weights"].items() if member != "gcn+none")
+        row = [title, *(f"{results[count][name]['gain']['mean']:+.2f}" for count in counts)]
+        row += [f"{gain['mean']:+.2f} ({gain['low']:+.2f} to {gain['high']:+.2f})", f"{100 * share:.0f} %"]
+        rows.append([*row, f"{every['training_cpu_seconds']:.0f}"])
+    head = ["points against effort 2", *(f"{n} labels" for n in counts), "all runs", "weight", "seconds"]
+    draws: dict[str, list[str]] = {}
+    for name, draw in sorted({(run["graph"], run["draw"]) for run in found["runs"]}):
+        draws.setdefault(name, []).append(str(draw))
+    runs = "; ".join(f"{name}, draw {' and '.join(numbers)}" for name, numbers in draws.items())
+    return f"{table(head, rows)}\n\nMeasured: {runs}; {len(found['runs'])} runs."
+
+
+def alone(*found: Mapping[str, Any]) -> str:
+    """Return accuracies of regularisers and models by themselves, without validation nodes."""
+    cells = [row for each in found for row in each["rows"]]
+    kinds = {name: v["title"] for each in found for name, v in each["variants"].items()}
+
+    def cell(row: Mapping[str, Any], name: str) -> str:
+        return f"{row['variants'][name]['mean']:.1f}" if name in row["variants"] else "-"
+
+    rows = ([title, *(cell(row, name) for row in cells)] for name, title in kinds.items())
+    heads = (f"{row['graph']}, {row['labels']} label{'s' if row['labels'] > 1 else ''}" for row in cells)
+    return table(["accuracy in %", *heads], rows)
+
+
+def memory(found: Mapping[str, Any]) -> str:
+    """Return the peak memory of ``auto`` and of a GCN, and what neighbours of many nodes take."""
+    rows = (
+        [name, f"{row['gcn_mb']:.0f}", f"{row['auto_mb']:.0f}", f"{row['ratio']:.1f}"]
+        for name, row in found["graphs"].items()
+    )
+    many = found["neighbours"]
+    return (
+        f"{table(['peak memory in MiB', 'GCN', '`auto`', 'ratio'], rows)}\n\n"
+        f"Neighbours of {many['nodes']:,} nodes with {many['columns']} dense columns (k = {many['k']}) "
+        f"take, on one thread, "
+        f"{many['cpu_seconds']:.0f} processor seconds and {many['peak_mb'] / 1024:.1f} GiB; "
+        f"{100 * many['recall']:.0f} % of the true neighbours are found."
+    )
+
+
 def with_tables(text: str) -> str:
     """Return the page with its current tables."""
-    summary, tables, networks = (
-        json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("summary", "tables", "members")
-    )
+
+    def read(name: str) -> Any:
+        return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+    summary, tables, networks = (read(name) for name in ("summary", "tables", "members"))
+    text = replace_between(text, "candidates", candidates(read("candidates")))
+    text = replace_between(text, "alone", alone(read("regularisers"), read("dense")))
+    text = replace_between(text, "memory", memory(read("memory")))
     for make in (recipes, gains, graphs, weights, costs, protocol):
         text = replace_between(text, make.__name__, make(summary))
     text = replace_between(text, "members", members(networks))

@@ -95,10 +95,29 @@ def plan(speed: dict) -> str:
     return "\n".join(lines)
 
 
+def stream(found: dict) -> str:
+    """Return what cutting takes with and without --stream."""
+    lines = [
+        "| edges | nodes | read | parts | memory | without mapped files | processor time | disk |",
+        "|---:|---:|---|---|---:|---:|---:|---:|",
+    ]
+    for row in sorted(found["rows"], key=lambda row: (row["edges"], row["command"])):
+        words = row["command"].split()
+        how = "`--stream`" if "--stream" in words else "in memory"
+        by = f"{words[words.index('--parts') + 1]}, {words[words.index('--by') + 1]}"
+        lines.append(
+            f"| {row['edges']:,} | {row['nodes']:,} | {how} | {by} | {row['peak_mib']:,} MiB "
+            f"| {row['peak_mib_without_mapped_files']:,} MiB | {row['processor_seconds']:.0f} s "
+            f"| {row['disk_mib']:,} MiB |"
+        )
+    return "\n".join(lines)
+
+
 def tables() -> dict[str, str]:
     """Return every table by its name."""
-    speed, grown, killed = (
-        json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("speed-1e7", "growth", "kills")
+    speed, grown, killed, streamed = (
+        json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+        for name in ("speed-1e7", "growth", "kills", "stream")
     )
     return {
         "measured": measured(speed),
@@ -106,6 +125,7 @@ def tables() -> dict[str, str]:
         "growth": growth(grown),
         "faults": faults(killed),
         "plan": plan(speed),
+        "stream": stream(streamed),
     }
 
 

@@ -34,7 +34,9 @@ def aims(trust: Mapping[str, Any], suggest: Mapping[str, Any], times: Mapping[st
     ]
     back = trust["regained"]
     half = "at least half of the lost accuracy is regained: "
-    rows.append([f"{half}mean regained / mean lost", f"{back['of_means']:.2f}", back["of_means"] >= 0.5])
+    draws = trust["regained_by_draw"].values()
+    about = f"{back['of_means']:.2f} (by draw {min(draws):.2f} to {max(draws):.2f})"
+    rows.append([f"{half}mean regained / mean lost", about, back["of_means"] >= 0.5])
     ratios = back["mean_of_ratios"]
     rows.append([f"{half}mean over graphs of regained / lost", f"{ratios:.2f}", ratios >= 0.5])
     gains = [f"{suggest['gain_at_10']:+.2f}", f"{suggest['worst_gain_at_10']:+.2f}"]

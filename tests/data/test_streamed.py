@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bvat.data.readers import features
+from bvat.data.readers.parquet_table import ParquetTable
 from bvat.data.readers.streamed import scratch_folder, stream_folder
 from bvat.errors import GraphError
 from parquet_helpers import columns, write_parquet
@@ -148,3 +150,12 @@ def test_moments_in_blocks_are_those_of_numpy(cells, monkeypatch) -> None:
     assert (mean == dense.mean(axis=0)).all()
     assert (deviation == dense.std(axis=0)).all()
     assert (largest == np.abs(dense).max(axis=0)).all()
+
+
+def test_what_was_read_of_a_table_does_not_stay_in_memory(tmp_path) -> None:
+    numbers = np.random.default_rng(0).integers(0, 2**62, 2**20)
+    parquet.write_table(pa.table({"a": numbers}), tmp_path / "a.parquet", row_group_size=2**15)
+    table, start = ParquetTable(tmp_path / "a.parquet"), pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - start for _ in table.batches((), ["a"], cells=2**15)]
+    assert len(held) == 32
+    assert max(held) < 2**21  # of 2^23 bytes

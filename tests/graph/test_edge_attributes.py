@@ -278,6 +278,12 @@ def test_a_trained_gat_needs_the_same_attributes(tmp_path: Path) -> None:
         again.classifier_.models[0](small_graph().to(dtype=torch.float32))
 
 
+def test_engines_agree_on_gat() -> None:
+    graph = attributed().to(dtype=torch.float32)
+    model = ModelCase("gat", graph).build().float().eval()
+    torch.testing.assert_close(model(graph.with_engine("compiled")), model(graph), rtol=1e-4, atol=1e-5)
+
+
 def test_what_has_no_room_for_them() -> None:
     graph = attributed()
     with pytest.raises(SettingsError, match="has edge attributes, and only graphs without"):

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import bvat
+from bvat.data import save_graph
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models.ensemble import LINEAR
@@ -139,12 +145,39 @@ def test_an_interrupted_run_continues_with_the_same_bits(
 
 
 @pytest.mark.slow
-def test_two_processes_find_the_bits_of_one(small: Graph, tmp_path: Path) -> None:
+def test_two_processes_find_the_bits_of_one(
+    small: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for jobs in (1, 2):
         bvat.run(small, "auto", folder=tmp_path / f"{jobs}", seeds=2, jobs=jobs, options=QUIET)
+        assert command(["predict", f"{tmp_path}/{jobs}", "--out", f"{tmp_path}/{jobs}.csv"], capsys)[0] == 0
     for seed in (0, 1):
         assert weights(tmp_path / "1", seed) == weights(tmp_path / "2", seed)
     assert weights(tmp_path / "1", 0) != weights(tmp_path / "1", 1)
+    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_with_the_same_bits(
+    small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed as soon as the first network is stored."""
+    monkeypatch.chdir(tmp_path)
+    train = ["train", str(small_file), "--method", "auto", "--jobs", "1", "--no-report", "--out"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "bvat", *train, "run"], stderr=subprocess.DEVNULL
+    ) as process:
+        while process.poll() is None and not list(Path("run").glob("seed-0/shared-*.safetensors")):
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    for more in (["run", "--resume"], ["whole"]):
+        code, _, err = command([*train, *more], capsys)
+        assert code == 0, err
+    for name in ("run", "whole"):
+        assert command(["predict", name, "--out", f"{name}.csv"], capsys)[0] == 0
+    assert weights(Path("run")) == weights(Path("whole"))
+    assert Path("run.csv").read_bytes() == Path("whole.csv").read_bytes()
 
 
 def hostile(case: str) -> tuple[np.ndarray, list[str], list[tuple[int, int]]]:
@@ -158,6 +191,8 @@ def hostile(case: str) -> tuple[np.ndarray, list[str], list[tuple[int, int]]]:
         labels = [""] * 30
     elif case == "no edges and no features":
         rows, edges = rows[:, :0], []
+    elif case == "not a number":
+        rows[7, 2] = np.nan
     elif case.startswith("constant features"):
         rows, edges = np.ones_like(rows), edges if case.endswith("and edges") else []
     return rows, labels, edges
@@ -174,6 +209,7 @@ def hostile(case: str) -> tuple[np.ndarray, list[str], list[tuple[int, int]]]:
             "constant features",
             "folder has no edges, and all nodes have the same features: add others, or edges",
         ),
+        ("not a number", "nodes.csv, line 9, column 'x2': 'nan' is not a number"),
         ("constant features and edges", "all nodes of folder have the same features: add others, or leave"),
     ],
 )
@@ -204,3 +240,43 @@ def test_one_label_per_class_gives_a_model_and_no_claim(
     assert command(["predict", "run", "--out", "p.csv"], capsys)[0] == 0
     found = probabilities(Path("p.csv"))
     assert np.mean([int(np.argmax(found[f"n{n}"])) == n % 3 for n in range(3, 60)]) > 0.8
+
+
+def test_classes_with_one_label_are_predicted_but_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind, rows = drawn(60)
+    labels = [CLASSES[k] if n < 3 or (n < 24 and not k) else "" for n, k in enumerate(kind)]
+    write_folder(tmp_path / "folder", rows, labels, [])
+    code, out, err = command(["train", "folder", "--effort", "1", "--jobs", "1", "--out", "run"], capsys)
+    assert code == 0, err
+    assert "says nothing of dog, owl: too few labels" in " ".join((out + err).split())
+    assert command(["predict", "run", "--out", "p.csv"], capsys)[0] == 0
+    found = probabilities(Path("p.csv"))
+    assert np.mean([int(np.argmax(found[f"n{n}"])) == n % 3 for n in range(60)]) > 0.8
+
+
+def test_without_features_edges_are_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind, rows = drawn(60)
+    labels = [CLASSES[k] if n < 24 else "" for n, k in enumerate(kind)]
+    write_folder(tmp_path / "folder", rows[:, :0], labels, [(k, (k + 3) % 60) for k in range(60)])
+    code, _, err = command(["train", "folder", "--effort", "1", "--jobs", "1", "--out", "run"], capsys)
+    assert code == 0, err
+    assert "no features, so each of the 60 nodes gets its own" in err
+    assert json.loads(Path("run/result.json").read_text())["cross_validation"]["accuracy"] > 80
+
+
+def test_a_hundred_thousand_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = np.arange(60) % 3
+    words = np.random.default_rng(0).integers(0, 1000, (60, 30)) + 1000 * kind[:, None]
+    rows = sp.csr_array((np.ones(1800), (np.repeat(np.arange(60), 30), words.ravel())), (60, 100_000))
+    graph = bvat.Graph.build(rows, sp.csr_array((60, 60)), kind, train=range(24), test=range(24, 60))
+    save_graph(graph, tmp_path / "wide.npz")
+    train = ["train", f"{tmp_path}/wide.npz", "--effort", "1", "--jobs", "1", "--no-report"]
+    code, _, err = command([*train, "--out", f"{tmp_path}/run"], capsys)
+    assert code == 0, err
+    assert json.loads((tmp_path / "run/result.json").read_text())["test_accuracy"]["mean"] > 80

@@ -298,3 +298,30 @@ def test_with_enough_labels_folds_are_taught_without_their_own(monkeypatch):
     for k, train in enumerate(taught):
         assert np.array_equal(train, [graph.train.numpy(), *folds][k % (1 + len(folds))])
     assert accuracy(fit, graph) > 0.6
+
+
+def test_views_are_not_kept_while_networks_train(graph, fitted, monkeypatch):
+    works, kept = [], []
+    monkeypatch.setattr(Work, "on", classmethod(lambda cls, *a, on=Work.on: works.append(on(*a)) or works[0]))
+
+    def training(*arguments, real=networks.train, **more):
+        kept.append("views" in vars(works[0]))
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(networks, "train", training)
+    again = auto.fit(graph, 0, AutoOptions(effort=2))
+    assert kept
+    assert not any(kept)
+    for name, tensor in fitted.model.state_dict().items():
+        assert torch.equal(tensor, again.model.state_dict()[name])
+
+
+def test_logits_of_a_linear_member_do_not_depend_on_how_many_rows_are_computed_at_once(graph, monkeypatch):
+    work = Work.on(graph, AutoOptions())
+    whole = linear_member(work, "given-and-features")
+    views = [work.views[name][1] for name in LINEAR["given-and-features"]]
+    z = np.concatenate(views, 1, dtype=np.float64)
+    weight, bias = (whole.tensors[f"linear.given-and-features.{name}"].numpy() for name in ("weight", "bias"))
+    np.testing.assert_allclose(whole.logits, z @ weight + bias, rtol=0, atol=1e-5)
+    monkeypatch.setattr(members, "ROWS_AT_ONCE", 7)
+    np.testing.assert_allclose(linear_member(work, "given-and-features").logits, whole.logits, atol=1e-6)

@@ -18,7 +18,7 @@ from bvat.audit.copied_fields import LAYERED_ROWS_AT_ONCE, CopiedFields, copied_
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.graph.graph import html_table
+from bvat.graph.html import html_table
 from bvat.graph.inputs import GraphInputs
 from bvat.graph.targets import ONE_CLASS
 from bvat.models.base import ProjectedModel

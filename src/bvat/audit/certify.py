@@ -27,7 +27,7 @@ from bvat.audit.slopes import UNIT, slope_bounds
 from bvat.audit.tangents import Relus, wider
 from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
-from bvat.graph.graph import html_table
+from bvat.graph.html import html_table
 from bvat.inference.classifier import Classifier
 from bvat.models.appnp import APPNP
 from bvat.models.gcn import GCN

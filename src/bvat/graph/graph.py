@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from html import escape
 from types import SimpleNamespace
 from typing import Any, Literal, Self
 
@@ -19,12 +18,14 @@ from bvat.engine.dense import DenseMatrix
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import GraphError
+from bvat.graph.html import html_table
 from bvat.graph.inputs import FeatureMatrix, Subgraph
 from bvat.graph.neighbours import Latent, nearest_nodes
 from bvat.graph.repair import (
     as_features,
     as_integers,
     as_labels,
+    edge_recipe,
     merged_attributes,
     normalize_rows,
     repaired_adjacency,
@@ -355,24 +356,3 @@ class Graph:
             f"{self.num_features} features, {self.num_classes} {self.targets.name}, "
             f"{len(self.train)}/{len(self.val)}/{len(self.test)} train/val/test)"
         )
-
-
-def edge_recipe(recipe: Mapping[str, Any], attributes: Tensor | None, *, directed: bool) -> dict[str, Any]:
-    """Return a recipe that says whether edges have directions, and names their attributes (nnz, F)."""
-    found = {key: value for key, value in recipe.items() if key not in ("directed", "edge_attr")}
-    if directed:
-        found["directed"] = True
-    if attributes is not None:
-        found["edge_attr"] = recipe.get("edge_attr", {"names": [str(k) for k in range(attributes.shape[1])]})
-    return found
-
-
-def html_table(title: str, rows: Mapping[str, Any]) -> str:
-    """Return what notebooks show: a table of names and values under a title; everything is escaped.
-
-    Example:
-        >>> html_table("A < B", {"nodes": 3})
-        '<table><caption>A &lt; B</caption><tr><th>nodes</th><td>3</td></tr></table>'
-    """
-    lines = [f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items()]
-    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,16 @@ def _largest(key: NDArray[np.int64], weight: NDArray[np.float64]) -> tuple[NDArr
     order = np.lexsort((-weight, key))
     found, first = np.unique(key[order], return_index=True)
     return found, weight[order][first]
+
+
+def edge_recipe(recipe: Mapping[str, Any], attributes: Tensor | None, *, directed: bool) -> dict[str, Any]:
+    """Return a recipe that says whether edges have directions, and names their attributes (nnz, F)."""
+    found = {key: value for key, value in recipe.items() if key not in ("directed", "edge_attr")}
+    if directed:
+        found["directed"] = True
+    if attributes is not None:
+        found["edge_attr"] = recipe.get("edge_attr", {"names": [str(k) for k in range(attributes.shape[1])]})
+    return found
 
 
 def as_features(features: Any) -> FeatureMatrix:

@@ -174,7 +174,8 @@ def pdf(title: str, charts: Sequence[Chart], columns: int = 2) -> bytes:
 
     file = io.BytesIO()
     with style():
-        FigureCanvasPdf(_sheet(title, charts, columns)).print_pdf(file, metadata={"CreationDate": None})
+        canvas: Any = FigureCanvasPdf(_sheet(title, charts, columns))
+        canvas.print_pdf(file, metadata={"CreationDate": None})
     return file.getvalue()
 
 

@@ -119,6 +119,10 @@ def fit_notes(result: Mapping[str, Any]) -> list[str]:
     fit, notes = result.get("fit", {}), []
     if "members" in fit and fit["estimate"] is None and not result.get("nodes", {}).get("val"):
         notes.append("no class has two labelled nodes, so how accurate the predictions are is unknown")
+    if "members" in fit and fit["estimate"] is not None:
+        unknown = [entry["class"] for entry in fit["estimate"]["f1"] if not entry["nodes"]]
+        if unknown:
+            notes.append(f"the accuracy says nothing of {', '.join(unknown)}: too few labels to hold one out")
     if fit.get("chosen"):
         chosen = ", ".join(f"{name} {value:g}" for name, value in fit["chosen"].items())
         notes.append(f"chosen on the validation nodes: {chosen}")

@@ -90,10 +90,10 @@ class TwoPhases(Callback):
 
     def over(self, state: TrainState) -> bool:
         """Whether the last phase had all its epochs: a plain method has the first one only."""
-        settings = state.settings
+        training = state.settings.training
         if not self.began:
-            return state.epoch >= settings.pretrain
-        return state.epoch - self.began >= settings.epochs - settings.pretrain
+            return state.epoch >= training.pretrain
+        return state.epoch - self.began >= training.epochs - training.pretrain
 
     def lengths(self, epoch: int) -> dict[str, int]:
         """Return how many epochs of each phase the weights of ``epoch`` went through."""

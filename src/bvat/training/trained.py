@@ -13,7 +13,7 @@ from torch import Tensor
 from bvat.engine.sparse import SparseMatrix
 from bvat.engine.tensor import TensorEngine
 from bvat.graph import Graph
-from bvat.graph.graph import html_table
+from bvat.graph.html import html_table
 from bvat.graph.inputs import ReceptiveFields
 from bvat.graph.targets import OneClass, targets_of
 from bvat.training.plottable import Plottable

@@ -21,7 +21,7 @@ from bvat.baselines.table import PUBLISHED
 from bvat.data.files import csv_text
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import UNKNOWN, Graph
-from bvat.graph.graph import html_table
+from bvat.graph.html import html_table
 from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id, short_number
 from bvat.models.base import linearize

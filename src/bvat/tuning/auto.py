@@ -30,7 +30,16 @@ from bvat.models.ensemble import LINEAR, VIEWS, Ensemble
 from bvat.training.memory import give_back
 from bvat.training.metrics import LEAST
 from bvat.tuning.cross_validation import held_out_logits, out_of_fold_scores
-from bvat.tuning.members import ROUNDS, Member, Work, confident, linear_member, linear_tensors, regression_on
+from bvat.tuning.members import (
+    ROUNDS,
+    Member,
+    Work,
+    confident,
+    linear_logits,
+    linear_member,
+    linear_tensors,
+    regression,
+)
 from bvat.tuning.mixture import Mixture
 from bvat.tuning.networks import train_networks
 from bvat.tuning.variants import Variant
@@ -81,8 +90,8 @@ def fitted_members(
         members = _self_trained(work, mixture, members, members, mixture)
         mixture = Mixture.of(work, members)
     first, linear = mixture, dict(members)
-    give_back()
     if work.options.effort > 1:
+        work.release()
         members |= train_networks(work, mixture, members, work.options.effort, seed, once)
         mixture = Mixture.of(work, members)
     if work.options.single:
@@ -116,16 +125,17 @@ def _self_trained(
         for number, fold in enumerate(work.folds):
             at_folds.append((fold.train, confident(work, first.teaching(work, linear, number), fold.train)))
     found = dict(members)
+    give_back()
     for name in (name for name in members if name in LINEAR and mixture.weights[name] > NEGLIGIBLE):
-        started, z = time.perf_counter(), work.inputs_of(name)
-        weight, bias = regression_on(work, z, work.train, pseudo, share)
-        logits = z @ weight + bias
-        each = (regression_on(work, z, train, chosen, share) for train, chosen in at_folds)
+        started = time.perf_counter()
+        weight, bias = regression(work, name, work.train, pseudo, share)
+        logits = linear_logits(work, name, weight, bias)
+        each = (regression(work, name, train, chosen, share) for train, chosen in at_folds)
         found[name] = dataclasses.replace(
             members[name],
             tensors=linear_tensors(name, weight, bias),
             logits=logits,
-            folds=[logits] if work.validated else [z @ w + b for w, b in each],
+            folds=[logits] if work.validated else [linear_logits(work, name, *of_fold) for of_fold in each],
             seconds=members[name].seconds + time.perf_counter() - started,
         )
     return found
@@ -142,7 +152,7 @@ def _assembled(work: Work, members: Mapping[str, Member], mixture: Mixture) -> n
         tensors |= member.tensors
         tensors[f"weight.{name}"] = torch.tensor(mixture.weights[name])
         tensors[f"temperature.{name}"] = torch.tensor(mixture.temperatures[name])
-        tensors |= {f"mean.{view}": work.views[view][0] for view in LINEAR.get(name, ())}
+        tensors |= {f"mean.{view}": work.means[view] for view in LINEAR.get(name, ())}
     tensors |= {f"smooth.{name}": torch.tensor(share) for name, share in mixture.smooth.items()}
     return Ensemble(**tensors)
 

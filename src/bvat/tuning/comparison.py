@@ -69,8 +69,8 @@ class ComparisonPlan:
             raise SettingsError("two graphs have the same name: rename one of the files")
         if self.against not in self.variants:
             raise SettingsError(f"{self.against} must be among the methods: all others are compared with it")
-        counts = [self.val + 1, *([] if self.splits is None and self.given else [self.splits])]
-        counts += [] if self.given else self.labels
+        seen = [] if self.splits is None and self.given else [self.splits]
+        counts = [self.val + 1, *seen, *(() if self.given else self.labels)]
         if not self.graphs or not self.labels or any(not isinstance(n, int) or n < 1 for n in counts):
             raise SettingsError("a comparison needs graphs, and labels and splits of at least 1")
         chosen_metrics(self.metrics)

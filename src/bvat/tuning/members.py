@@ -42,11 +42,13 @@ ENOUGH = 10.0
 SURE, SURE_MOST, SURE_WEIGHT, ROUNDS = 0.85, 3000, 0.3, 2
 """Then these are nodes with a larger probability than this, at most so many, of this weight each, and they
 are chosen again in every round. In more rounds predictions drift (Pubmed)."""
+ROWS_AT_ONCE = 4096
 SAME = 1e-5
 """Latent features that differ by less are equal."""
 
 Nodes = NDArray[np.int64]
 Scores = NDArray[np.float64]
+Rows = NDArray[np.float32]
 Pseudo = tuple[Nodes, Nodes]
 """Nodes and the classes that they are predicted to have."""
 
@@ -143,6 +145,17 @@ class Work:
             return PRIOR[name] * trusted + extra
         return LATER_NETWORK_PRIOR if self.enough else NETWORK_PRIOR
 
+    def release(self) -> None:
+        """Free the rows of the views, which take much memory; they are computed again when they are read."""
+        self.means  # noqa: B018
+        self.__dict__.pop("views", None)
+        give_back()
+
+    @cached_property
+    def means(self) -> dict[str, Tensor]:
+        """The mean (r) of every view."""
+        return {name: mean for name, (mean, _) in self.views.items()}
+
     @cached_property
     def views(self) -> dict[str, tuple[Tensor, NDArray[np.float32]]]:
         """The mean (r) and the centred rows of length 1 (N, r) of every view."""
@@ -155,9 +168,9 @@ class Work:
             give_back()  # what spreading has freed lies between the views
         return found
 
-    def inputs_of(self, member: str) -> Scores:
-        """Return what a linear member reads, (N, r) or (N, 2 r)."""
-        return np.concatenate([self.views[view][1] for view in LINEAR[member]], 1, dtype=np.float64)
+    def inputs_of(self, member: str, nodes: Nodes | slice) -> Scores:
+        """Return what a linear member reads of some nodes, (n, r) or (n, 2 r)."""
+        return np.concatenate([self.views[view][1][nodes] for view in LINEAR[member]], 1, dtype=np.float64)
 
     @cached_property
     def held_out(self) -> Nodes:
@@ -173,26 +186,35 @@ class Member:
 
     name: str
     tensors: dict[str, Tensor]
-    logits: Scores
-    folds: list[Scores]
+    logits: Rows
+    folds: list[Rows]
     seconds: float = 0.0
 
     def held_out(self, work: Work) -> Scores:
         """Return the out-of-fold logits, (h, C), of the folds that it was trained in."""
         pairs = zip(self.folds, work.folds, strict=False)
-        return np.concatenate([logits[fold.held_out] for logits, fold in pairs])
+        return np.concatenate([logits[fold.held_out] for logits, fold in pairs], dtype=np.float64)
 
 
 def linear_member(work: Work, name: str) -> Member:
-    started, z = time.perf_counter(), work.inputs_of(name)
-    weights = regression(z, work.labels, work.train, work.graph.num_classes)
-    logits = z @ weights[0] + weights[1]
+    started = time.perf_counter()
+    fitted = regression(work, name, work.train)
+    logits = linear_logits(work, name, *fitted)
     if work.validated:
         folds = [logits]
     else:
-        found = (regression(z, work.labels, fold.train, work.graph.num_classes) for fold in work.folds)
-        folds = [z @ weight + bias for weight, bias in found]
-    return Member(name, linear_tensors(name, *weights), logits, folds, time.perf_counter() - started)
+        folds = [linear_logits(work, name, *regression(work, name, fold.train)) for fold in work.folds]
+    give_back()
+    return Member(name, linear_tensors(name, *fitted), logits, folds, time.perf_counter() - started)
+
+
+def linear_logits(work: Work, name: str, weight: Scores, bias: Scores) -> Rows:
+    """Return ``Z W + b`` of all nodes, computed in double precision, some rows at a time."""
+    found = np.empty((work.graph.num_nodes, weight.shape[1]), np.float32)
+    for start in range(0, len(found), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        found[rows] = work.inputs_of(name, rows) @ weight + bias
+    return found
 
 
 def linear_tensors(name: str, weight: Scores, bias: Scores) -> dict[str, Tensor]:
@@ -200,24 +222,24 @@ def linear_tensors(name: str, weight: Scores, bias: Scores) -> dict[str, Tensor]
     return {key: torch.from_numpy(value.astype(np.float32)) for key, value in found.items()}
 
 
-def regression_on(work: Work, z: Scores, train: Nodes, pseudo: Pseudo, share: float) -> tuple[Scores, Scores]:
-    nodes, classes = pseudo
-    labels = work.labels.copy()
-    labels[nodes] = classes
-    each = share * (SURE_WEIGHT if work.enough else PSEUDO_WEIGHT)
-    counts = np.concatenate([np.ones(train.size), np.full(nodes.size, each)])
-    return regression(z, labels, np.concatenate([train, nodes]), work.graph.num_classes, counts)
-
-
 def regression(
-    z: Scores, labels: Nodes, nodes: Nodes, classes: int, counts: Any = None
+    work: Work, name: str, train: Nodes, pseudo: Pseudo | None = None, share: float = 0.0
 ) -> tuple[Scores, Scores]:
-    """Return weight (r, C) and bias (C) of a logistic regression; classes without a label get a low bias."""
+    """Return weight (r, C) and bias (C) of a logistic regression; classes without a label get a low bias.
+
+    ``pseudo`` has further nodes, with a share of their weight.
+    """
     from sklearn.linear_model import LogisticRegression
 
-    present = np.unique(labels[nodes])
-    weight, bias = np.zeros((z.shape[1], classes)), np.full(classes, -8.0)
-    model = LogisticRegression(C=STRENGTH, max_iter=100, tol=1e-3).fit(z[nodes], labels[nodes], counts)
+    nodes, labels, counts, classes = train, work.labels[train], None, work.graph.num_classes
+    if pseudo is not None:
+        each = share * (SURE_WEIGHT if work.enough else PSEUDO_WEIGHT)
+        nodes, labels = (np.concatenate(pair) for pair in ((nodes, pseudo[0]), (labels, pseudo[1])))
+        counts = np.concatenate([np.ones(train.size), np.full(pseudo[0].size, each)])
+    present = np.unique(labels)
+    weight, bias = np.zeros((len(LINEAR[name]) * work.latent.shift.shape[0], classes)), np.full(classes, -8.0)
+    model = LogisticRegression(C=STRENGTH, max_iter=100, tol=1e-3)
+    model.fit(work.inputs_of(name, nodes), labels, counts)
     if present.size == 2:  # one logit: half for each class
         weight[:, present] = model.coef_.T * np.array([-0.5, 0.5])
         bias[present] = model.intercept_ * np.array([-0.5, 0.5])

@@ -11,7 +11,7 @@ import torch
 
 from bvat.models.ensemble import LEAST, LINEAR, smoothed
 from bvat.training.metrics import log_losses, softmax, temperature_of
-from bvat.tuning.members import Member, Scores, Work
+from bvat.tuning.members import Member, Rows, Scores, Work
 
 PRIOR_LABELS = 4.0
 """So many labels are what the prior weights of the members count as."""
@@ -99,9 +99,11 @@ class Mixture:
         temperature = temperature_of(np.log(np.maximum(mean, LEAST)), labels, 1.0)
         return dataclasses.replace(self, smooth=shares, temperature=temperature, held_out=mean)
 
-    def mean(self, logits: Mapping[str, Scores]) -> Scores:
-        each = {name: softmax(self.temperatures[name] * logits[name]) for name in logits}
-        return weighted(shares_of({name: self.weights[name] for name in logits}), each)
+    def mean(self, logits: Mapping[str, Rows]) -> Scores:
+        shares = shares_of({name: self.weights[name] for name in logits})
+        each = ((shares[n], softmax(self.temperatures[n] * logits[n].astype(np.float64))) for n in logits)
+        found: Scores = sum((share * p for share, p in each), np.zeros(()))
+        return found
 
     def probabilities(self, work: Work, members: Mapping[str, Member]) -> Scores:
         """Return the smoothed probabilities of all nodes, (N, C)."""

@@ -22,7 +22,7 @@ from bvat.training.settings import Settings, labels_only, preset
 from bvat.training.state import build_model, restore_model
 from bvat.training.trained import predict
 from bvat.tuning.cross_validation import fixed_epochs
-from bvat.tuning.members import Member, Scores, Work, confident
+from bvat.tuning.members import Member, Rows, Scores, Work, confident
 from bvat.tuning.mixture import Mixture
 from bvat.tuning.variants import Variant
 
@@ -96,7 +96,7 @@ def _trained(
     p: Scores | None,
     seed: int,
     kept: Callable[[Callable[[], Tensor]], Tensor],
-) -> tuple[dict[str, Tensor], Scores]:
+) -> tuple[dict[str, Tensor], Rows]:
     """Return the weights of a network, trained on labels and predictions, and its logits (N, C)."""
     labels = np.full(work.graph.num_nodes, UNKNOWN)
     labels[train_nodes] = work.labels[train_nodes]
@@ -122,7 +122,7 @@ def _trained(
     pieces = torch.split(flat if flat.numel() == sum(sizes) else compute(), sizes)
     weights = {name: piece.view(shapes[name].shape) for name, piece in zip(shapes, pieces, strict=True)}
     model = restore_model(settings, graph.num_features, graph.num_classes, weights)
-    return weights, predict(model, graph).double().numpy()
+    return weights, predict(model, graph).float().numpy()
 
 
 def _shapes(settings: Settings, graph: Graph) -> dict[str, Tensor]:

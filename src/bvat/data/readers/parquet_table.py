@@ -56,7 +56,8 @@ class ParquetTable:
         repeated = [self._fields[name].name for name in texts if self.kind(name) in plain]
         columns = [self._fields[name].name for name in (*texts, *others)]
         try:
-            with parquet.ParquetFile(self.path, read_dictionary=repeated, buffer_size=_BYTES) as file:
+            options = {"pre_buffer": False, "buffer_size": _BYTES}  # else all that was read stays in memory
+            with parquet.ParquetFile(self.path, read_dictionary=repeated, **options) as file:
                 for batch in file.iter_batches(max(1, cells // max(1, len(columns))), columns=columns):
                     batch.validate(full=True)  # a damaged file can refer to texts that do not exist
                     if batch.num_rows:
