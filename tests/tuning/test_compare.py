@@ -258,3 +258,41 @@ def test_command(graphs: list[str], tmp_path: Path, capsys: pytest.CaptureFixtur
             main([*command, *wrong])
         assert ended.value.code == 2
         assert "Traceback" not in capsys.readouterr().err
+
+
+def test_directed_edges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A node of class 1 is told apart by whom it reads, which is lost where edges go both ways."""
+    table = tmp_path / "mail"
+    table.mkdir()
+    rows = [f"{i},{'' if i < 40 else 'ab'[i % 2]},{float(i == 0)},{float(i == 1)}" for i in range(120)]
+    (table / "nodes.csv").write_text("\n".join(["id,label,x,y", *rows]) + "\n")
+    edges = [(i % 2, i) for i in range(40, 120)] + [(i, 1 - i % 2) for i in range(40, 120)]
+    (table / "edges.csv").write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in edges))
+    options = [
+        "--methods",
+        "gcn",
+        "--labels",
+        "5",
+        "--splits",
+        "2",
+        "--val",
+        "20",
+        "--epochs",
+        "30",
+        "--jobs",
+        "1",
+        "--json",
+    ]
+    found = {}
+    for option in ("", "--directed"):
+        command = ["compare", str(table), *options, "--out", str(tmp_path / f"out{option}")]
+        with pytest.raises(SystemExit) as ended:
+            main([*command, option] if option else command)
+        assert ended.value.code == 0
+        row = json.loads(capsys.readouterr().out)["rows"][0]
+        found[option] = row["variants"]["gcn"]["mean"]
+    assert found["--directed"] == 100 > found[""]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--directed", "--methods", "lp"])
+    assert ended.value.code == 2
+    assert "undirected edges" in capsys.readouterr().err

@@ -78,6 +78,9 @@ def compare(
         float | None,
         typer.Option(help="start no run after so many minutes, and say what is missing", metavar="MINUTES"),
     ] = None,
+    directed: Annotated[
+        bool, typer.Option("--directed", help="edges keep their direction, from source to target")
+    ] = False,
     settings: Annotated[
         Path | None,
         typer.Option(
@@ -134,6 +137,7 @@ def compare(
         metrics=tuple(metrics),
         significance=significance,
         budget=budget,
+        directed=directed,
         command=common.command_line(context, "out", "report_only", elsewhere=True),
     )
     run, console = collect if report_only else run_comparison, common.messages()

@@ -31,7 +31,7 @@ from bvat.training.settings import Settings, short_name
 from bvat.training.state import check_targets, restore_model
 from bvat.training.statistics import clear_sign, sample
 from bvat.training.trained import TrainedModel, predict
-from bvat.tuning.comparison import GIVEN, Cell, ComparisonPlan, read_graph
+from bvat.tuning.comparison import GIVEN, Cell, ComparisonPlan
 from bvat.tuning.cross_validation import calibration_of
 from bvat.tuning.significance import holm, permutation_test, rank_methods
 from bvat.tuning.variants import Variant
@@ -66,7 +66,7 @@ class _CellRunner:
         return self.folder / "cells" / f".{cell.name}.lock"
 
     def run(self, cell: Cell, report: ReportProgress) -> None:
-        whole, fingerprint = read_graph(cell.graph)
+        whole, fingerprint = self.plan.read(cell.graph)
         settings = self.plan.settings(cell.graph)
         about = {name: chosen.identity() for name, chosen in settings.items()}
         key = digest([COMPARE_FORMAT, asdict(cell), self.plan.val, fingerprint, about])
@@ -106,7 +106,7 @@ def compare(plan: ComparisonPlan, out: Path, jobs: int, console: Any = None) -> 
     """Run what is missing, and write ``compare.json``; what is finished is kept in ``out/work``."""
     have_split = []
     for source in plan.graphs:  # before hours are spent
-        graph, _ = read_graph(source)
+        graph, _ = plan.read(source)
         for labels in plan.labels:
             for split in range(graph.num_splits) if plan.given else [plan.first_split]:
                 Cell(source, labels, split, graph.num_splits).of(graph, plan.val)

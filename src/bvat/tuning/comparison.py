@@ -46,6 +46,7 @@ class ComparisonPlan:
         metrics: see :data:`bvat.training.metrics.METRICS`; tables show all, gains are those of each.
         significance: whether to test the differences, and to rank the methods over the graphs.
         budget: minutes after which no run is started any more.
+        directed: whether edges keep their direction.
         command: the command line, repeated in the result.
     """
 
@@ -61,6 +62,7 @@ class ComparisonPlan:
     metrics: tuple[str, ...] = (ACCURACY,)
     significance: bool = False
     budget: float | None = None
+    directed: bool = False
     command: str = ""
 
     def __post_init__(self) -> None:
@@ -82,6 +84,10 @@ class ComparisonPlan:
     @property
     def given(self) -> bool:
         return self.labels == (GIVEN,)
+
+    def read(self, graph: str) -> tuple[Graph, str]:
+        """Return one of the graphs, and a digest of it and of all its splits."""
+        return read_graph(graph, self.directed)
 
     def compared(self) -> tuple[str, ...]:
         """Return the variants: first what all are compared with."""
@@ -111,7 +117,7 @@ class ComparisonPlan:
     def cells(self) -> list[Cell]:
         """Return all cells, split by split, so that a comparison that is stopped has whole splits."""
         if self.given:
-            counts = {graph: number_of_splits(graph) for graph in self.graphs}
+            counts = {graph: number_of_splits(graph, self.directed) for graph in self.graphs}
             return [Cell(graph, GIVEN, k, counts[graph]) for k, graph in self._runs(counts)]
         return [
             Cell(graph, labels, split)
@@ -169,9 +175,9 @@ class Cell:
 
 
 @lru_cache(maxsize=2)
-def read_graph(source: str) -> tuple[Graph, str]:
+def read_graph(source: str, directed: bool) -> tuple[Graph, str]:
     """Return a graph and a digest of it and of all its splits."""
-    graph = load(source)
+    graph = load(source, directed=directed)
     known = graph_fingerprint(graph)
     return graph, known if graph.splits is None else digest(
         [known, sha256(graph.splits.numpy().tobytes()).hexdigest()]
@@ -179,5 +185,5 @@ def read_graph(source: str) -> tuple[Graph, str]:
 
 
 @cache
-def number_of_splits(source: str) -> int:
-    return read_graph(source)[0].num_splits
+def number_of_splits(source: str, directed: bool) -> int:
+    return read_graph(source, directed)[0].num_splits
