@@ -153,7 +153,7 @@ def edgeless(found: Mapping[str, Any]) -> str:
 
 def members(found: Mapping[str, Any]) -> str:
     """Return what networks add to effort 2: points with their interval, weight, and processor seconds."""
-    results = found["labels"]
+    results = {count: row for count, row in found["labels"].items() if count != "all"}
     rows = []
     for title in (name for name in next(iter(results.values())) if name != "effort 2"):
         row = [MEMBER_TITLES.get(title) or f"with {Variant.parse(title).title}"]

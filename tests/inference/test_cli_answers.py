@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, r
 
 import bvat
 from bvat.audit.audit import audit_batches
-from bvat.audit.copied_fields import copied_fields
 from bvat.data import save_graph
 from bvat.inference import open_run
 from bvat.report.audit_page import marked, median_text
@@ -161,7 +161,8 @@ def test_an_interrupted_audit_continues(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the end the table is that of an audit that was left alone."""
-    monkeypatch.setattr(copied_fields, "__defaults__", (100,))  # a few nodes at a time
+    module = sys.modules["bvat.audit.audit"]  # the name in the package is the function
+    monkeypatch.setattr(module, "LAYERED_ROWS_AT_ONCE", 100)  # a few nodes at a time
     run = ["audit", str(folder / "run-gcn"), "--compare", str(folder / "run-obvat"), "--nodes", "40"]
     quietly([*run, "--out", "whole.csv", "--page", "whole.html"])
     capsys.readouterr()
