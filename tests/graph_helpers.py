@@ -17,6 +17,7 @@ def random_graph(
     *,
     dense: bool = False,
     signed: bool = False,
+    weighted: bool = False,
 ) -> Graph:
     """Return a graph with a connected part, a part of its own (the last six nodes) and an isolated node."""
     rng = np.random.default_rng(seed)
@@ -26,7 +27,8 @@ def random_graph(
     source = np.concatenate([source, ring])
     target = np.concatenate([target, np.roll(ring, 1)])
     keep = source != target
-    adjacency = sp.coo_array((np.ones(keep.sum()), (source[keep], target[keep])), shape=(nodes, nodes))
+    weights = np.random.default_rng(seed).uniform(0.5, 2, source.size) if weighted else np.ones(source.size)
+    adjacency = sp.coo_array((weights[keep], (source[keep], target[keep])), shape=(nodes, nodes))
     x = rng.random((nodes, features)) * (rng.random((nodes, features)) < 0.3)
     x[:, 0] += 0.1  # no row is empty
     if signed:

@@ -128,14 +128,14 @@ def measure(graph: Graph, nodes: Tensor, model_name: str, method: str) -> tuple[
 
 def alone(name: str, case: tuple[str, str]) -> Outcome:
     """The outcome in one process; searches run on the whole graph, as those over ranks do."""
-    graph = random_graph().with_engine(name)  # type: ignore[arg-type]
+    graph = random_graph(weighted=True).with_engine(name)  # type: ignore[arg-type]
     object.__setattr__(graph, "perturbed_on", "whole")
     return measure(graph, torch.arange(graph.num_nodes), *case)[1]
 
 
 def over_ranks(size: int, case: tuple[str, str]) -> Outcome:
     """The outcome of several ranks, with the logits of all nodes in their order."""
-    graph, board = random_graph(), Board(size)
+    graph, board = random_graph(weighted=True), Board(size)
     parts = list(cut(graph.propagation, assign(graph, size, "random", seed=3)))
 
     def work(rank: int) -> tuple[Tensor, Outcome]:

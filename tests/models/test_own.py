@@ -360,7 +360,7 @@ def test_settings_keep_the_model_that_was_given(small: bvat.Graph) -> None:
         ("gcn", True),
         ("mlp", True),
         ("gat", False),
-        ("sage", False),
+        ("sage", True),
         (Net, False),
         (own_models.Weighted, True),
     ],

@@ -102,14 +102,17 @@ class ExchangedMatrix(SparseMatrix):
         return nodes[self.rows], nodes[self.col.long()]
 
     def neighbour_mean(self) -> ExchangedMatrix:
-        mean = super().neighbour_mean()
-        share = torch.diff(mean.crow).to(self.dtype).reciprocal()
-        received = share.new_empty(self.halo.halo.numel(), 1)
+        crow, rows, col, weights = self.edge_weights(both_sides=True)
+        shares = self.shares(rows, weights)
+        transposed = weights * self.of_columns(shares)[col.long()]
+        return ExchangedMatrix(crow, col, weights * shares[rows], transposed, self.halo)
+
+    def of_columns(self, of_rows: Tensor) -> Tensor:
+        received = of_rows.new_empty(self.halo.halo.numel(), 1)
         if self.halo.ranks.size > 1:
             with connected():
-                self.halo.receive(share[:, None].contiguous(), received).wait()
-        shares = torch.cat([share, received.flatten()])
-        return ExchangedMatrix(mean.crow, mean.col, mean.values, shares[mean.col.long()], self.halo)
+                self.halo.receive(of_rows[:, None].contiguous(), received).wait()
+        return torch.cat([of_rows, received.flatten()])
 
     def product(self, dense: Tensor) -> Tensor:
         return self._product(self.values, dense)

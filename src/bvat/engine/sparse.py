@@ -222,13 +222,34 @@ class SparseMatrix(StoredMatrix):
     def neighbour_mean(self) -> SparseMatrix:
         """Return M with ``(M H)_v`` the mean over v's neighbours without v itself, 0 where there are none.
 
-        Only where entries stand matters, not how large they are; the matrix is square.
+        The mean is weighted by the edges; this matrix is a square normalised adjacency.
+        """
+        crow, rows, col, weights = self.edge_weights(both_sides=self.symmetric)
+        values = weights * self.shares(rows, weights)[rows]
+        return SparseMatrix(crow, col, values, self.shape, self.engine)
+
+    def edge_weights(self, *, both_sides: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return row pointers, rows, columns and weights w of the edges of a normalised adjacency S.
+
+        As self-loops have weight 1, ``w_vu = S_vu / sqrt(S_vv S_uu)`` for ``S = D^-1/2 (A + I) D^-1/2``
+        (``both_sides``), and ``w_vu = S_vu / S_vv`` for ``S = D^-1 (A + I)``. A weight that differs from 1 by
+        rounding is 1.
         """
         other = self.rows != self.col
-        rows, col = self.rows[other], self.col[other]
-        counts = torch.bincount(rows, minlength=self.shape[0])
-        values = counts.to(self.dtype).reciprocal()[rows]
-        return SparseMatrix(row_pointers(counts), col, values, self.shape, self.engine)
+        rows, col, own = self.rows[other], self.col[other], self.values[~other]
+        divisor = (own[rows] * self.of_columns(own)[col.long()]).sqrt() if both_sides else own[rows]
+        weights = self.values[other] / divisor
+        weights = torch.where((weights - 1).abs() < 1e-5, 1, weights)
+        return row_pointers(torch.bincount(rows, minlength=self.shape[0])), rows, col, weights
+
+    def shares(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return one over the sum of the weights in each row."""
+        sums = torch.bincount(rows, weights.double(), minlength=self.shape[0])
+        return sums.to(self.dtype).reciprocal()
+
+    def of_columns(self, of_rows: Tensor) -> Tensor:
+        """Return numbers of nodes, given for the rows of a square matrix, for its columns."""
+        return of_rows
 
     def entries(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return row pointers (m + 1) over the chosen rows, and where their entries stand in ``values``."""

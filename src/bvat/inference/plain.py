@@ -150,7 +150,7 @@ class ExportedModel(nn.Module):
         latent = unit_rows(x @ of["latent.weight"] - of["latent.shift"])
         k, metric = of["about.neighbours"].int().tolist()
         similar = similar_nodes(latent, k, euclidean=bool(metric))
-        both = torch.cat([torch.stack([edges.row, edges.col])[:, edges.neighbour > 0], similar], 1)
+        both = torch.cat([torch.stack([edges.row, edges.col])[:, edges.weight > 0], similar], 1)
         graphs = {"given": edges, "features": Edges(edges.nodes, similar, torch.ones_like(similar[0]))}
         graphs["both"] = Edges(edges.nodes, both, torch.ones_like(both[0]))
         mean = torch.zeros(())
@@ -254,7 +254,7 @@ class Edges:
         weight = torch.where(again | (row == col), torch.zeros_like(weight), weight)  # 0: no edge
         itself = torch.arange(nodes, device=row.device)
         self.nodes, self.row, self.col = nodes, torch.cat([row, itself]), torch.cat([col, itself])
-        self.neighbour = torch.cat([(weight > 0).float(), torch.zeros(nodes, device=row.device)])
+        self.weight = torch.cat([weight, torch.zeros(nodes, device=row.device)])
         loops = torch.cat([weight, torch.ones(nodes, device=row.device)])
         root = self.sums(loops).rsqrt()
         self.normal = root[self.row] * loops * root[self.col]
@@ -278,7 +278,7 @@ class Edges:
 
     def degree(self) -> Tensor:
         """Return the number of neighbours of each node."""
-        return self.sums(self.neighbour)
+        return self.sums((self.weight > 0).float())
 
     def pseudo(self) -> Tensor:
         """Return the roots of 1 / degree at both ends of each edge, where degrees count the node itself."""
@@ -286,8 +286,9 @@ class Edges:
         return torch.stack([roots[self.row], roots[self.col]], 1)
 
     def mean(self, h: Tensor) -> Tensor:
-        """Return the mean over the neighbours of each node, 0 where there are none."""
-        return self.sums(self.neighbour[:, None] * h[self.col]) / self.degree().clamp_min(1)[:, None]
+        """Return the mean over the neighbours of each node, weighted by the edges, 0 where there are none."""
+        whole = self.sums(self.weight).clamp_min(torch.finfo(h.dtype).tiny)[:, None]
+        return self.sums(self.weight[:, None] * h[self.col]) / whole
 
     def attend(self, scores: Tensor, h: Tensor) -> Tensor:
         """Return sums of h (N, heads, F) weighted by the softmax of scores (edges, heads) at each node."""

@@ -13,10 +13,10 @@ from bvat.models.layered import LayeredModel, dropped, linear_layers
 class GraphSAGE(LayeredModel):
     """GraphSAGE (https://arxiv.org/abs/1706.02216), ``h'_v = relu(W_n mean_{u in N(v)} h_u + W_s h_v + b)``.
 
-    Neighbourhoods are taken whole, edge weights are not used, and the states are not scaled to unit length.
-    Each layer's two maps lie side by side in one matrix ``[W_n | W_s]``. In the subgraph of K-hop balls the
-    means of inner nodes are those of the whole graph; a rim node lacks neighbours, but its mean is never
-    used.
+    Neighbourhoods are taken whole, their means are weighted by the edges, and the states are not scaled to
+    unit length. Each layer's two maps lie side by side in one matrix ``[W_n | W_s]``. In the subgraph of
+    K-hop balls the means of inner nodes are those of the whole graph; a rim node lacks neighbours, but its
+    mean is never used.
 
     Args:
         in_features, classes, layers, dropout, generator: as for every :class:`LayeredModel`.

@@ -122,7 +122,7 @@ _ROWS = [
     Model("gat", "GAT", "bvat.models.gat:GAT", GATOptions, weighs_edges=False, reads_attributes=True),
     Model("monet", "MoNet", "bvat.models.monet:MoNet", MoNetOptions),
     Model("gpnn", "GPNN", "bvat.models.gpnn:GPNN", GPNNOptions, weighs_edges=False),
-    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True, weighs_edges=False),
+    Model("sage", "GraphSAGE", "bvat.models.sage:GraphSAGE", distributed=True),
     Model("appnp", "APPNP", "bvat.models.appnp:APPNP", APPNPOptions, distributed=True),
     Model(
         "random-propagation",
