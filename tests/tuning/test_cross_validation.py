@@ -154,7 +154,8 @@ def test_with_labels_alone_usual_values_change_and_chosen_ones_stay() -> None:
     usual = preset("", "grand", model="random-propagation")
     blind = without_validation(usual)
     assert (usual.weight_decay, usual.confidence) == (5e-3, 0)
-    assert (blind.weight_decay, blind.confidence) == (5e-4, 0.9)
+    assert (blind.weight_decay, blind.confidence, blind.input_dropout) == (5e-5, 0.9, 0)
     assert without_validation(usual.replace(weight_decay=1e-2)).weight_decay == 1e-2
-    assert without_validation(preset("", "none", model="random-propagation")).weight_decay == 5e-4
+    assert without_validation(preset("", "none", model="random-propagation")).weight_decay == 5e-5
+    assert without_validation(preset("", "vat", model="appnp")).weight_decay == 5e-4
     assert without_validation(preset("", "vat")).confidence == preset("", "vat").confidence
