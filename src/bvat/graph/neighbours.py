@@ -138,7 +138,11 @@ def _all_pairs(rows: Rows, k: int, metric: str) -> tuple[NDArray[np.int64], NDAr
 def _approximate(rows: Rows, k: int, metric: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     from pynndescent import NNDescent  # compiles for seconds
 
-    found = NNDescent(rows, metric=metric, n_neighbors=k + 1, random_state=0, n_jobs=1).neighbor_graph
+    threads = torch.get_num_threads()
+    try:
+        found = NNDescent(rows, metric=metric, n_neighbors=k + 1, random_state=0, n_jobs=1).neighbor_graph
+    finally:
+        torch.set_num_threads(threads)  # numba's threads may be those of torch, and it sets them to all cores
     ends, distances = np.asarray(found[0], np.int64), found[1]
     return np.maximum(ends, 0), (ends >= 0) & ((distances < 1) | (metric == "euclidean"))
 
