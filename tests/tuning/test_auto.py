@@ -158,6 +158,64 @@ def test_validation_nodes_decide_where_there_are_enough():
     assert fit.report["labels"] == 15
 
 
+@pytest.fixture(scope="module")
+def validated():
+    whole = bvat.synthetic_graph(nodes=400, features=150, classes=3, seed=5).with_engine("tensor")
+    return resplit(whole, 5, 150, 1)
+
+
+def test_validation_nodes_choose_the_epochs_of_networks_and_teach_nothing(validated, monkeypatch):
+    seen, taught = [], []
+    real, asked = networks.train, members.confident
+
+    def train(graph, settings, seed):
+        seen.append((graph, settings))
+        return real(graph, settings.replace(epochs=30, pretrain=20), seed=seed)
+
+    def confident(work, p, nodes):
+        found = asked(work, p, nodes)
+        taught.append(found[0])
+        return found
+
+    monkeypatch.setattr(networks, "train", train)
+    monkeypatch.setattr(networks, "confident", confident)
+    monkeypatch.setattr(auto, "confident", confident)
+    auto.fit(validated, 0, AutoOptions(effort=2))
+    assert len(seen) == len(networks.JUDGED)
+    assert taught
+    for graph, settings in seen:
+        assert (settings.select, settings.patience) == ("accuracy", 50)
+        assert torch.equal(graph.val, validated.val)
+        assert torch.equal(graph.labels[graph.val], validated.labels[validated.val])
+        assert not set(graph.train.tolist()) & set(graph.val.tolist())
+        assert not graph.test.numel()
+    assert not any(set(nodes) & set(validated.val.tolist()) for nodes in taught)
+
+
+def test_self_training_is_kept_where_validation_nodes_confirm_it(validated, monkeypatch):
+    work = Work.on(validated, AutoOptions(effort=1))
+    first = {name: linear_member(work, name) for name in work.linear_names()}
+    before = Mixture.of(work, first).loss(work)
+    assert work.enough
+    fitted, mixture = auto.fitted_members(work, 0)
+    assert mixture.loss(work) <= before
+    # predictions that teach the wrong classes do harm, and nothing of them is kept
+    monkeypatch.setattr(
+        auto,
+        "confident",
+        lambda work, p, train: (lambda nodes, k: (nodes, (k + 1) % 3))(*members.confident(work, p, train)),
+    )
+    work = Work.on(validated, AutoOptions(effort=1))
+    fitted, mixture = auto.fitted_members(work, 0)
+    assert not work.enough
+    assert mixture.loss(work) == before
+    assert all(
+        torch.equal(fitted[name].tensors[key], value)
+        for name in first
+        for key, value in first[name].tensors.items()
+    )
+
+
 @pytest.mark.parametrize("neighbours", ["given", "features", "both"])
 def test_neighbours_can_be_chosen(graph, neighbours):
     fit = auto.fit(graph, 0, AutoOptions(effort=1, neighbours=neighbours))

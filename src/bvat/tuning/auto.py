@@ -86,9 +86,7 @@ def fitted_members(
     mixture = Mixture.of(work, members)
     if tell is not None:
         tell(f"a first answer after {time.perf_counter() - started:.1f} s: {mixture.described(work)}")
-    for _ in range(ROUNDS if work.enough else 0):
-        members = _self_trained(work, mixture, members, members, mixture)
-        mixture = Mixture.of(work, members)
+    members, mixture = _in_rounds(work, members, mixture)
     first, linear = mixture, dict(members)
     if work.options.effort > 1:
         work.release()
@@ -99,10 +97,36 @@ def fitted_members(
         members = {best: members[best]}
         mixture = Mixture.of(work, members)
     if not work.enough:  # else it comes before the networks
-        members = _self_trained(work, first, linear, members, mixture)
-    if work.folds and not work.validated:
-        mixture = mixture.smoothed(work, members)
+        taught = _self_trained(work, first, linear, members, mixture)
+        if not work.validated:
+            return taught, mixture.smoothed(work, taught) if work.folds else mixture
+        members, mixture = _better(work, (members, mixture), taught)
     return members, mixture
+
+
+def _in_rounds(work: Work, members: dict[str, Member], mixture: Mixture) -> tuple[dict[str, Member], Mixture]:
+    """Return linear members and mixture after the rounds of self-training that need enough labels.
+
+    Validation nodes say whether calibrated probabilities can be believed: if the first round does not lower
+    their log-loss, labels are too few for it (with 5 per class, Pubmed's may all be of one class).
+    """
+    for number in range(ROUNDS if work.enough else 0):
+        taught = _self_trained(work, mixture, members, members, mixture)
+        if not work.validated:
+            members, mixture = taught, Mixture.of(work, taught)
+            continue
+        kept = _better(work, (members, mixture), taught)
+        work.enough = work.enough and (number > 0 or kept[0] is taught)
+        members, mixture = kept
+    return members, mixture
+
+
+def _better(
+    work: Work, before: tuple[dict[str, Member], Mixture], taught: dict[str, Member]
+) -> tuple[dict[str, Member], Mixture]:
+    """Return what has the lower log-loss on the validation nodes: before or after self-training."""
+    mixture = Mixture.of(work, taught)
+    return (taught, mixture) if mixture.loss(work) < before[1].loss(work) else before
 
 
 def _self_trained(

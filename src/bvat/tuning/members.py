@@ -61,7 +61,7 @@ class Fold:
     held_out: Nodes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Work:
     """A graph with what all members share: its labels, folds, latent features and other graphs."""
 
@@ -70,6 +70,8 @@ class Work:
     train: Nodes
     folds: list[Fold]
     validated: bool
+    enough: bool = False
+    """Whether calibrated probabilities can be believed; validation nodes may say that they cannot."""
 
     @classmethod
     def on(cls, graph: Graph, options: AutoOptions) -> Work:
@@ -83,16 +85,12 @@ class Work:
                 "another class too"
             )
         if val.size >= FEW:
-            return cls(graph, options, train, [Fold(train, val)], True)
+            return cls(graph, options, train, [Fold(train, val)], True, True)
         sizes = np.bincount(labels[train])
         count = int(np.clip(np.median(sizes[sizes > 1]), 2, FOLDS)) if (sizes > 1).any() else 0
         parts = folds(graph, count) if count else []  # a fold takes about as many labels of every class
-        return cls(graph, options, train, [Fold(p.train.numpy(), p.val.numpy()) for p in parts], False)
-
-    @property
-    def enough(self) -> bool:
-        """Whether there are enough labels to believe calibrated probabilities."""
-        return self.train.size >= ENOUGH * self.graph.num_classes
+        each = [Fold(part.train.numpy(), part.val.numpy()) for part in parts]
+        return cls(graph, options, train, each, False, train.size >= ENOUGH * graph.num_classes)
 
     @cached_property
     def labels(self) -> Nodes:
@@ -260,6 +258,8 @@ def confident(work: Work, p: Scores, train: Nodes) -> Pseudo:
     predicted, confidence = p.argmax(1), p.max(1)
     free = np.ones(p.shape[0], bool)
     free[train] = False
+    if work.validated:  # what judges is not taught
+        free[work.held_out] = False
     rng, chosen = np.random.default_rng(0), []
     if work.enough:
         nodes = rng.permutation(np.flatnonzero(free & (confidence > SURE)))[:SURE_MOST]

@@ -119,6 +119,12 @@ class Mixture:
         p = self.smoothing(work, self.mean(logits))
         return softmax(self.temperature * np.log(np.maximum(p, LEAST))) if work.enough else p
 
+    def loss(self, work: Work) -> float:
+        """Return the mean log-loss of the held-out nodes."""
+        assert self.held_out is not None
+        p = softmax(self.temperature * np.log(np.maximum(self.held_out, LEAST)))
+        return float(log_losses(p, work.labels[work.held_out]).mean())
+
     def self_training(self, work: Work) -> float:
         """Return how much of the self-training is worth it, 0 to 1.
 

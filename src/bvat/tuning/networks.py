@@ -104,13 +104,17 @@ def _trained(
         nodes, classes = confident(work, p, train_nodes)
         labels[nodes] = classes
     known = torch.from_numpy(np.flatnonzero(labels != UNKNOWN))
-    none = known[:0]
-    graph = dataclasses.replace(
-        work.graphs[on], labels=torch.from_numpy(labels), train=known, val=none, test=none, name="graph"
-    )
+    none, val = known[:0], work.graph.val
     settings = preset("", variant.method, model=variant.model)
-    half = EPOCHS // 2 if settings.pretrain and variant.method != "none" else 0
-    settings = fixed_epochs(settings, epochs=EPOCHS + half, pretrain=half, **labels_only(settings))
+    if work.validated:  # these choose the epoch
+        labels[val] = work.labels[val]
+    else:
+        val = none
+        half = EPOCHS // 2 if settings.pretrain and variant.method != "none" else 0
+        settings = fixed_epochs(settings, epochs=EPOCHS + half, pretrain=half, **labels_only(settings))
+    graph = dataclasses.replace(
+        work.graphs[on], labels=torch.from_numpy(labels), train=known, val=val, test=none, name="graph"
+    )
     shapes = _shapes(settings, graph)
 
     def compute() -> Tensor:
