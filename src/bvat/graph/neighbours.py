@@ -160,7 +160,9 @@ def agreement(features: Tensor, edges: Any, others: Any, pairs: int = 20_000) ->
 
     def mean_cosine(starts: Any, ends: Any) -> float:
         chosen = rng.permutation(starts.size)[:pairs]
-        return float((rows[starts[chosen]] * rows[ends[chosen]]).sum(1).mean()) if chosen.size else 0.0
+        parts = np.array_split(chosen, 1 + chosen.size // 1000)  # not all rows at once
+        cosines = np.concatenate([(rows[starts[part]] * rows[ends[part]]).sum(1) for part in parts])
+        return float(cosines.mean()) if chosen.size else 0.0
 
     random = mean_cosine(*rng.integers(0, rows.shape[0], (2, pairs)))
     along, base = (mean_cosine(*matrix.tocoo().coords) - random for matrix in (edges, others))

@@ -32,13 +32,11 @@ from bvat.training.metrics import LEAST
 from bvat.tuning.cross_validation import held_out_logits, out_of_fold_scores
 from bvat.tuning.members import (
     ROUNDS,
+    Lessons,
     Member,
     Work,
     confident,
-    linear_logits,
     linear_member,
-    linear_tensors,
-    regression,
 )
 from bvat.tuning.mixture import Mixture
 from bvat.tuning.networks import train_networks
@@ -86,8 +84,8 @@ def fitted_members(
     mixture = Mixture.of(work, members)
     if tell is not None:
         tell(f"a first answer after {time.perf_counter() - started:.1f} s: {mixture.described(work)}")
-    members, mixture = _in_rounds(work, members, mixture)
-    first, linear = mixture, dict(members)
+    mixture = _in_rounds(work, members, mixture)
+    lessons = None if work.enough else _lessons(work, mixture, members)  # with enough, they are learned
     if work.options.effort > 1:
         work.release()
         members |= train_networks(work, mixture, members, work.options.effort, seed, once)
@@ -96,73 +94,68 @@ def fitted_members(
         best = max(members, key=lambda name: mixture.weights[name])
         members = {best: members[best]}
         mixture = Mixture.of(work, members)
-    if not work.enough:  # else it comes before the networks
-        taught = _self_trained(work, first, linear, members, mixture)
-        if not work.validated:
-            return taught, mixture.smoothed(work, taught) if work.folds else mixture
-        members, mixture = _better(work, (members, mixture), taught)
+    if lessons is not None:
+        if work.validated:
+            mixture, _ = _confirmed(work, members, mixture, lessons)
+        else:
+            _learn(work, members, mixture, lessons)
+    if work.folds and not work.validated and not work.enough:
+        mixture = mixture.smoothed(work, members)
     return members, mixture
 
 
-def _in_rounds(work: Work, members: dict[str, Member], mixture: Mixture) -> tuple[dict[str, Member], Mixture]:
-    """Return linear members and mixture after the rounds of self-training that need enough labels.
+def _in_rounds(work: Work, members: dict[str, Member], mixture: Mixture) -> Mixture:
+    """Teach linear members in the rounds that need enough labels; return how they are put together then.
 
     Validation nodes say whether calibrated probabilities can be believed: if the first round does not lower
     their log-loss, labels are too few for it (with 5 per class, Pubmed's may all be of one class).
     """
     for number in range(ROUNDS if work.enough else 0):
-        taught = _self_trained(work, mixture, members, members, mixture)
-        if not work.validated:
-            members, mixture = taught, Mixture.of(work, taught)
-            continue
-        kept = _better(work, (members, mixture), taught)
-        work.enough = work.enough and (number > 0 or kept[0] is taught)
-        members, mixture = kept
-    return members, mixture
+        lessons = _lessons(work, mixture, members)
+        if lessons is None:
+            break
+        if work.validated:
+            mixture, better = _confirmed(work, members, mixture, lessons)
+            work.enough = better or number > 0
+            if not better:
+                break
+        else:
+            _learn(work, members, mixture, lessons)
+            mixture = Mixture.of(work, members)
+    return mixture
 
 
-def _better(
-    work: Work, before: tuple[dict[str, Member], Mixture], taught: dict[str, Member]
-) -> tuple[dict[str, Member], Mixture]:
-    """Return what has the lower log-loss on the validation nodes: before or after self-training."""
-    mixture = Mixture.of(work, taught)
-    return (taught, mixture) if mixture.loss(work) < before[1].loss(work) else before
+def _confirmed(
+    work: Work, members: dict[str, Member], mixture: Mixture, lessons: Lessons
+) -> tuple[Mixture, bool]:
+    """Keep what members learn if it lowers the log-loss on the validation nodes; return whether it does."""
+    taught = dict(members)
+    _learn(work, taught, mixture, lessons)
+    found = Mixture.of(work, taught)
+    if found.loss(work) >= mixture.loss(work):
+        return mixture, False
+    members.update(taught)
+    return found, True
 
 
-def _self_trained(
-    work: Work,
-    first: Mixture,
-    linear: Mapping[str, Member],
-    members: Mapping[str, Member],
-    mixture: Mixture,
-) -> dict[str, Member]:
-    """Return the members with the linear ones fitted again, to labels and confident predictions.
-
-    Predictions are those of the linear members; of a fold, those without the labels of that fold.
-    """
-    share = first.self_training(work)
+def _lessons(work: Work, mixture: Mixture, linear: Mapping[str, Member]) -> Lessons | None:
+    """Return what linear members teach; in a fold, without the labels of that fold. None: nothing."""
+    share = mixture.self_training(work)
     if not share:
-        return dict(members)
-    pseudo = confident(work, first.teaching(work, linear), work.train)
-    at_folds = []
-    if not work.validated:
-        for number, fold in enumerate(work.folds):
-            at_folds.append((fold.train, confident(work, first.teaching(work, linear, number), fold.train)))
-    found = dict(members)
+        return None
+    whole = confident(work, mixture.teaching(work, linear), work.train)
+    folds = enumerate([] if work.validated else work.folds)
+    each = [confident(work, mixture.teaching(work, linear, k), fold.train) for k, fold in folds]
     give_back()
-    for name in (name for name in members if name in LINEAR and mixture.weights[name] > NEGLIGIBLE):
-        started = time.perf_counter()
-        weight, bias = regression(work, name, work.train, pseudo, share)
-        logits = linear_logits(work, name, weight, bias)
-        each = (regression(work, name, train, chosen, share) for train, chosen in at_folds)
-        found[name] = dataclasses.replace(
-            members[name],
-            tensors=linear_tensors(name, weight, bias),
-            logits=logits,
-            folds=[logits] if work.validated else [linear_logits(work, name, *of_fold) for of_fold in each],
-            seconds=members[name].seconds + time.perf_counter() - started,
-        )
-    return found
+    return Lessons(share, whole, each)
+
+
+def _learn(work: Work, members: dict[str, Member], mixture: Mixture, lessons: Lessons) -> None:
+    """Fit linear members again, one after the other: old logits of all would take as much memory again."""
+    for name, old in members.items():
+        if name in LINEAR and mixture.weights[name] > NEGLIGIBLE:
+            new = linear_member(work, name, lessons)
+            members[name] = dataclasses.replace(new, seconds=old.seconds + new.seconds)
 
 
 def _assembled(work: Work, members: Mapping[str, Member], mixture: Mixture) -> nn.Module:

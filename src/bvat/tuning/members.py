@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,7 @@ class Work:
     @cached_property
     def latent(self) -> Latent:
         found = Latent.fit(self.graph.features)
+        give_back()
         rows = found.rows(self.graph.features)
         if float((rows.amax(0) - rows.amin(0)).max()) < SAME:
             raise GraphError(
@@ -194,16 +196,30 @@ class Member:
         return np.concatenate([logits[fold.held_out] for logits, fold in pairs], dtype=np.float64)
 
 
-def linear_member(work: Work, name: str) -> Member:
+@dataclass(frozen=True)
+class Lessons:
+    """Confident predictions to learn from beside all labels, and beside those of each fold.
+
+    ``share`` is how much of their weight they have, from 0 to 1.
+    """
+
+    share: float
+    whole: Pseudo
+    folds: list[Pseudo]
+
+
+def linear_member(work: Work, name: str, lessons: Lessons | None = None) -> Member:
+    """Fit a linear member to all labels, and without validation nodes once per fold."""
     started = time.perf_counter()
-    fitted = regression(work, name, work.train)
-    logits = linear_logits(work, name, *fitted)
-    if work.validated:
-        folds = [logits]
-    else:
-        folds = [linear_logits(work, name, *regression(work, name, fold.train)) for fold in work.folds]
+    trains = [fold.train for fold in work.folds if not work.validated]
+    taught = [lessons.whole, *lessons.folds] if lessons else repeat(None)
+    share = lessons.share if lessons else 0.0
+    pairs = zip([work.train, *trains], taught, strict=False)
+    fits = [regression(work, name, train, pseudo, share) for train, pseudo in pairs]
+    logits, *folds = (linear_logits(work, name, *fitted) for fitted in fits)
     give_back()
-    return Member(name, linear_tensors(name, *fitted), logits, folds, time.perf_counter() - started)
+    folds = [logits] if work.validated else folds
+    return Member(name, linear_tensors(name, *fits[0]), logits, folds, time.perf_counter() - started)
 
 
 def linear_logits(work: Work, name: str, weight: Scores, bias: Scores) -> Rows:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from bvat.models.ensemble import LEAST, LINEAR, smoothed
+from bvat.training.memory import give_back
 from bvat.training.metrics import log_losses, softmax, temperature_of
 from bvat.tuning.members import Member, Rows, Scores, Work
 
@@ -97,6 +98,7 @@ class Mixture:
         )
         mean = weighted(shares, joined)
         temperature = temperature_of(np.log(np.maximum(mean, LEAST)), labels, 1.0)
+        give_back()
         return dataclasses.replace(self, smooth=shares, temperature=temperature, held_out=mean)
 
     def mean(self, logits: Mapping[str, Rows]) -> Scores:

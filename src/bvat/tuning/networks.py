@@ -18,6 +18,7 @@ from bvat.graph import UNKNOWN, Graph
 from bvat.models.ensemble import LINEAR, VIEWS
 from bvat.perturb.methods import METHODS
 from bvat.training.loop import train
+from bvat.training.memory import give_back
 from bvat.training.settings import Settings, labels_only, preset
 from bvat.training.state import build_model, restore_model
 from bvat.training.trained import predict
@@ -116,6 +117,8 @@ def _trained(
         work.graphs[on], labels=torch.from_numpy(labels), train=known, val=val, test=none, name="graph"
     )
     shapes = _shapes(settings, graph)
+
+    give_back()
 
     def compute() -> Tensor:
         weights = train(graph, settings, seed=seed).weights
