@@ -208,13 +208,15 @@ def alone(*found: Mapping[str, Any]) -> str:
 
 def memory(found: Mapping[str, Any]) -> str:
     """Return the peak memory of ``auto`` and of a GCN, and what neighbours of many nodes take."""
-    rows = (
-        [name, f"{row['gcn_mb']:.0f}", f"{row['auto_mb']:.0f}", f"{row['ratio']:.1f}"]
-        for name, row in found["graphs"].items()
-    )
+
+    def pair(row: Mapping[str, Any], kind: str) -> str:
+        auto, gcn = row[f"auto_{kind}"], row[f"gcn_{kind}"]
+        return f"{auto:.0f} / {gcn:.0f} = {auto / gcn:.2f}"
+
+    rows = ([name, pair(row, "process_mb"), pair(row, "mb")] for name, row in found["graphs"].items())
     many = found["neighbours"]
     return (
-        f"{table(['peak memory in MiB', 'GCN', '`auto`', 'ratio'], rows)}\n\n"
+        f"{table(['peak MiB, `auto` / GCN', 'process', 'without imports'], rows)}\n\n"
         f"Neighbours of {many['nodes']:,} nodes with {many['columns']} dense columns (k = {many['k']}) "
         f"take, on one thread, "
         f"{many['cpu_seconds']:.0f} processor seconds and {many['peak_mb'] / 1024:.1f} GiB; "
