@@ -110,7 +110,8 @@ def compare(
 
       bvat compare a.npz b.npz c.npz --metric accuracy,ece --significance
     """
-    from bvat.report.compare_page import compare_markdown, notes_of, write_compare_files
+    from bvat.report.compare_page import write_compare_files
+    from bvat.report.compare_tables import compare_markdown, notes_of
     from bvat.runs.run import keep_results
     from bvat.training.metrics import chosen_metrics
     from bvat.tuning.compare import collect
@@ -144,7 +145,7 @@ def compare(
     result = run(plan, out, common.processes(jobs), console)
     page = None
     with nullcontext() if report_only else keep_results(console):
-        page = write_compare_files(out)
+        page = write_compare_files(result, out)
     if as_json:
         common.print_json(result)
         common.print_notes(notes_of(result))
