@@ -52,10 +52,11 @@ def test_settings_are_shared_or_compared() -> None:
 
 
 def test_files_of_a_folder(tmp_path: Path) -> None:
-    for name, result in made_up_results().items():
+    results = made_up_results()
+    for name, result in results.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
-    written = write_paper_files(tmp_path)
-    assert [path.name for path in written] == ["report.html", "table2.md", "fig1a.svg"]
+    assert write_paper_files(tmp_path).read_text("utf-8") == paper_page(results)
+    assert (tmp_path / "table2.md").read_text("utf-8") == table2_markdown(results["table2"])
     first = (tmp_path / "fig1a.svg").read_text("utf-8")
     assert "S-BVAT, paper" in first
     fig1a = made_up_results()["fig1a"]

@@ -54,7 +54,7 @@ def reproduce(
     from bvat.paper.request import Request, parse_seeds
     from bvat.paper.targets import TARGETS
     from bvat.paper.targets import reproduce as run_reproduction
-    from bvat.report.paper_page import PAGE, figure_tables, table2_markdown, write_paper_files
+    from bvat.report.paper_page import figure_tables, table2_markdown, write_paper_files
     from bvat.runs.run import keep_results
 
     request = Request(
@@ -68,8 +68,7 @@ def reproduce(
     found = run_reproduction(names, request, out, common.processes(jobs), console, add=add)
     page = None
     with keep_results(console):
-        write_paper_files(out)
-        page = out / PAGE
+        page = write_paper_files(out)
     if as_json:
         common.print_json(found)
         return

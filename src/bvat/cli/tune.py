@@ -61,7 +61,8 @@ def tune(
 
       bvat tune my-graph/ --method none --model appnp --val 200
     """
-    from bvat.report.tune_page import write_tune_page
+    from bvat.data.files import write_atomic
+    from bvat.report.tune_page import tune_page
     from bvat.runs.run import keep_results
     from bvat.tuning.storage import require_optuna
     from bvat.tuning.tune import TuningPlan
@@ -83,7 +84,7 @@ def tune(
     console = common.messages()
     result = run_search(plan, graph, out, common.processes(jobs), console)
     with keep_results(console):
-        write_tune_page(out / f"{plan.name}.json")
+        write_atomic(out / f"{plan.name}.html", tune_page(result))
     if as_json:
         common.print_json(result)
     else:
