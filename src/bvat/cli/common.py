@@ -92,34 +92,36 @@ def gathered(into: str, options: Mapping[str, Any]) -> Callable[[Callable[..., N
     return decorate
 
 
-def _optional(kind: Any, help_text: str, **more: Any) -> Any:
-    return Annotated[kind | None, typer.Option(help=help_text, **more)]
+def optional(kind: Any, help_text: str, *, flags: Sequence[str] = (), **more: Any) -> Any:
+    """Return the annotation of an option without a default."""
+    return Annotated[kind | None, typer.Option(*flags, help=help_text, **more)]
 
 
-_GRAPH: dict[str, Any] = {"rich_help_panel": "Your graph"}
+def _of_graph(kind: Any, help_text: str, **more: Any) -> Any:
+    return optional(kind, help_text, rich_help_panel="Your graph", **more)
+
 
 with_graph_options = gathered(
     "reading",
     {
-        "text": _optional(
-            str, "text column of the table of nodes to turn into TF-IDF features", metavar="COLUMN", **_GRAPH
+        "text": _of_graph(
+            str, "text column of the table of nodes to turn into TF-IDF features", metavar="COLUMN"
         ),
-        "train_per_class": _optional(
+        "train_per_class": _of_graph(
             int,
             "training nodes per class, for experiments (default: all labelled nodes that are not held out)",
-            **_GRAPH | NODES,
+            **NODES,
         ),
-        "val": _optional(
+        "val": _of_graph(
             int,
             "labelled nodes to hold out for validation (default: none, cross-validation takes their place)",
-            **_GRAPH | HELD_OUT,
+            **HELD_OUT,
         ),
-        "test": _optional(int, "labelled nodes to hold out for testing (default: none)", **_GRAPH | HELD_OUT),
-        "split_seed": _optional(int, "seed of the nodes that are held out (default: 0)", **_GRAPH | SEED),
-        "directed": Annotated[
-            bool | None,
-            typer.Option("--directed", help="edges keep their direction, from source to target", **_GRAPH),
-        ],
+        "test": _of_graph(int, "labelled nodes to hold out for testing (default: none)", **HELD_OUT),
+        "split_seed": _of_graph(int, "seed of the nodes that are held out (default: 0)", **SEED),
+        "directed": _of_graph(
+            bool, "edges keep their direction, from source to target", flags=("--directed",)
+        ),
     },
 )
 """Adds the options for reading a graph to a command, which gets them as the dict ``reading``."""

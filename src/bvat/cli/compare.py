@@ -121,11 +121,11 @@ def compare(
 
     if budget is not None and not budget > 0:
         raise SettingsError(f"--budget is {budget:g}: use a number of minutes above 0")
-    chosen = (common.comma_separated([methods]) if methods else None) or list(DEFAULT_VARIANTS)
+    chosen = common.comma_separated([methods or ""]) or list(DEFAULT_VARIANTS)
     against = Variant.parse(against).name
     if against not in chosen:
         chosen = [against, *chosen]
-    how = _split_options(splits, seeds, labels=labels, val=val, first_split=first_split)
+    how = _split_options(splits, seeds, {"labels": labels, "val": val, "first_split": first_split})
     shared, tuned = read_tuned(settings, [short_name(graph) for graph in graphs], chosen)
     metrics = chosen_metrics(common.comma_separated([metric]) or ())
     plan = ComparisonPlan(
@@ -155,7 +155,8 @@ def compare(
         typer.echo(f"page: {page}")
 
 
-def _split_options(splits: str, seeds: int | None, **random: Any) -> dict[str, Any]:
+def _split_options(splits: str, seeds: int | None, random: dict[str, Any]) -> dict[str, Any]:
+    """Return labels, splits and validation nodes of the plan; options of the other protocol are refused."""
     from bvat.tuning.comparison import GIVEN
 
     given = splits == GIVEN
@@ -163,23 +164,17 @@ def _split_options(splits: str, seeds: int | None, **random: Any) -> dict[str, A
         if value is not None:
             kind, option = "given" if given else "random", "--" + name.replace("_", "-")
             raise SettingsError(f"{option} has no effect on {kind} splits: leave it out, or change --splits")
-    plan: dict[str, Any] = {"labels": "5,20", "val": 500, "first_split": 0}
-    plan |= {name: value for name, value in random.items() if value is not None}
     if given:
-        return {**plan, "labels": (GIVEN,), "splits": seeds}
-    return {**plan, "labels": tuple(numbers(plan["labels"])), "splits": split_count(splits)}
+        return {"labels": (GIVEN,), "splits": seeds}
+    plan = {name: value for name, value in random.items() if value is not None}
+    if "labels" in plan:
+        parts = [part for part in plan["labels"].split(",") if part.strip()]
+        numbers = [_whole_number("--labels", part, common.MAX_NODES, "separated by commas") for part in parts]
+        plan["labels"] = tuple(dict.fromkeys(numbers))
+    return {**plan, "splits": _whole_number("--splits", splits, common.MAX_COUNT, "or given")}
 
 
-def numbers(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
-        raise SettingsError(f"--labels takes whole numbers separated by commas, such as 2,5,20, not {text!r}")
-    return list(dict.fromkeys(int(part) for part in parts))
-
-
-def split_count(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= common.MAX_COUNT:
-        raise SettingsError(
-            f"--splits takes a whole number from 1 to {common.MAX_COUNT:,}, or given, not {text!r}"
-        )
+def _whole_number(option: str, text: str, most: int, hint: str) -> int:
+    if not re.fullmatch(r"\s*[0-9]{1,10}\s*", text) or not 1 <= int(text) <= most:
+        raise SettingsError(f"{option} takes whole numbers from 1 to {most:,}, {hint}, not {text!r}")
     return int(text)

@@ -69,17 +69,17 @@ def predict(
     classifier = trained.classifier(nodes, seed, calibrate=calibrate)
     probabilities = classifier.probabilities(nodes)
     sets = None
-    if coverage is not None:
-        judged = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
-        held, p = held_out(trained), judged.cpu().numpy()  # both calibrated
-        sets = prediction_sets(held, p, coverage, trained.name, per_class=per_class)
+    if coverage is not None:  # both sides are calibrated
+        p = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
+        sets = prediction_sets(
+            held_out(trained), p.cpu().numpy(), coverage, trained.name, per_class=per_class
+        )
     member = None if sets is None else sets.member
     write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, classifier.targets, member))
-    known = nodes.labelled
-    seen = trained.trained_on(nodes) if graph is not None else None
+    seen = None if graph is None else trained.trained_on(nodes)
     measured = nodes.test if graph is None else torch.arange(nodes.num_nodes)
     scores = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
-    labelled, left_out = int(known.sum()), None if seen is None else int((seen & known).sum())
+    left_out = None if seen is None else int((seen & nodes.labelled).sum())
     if scores is not None:
         scores |= {"of": "test nodes" if graph is None else "nodes with a label", "trained_on": left_out}
     if as_json:
@@ -89,29 +89,29 @@ def predict(
         return
     count = len(classifier.models)
     models = "one model" if count == 1 else f"the mean of {count} models"
-    typer.echo(printable(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"))
-    if said := _accuracy(scores, left_out, labelled, new_graph=graph is not None):
-        typer.echo(said)
-    if sets is not None:
-        typer.echo(printable(sets.text))
+    lines = [f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"]
+    if scores is not None:
+        lines.append(_accuracy(scores, left_out, new_graph=graph is not None))
+    elif graph is None:
+        lines.append("no accuracy: no test nodes were held out")
+    elif known := int(nodes.labelled.sum()):
+        lines.append(f"no accuracy: the model was trained on all {known:,} nodes with a label")
+    for line in (*lines, *([] if sets is None else [sets.text])):
+        typer.echo(printable(line))
 
 
-def _accuracy(scores: dict[str, Any] | None, left_out: int | None, labelled: int, *, new_graph: bool) -> str:
-    """Say how accurate the predictions are, or why that is unknown; nothing where there are no labels."""
+def _accuracy(scores: dict[str, Any], left_out: int | None, *, new_graph: bool) -> str:
+    """Say how accurate the predictions are, and on which nodes."""
     from bvat.training.statistics import accuracy_text
 
-    if scores is None and not new_graph:
-        return "no accuracy: no test nodes were held out"
-    if scores is None:
-        return f"no accuracy: the model was trained on all {labelled:,} nodes with a label" * bool(labelled)
     seen = ", all new to the model"
     if left_out is None:
         seen = "; some of them may be nodes that the model was trained on: there are no ids to tell them by"
     elif left_out:
         seen = f"; {left_out:,} nodes that the model was trained on do not count"
     accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
-    counted = f"{scores['nodes']:,} {scores['of']}{seen * new_graph}"
     micro = f", micro F1 {scores['micro_f1']:.2f} %" if "micro_f1" in scores else ""
+    counted = f"{scores['nodes']:,} {scores['of']}{seen * new_graph}"
     return f"accuracy {accuracy}{micro}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
 
 

@@ -9,11 +9,11 @@ import typer
 
 from bvat.baselines.table import AUTO, all_methods
 from bvat.cli import common
-from bvat.cli.options import with_settings
+from bvat.cli.options import given_settings, with_settings
 from bvat.cli.runs import show_summary
 
 
-@with_settings("epochs", "method", "space")
+@with_settings
 @common.with_graph_options
 def train(
     context: typer.Context,
@@ -30,8 +30,6 @@ def train(
     ] = None,
     seeds: Annotated[int, typer.Option(help="number of seeds to train", **common.COUNT)] = 1,
     seed: Annotated[int, typer.Option(help="the first seed", **common.SEED)] = 0,
-    epochs: Annotated[int | None, typer.Option(help="number of epochs at most", metavar="N")] = None,
-    space: Annotated[str | None, typer.Option(help="auto, dense, sparse or factored", hidden=True)] = None,
     jobs: common.Jobs = None,
     out: Annotated[Path | None, typer.Option(help="run folder (default: runs/DATASET-METHOD)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
@@ -82,8 +80,8 @@ def train(
     from bvat.runs.run import RunOptions, resolve, run
     from bvat.training.settings import Settings, preset_key, short_name
 
+    method, overrides = given_settings(method, overrides)
     name, resume = name_of_parts(dataset, method), resumes(resume, out)
-    overrides |= {k: v for k, v in {"epochs": epochs, "space": space}.items() if v is not None}
     settings = Settings()
     if method or preset_key(name):  # else the labels decide; wrong values are refused before a graph is read
         settings, _ = resolve(method, name, overrides)

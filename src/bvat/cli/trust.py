@@ -77,16 +77,16 @@ def _show(title: str, columns: Mapping[str, list[Any]], out: Path | None, as_jso
 
     rows = list(zip(*columns.values(), strict=True))
     texts = [[short_number(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    rest = f"{len(rows) - SHOWN} more: write them to a file with --out" if len(rows) > SHOWN else ""
     if out is not None:
         write_text(out, csv_text(tuple(columns), texts))
+        rest = f"{out}: {len(rows)} rows"
     if as_json:
         print_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows], "out": out and str(out)})
         return
-    print_lines(title, list(columns), [[printable(cell) for cell in row] for row in texts[:SHOWN]])
-    if out is not None:
-        typer.echo(f"{out}: {len(rows)} rows")
-    elif len(rows) > SHOWN:
-        typer.echo(f"{len(rows) - SHOWN} more: write them to a file with --out")
+    print_lines(title, list(columns), texts[:SHOWN])
+    if rest:
+        typer.echo(printable(rest))
 
 
 def explain(
@@ -140,7 +140,7 @@ def explain(
 
 
 def _show_explanation(found: Any, top: int) -> None:
-    p, neighbours, features = found.probabilities, found.node_columns, found.feature_columns
+    p, shown = found.probabilities, found.as_dict(top)
     for name, value in (
         (found.id, f"{found.predicted}, probability {p[found.predicted]:.3f}"),
         ("next class", f"{found.next}, probability {p[found.next]:.3f}"),
@@ -148,20 +148,19 @@ def _show_explanation(found: Any, top: int) -> None:
         ("smallest change of class", found.change_text()),
     ):
         typer.echo(printable(f"{name}: {value}"))
-    shown = found.as_dict(top)
-    typer.echo()
-    print_lines(
-        f"neighbours, {len(shown['neighbours'])} of {neighbours['node'].size:,} that contributed",
-        ("share", "hops", "predicted", "label", "node"),
-        [
-            (f"{100 * row['share']:+.1f} %", row["hops"] if row["hops"] >= 0 else None, row["predicted"],
-             row["label"] or None, row["id"])
-            for row in shown["neighbours"]
-        ],
-    )  # fmt: skip
-    typer.echo()
-    print_lines(
-        f"features, {len(shown['features'])} of {features['feature'].size:,} that contributed",
-        ("share", "own value", "feature"),
-        [(f"{100 * r['share']:+.1f} %", f"{r['value']:.3g}", r["feature"]) for r in shown["features"]],
-    )
+    neighbours = [
+        (_percent(row), row["hops"] if row["hops"] >= 0 else None, row["predicted"], row["label"] or None,
+         row["id"])
+        for row in shown["neighbours"]
+    ]  # fmt: skip
+    features = [(_percent(row), f"{row['value']:.3g}", row["feature"]) for row in shown["features"]]
+    for name, count, header, rows in (
+        ("neighbours", found.node_columns["node"].size, ("hops", "predicted", "label", "node"), neighbours),
+        ("features", found.feature_columns["feature"].size, ("own value", "feature"), features),
+    ):
+        typer.echo()
+        print_lines(f"{name}, {len(rows)} of {count:,} that contributed", ("share", *header), rows)
+
+
+def _percent(row: Mapping[str, Any]) -> str:
+    return f"{100 * row['share']:+.1f} %"
