@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import Field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bvat.baselines.table import BASELINES
 from bvat.cli.common import gathered, optional
@@ -124,13 +124,12 @@ def _option(name: str, f: Field[Any]) -> Any:
     names = (f"{flag}/--no-{flag[2:]}" if kind is bool else flag,)
     choices = f.metadata["choices"]
     return optional(
-        kind,  # the settings themselves refuse other values
+        Literal[choices] if choices and name != "space" else kind,
         f.metadata["help"] + (f"; one of {', '.join(choices)}" if choices else ""),
         flags=names,
         show_default=False,
         metavar="NAME" if choices else {int: "N", float: "X"}.get(kind),
         hidden=name not in SHOWN,
-        autocompletion=(lambda: list(choices)) if choices else None,
         **_PANEL,
     )
 
