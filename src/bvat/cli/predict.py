@@ -58,12 +58,10 @@ def predict(
 
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
-    from bvat.trust.conformal import check_coverage, prediction_sets
+    from bvat.trust.conformal import prediction_sets
     from bvat.trust.held_out import held_out
 
     check_writable(out)
-    if coverage is not None:
-        check_coverage(coverage)
     trained = open_run(run, model or ())
     nodes = trained.graph(graph)
     classifier = trained.classifier(nodes, seed, calibrate=calibrate)

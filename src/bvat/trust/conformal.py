@@ -76,11 +76,6 @@ class PredictionSets:
         )
 
 
-def check_coverage(coverage: float) -> None:
-    if not 0 < coverage < 1:
-        raise SettingsError(f"coverage is {coverage:g}: use a number between 0 and 1, such as 0.9")
-
-
 def adaptive_scores(probabilities: Scores) -> Scores:
     """Return s(v, y), shape (N, C), for probabilities (N, C)."""
     order = np.argsort(-probabilities, axis=1, kind="stable")
@@ -111,7 +106,8 @@ def prediction_sets(
     Raises:
         SettingsError: there are too few labels for this coverage; it says how many are needed.
     """
-    check_coverage(coverage)
+    if not 0 < coverage < 1:
+        raise SettingsError(f"coverage is {coverage:g}: use a number between 0 and 1, such as 0.9")
     p = np.asarray(probabilities, dtype=np.float64)
     classes, most = p.shape[1], 1 - coverage
     needed = math.ceil(1 / most - 1e-9) - 1  # with n labels, p-values are at least 1 / (n + 1)
