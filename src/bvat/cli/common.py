@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bvat.errors import printable
 
@@ -44,24 +45,20 @@ HELD_OUT: dict[str, Any] = {"callback": between(0, MAX_NODES), "metavar": "N"}
 PROCESSES: dict[str, Any] = {"callback": between(1, MAX_PROCESSES), "metavar": "N"}
 """What options of the same kind share: their range, and one letter in the help."""
 
-RunArgument = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
+RunArgument = Annotated[str, Argument(help="run folder that bvat train wrote", show_default=False)]
 Models = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--model",
         help="import this module:Class, with which the run was trained",
         metavar="NAME",
         hidden=True,
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: a GPU if there is one)", hidden=True)]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
-Calibrate = Annotated[
-    bool, typer.Option(help="fit the confidence to held-out labels; accuracy stays the same")
-]
-Jobs = Annotated[
-    int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
-]
+Device = Annotated[str | None, Option(help="cpu or cuda (default: a GPU if there is one)", hidden=True)]
+Json = Annotated[bool, Option("--json", help="print one JSON object and nothing else")]
+Calibrate = Annotated[bool, Option(help="fit the confidence to held-out labels; accuracy stays the same")]
+Jobs = Annotated[int | None, Option(help="number of parallel processes (default: one per core)", **PROCESSES)]
 
 
 def comma_separated(values: list[str] | None) -> list[str] | None:
@@ -94,7 +91,7 @@ def gathered(into: str, options: Mapping[str, Any]) -> Callable[[Callable[..., N
 
 def optional(kind: Any, help_text: str, *, flags: Sequence[str] = (), **more: Any) -> Any:
     """Return the annotation of an option without a default."""
-    return Annotated[kind | None, typer.Option(*flags, help=help_text, **more)]
+    return Annotated[kind | None, Option(*flags, help=help_text, **more)]
 
 
 def _of_graph(kind: Any, help_text: str, **more: Any) -> Any:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bvat.cli import common
+from bvat.cli.common import COUNT, HELD_OUT, MAX_COUNT, MAX_NODES, SEED, Jobs, Json, between
 from bvat.cli.options import read_tuned
 from bvat.errors import SettingsError
 from bvat.training.settings import short_name
@@ -17,51 +19,42 @@ from bvat.training.settings import short_name
 
 def compare(
     context: typer.Context,
-    graphs: Annotated[list[str], typer.Argument(help="names or paths of graphs with labels")],
+    graphs: Annotated[list[str], Argument(help="names or paths of graphs with labels")],
     methods: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="methods, baselines (lp), models (appnp) and MODEL/METHOD, separated by commas "
             "(default: gcn, consistency, random, vat, sbvat, obvat, appnp, appnp/vat, auto)"
         ),
     ] = None,
     labels: Annotated[
-        str | None, typer.Option(help="training nodes per class, separated by commas (default: 5,20)")
+        str | None, Option(help="training nodes per class, separated by commas (default: 5,20)")
     ] = None,
     splits: Annotated[
-        str, typer.Option(help="random splits per graph, or given for the splits that each graph has")
+        str, Option(help="random splits per graph, or given for the splits that each graph has")
     ] = "10",
     seeds: Annotated[
         int | None,
-        typer.Option(
-            help="training seeds per given split (default: 10, or 1 on each of several)", **common.COUNT
-        ),
+        Option(help="training seeds per given split (default: 10, or 1 on each of several)", **COUNT),
     ] = None,
     val: Annotated[
-        int | None,
-        typer.Option(help="validation nodes per split; 0: labels only (default: 500)", **common.HELD_OUT),
+        int | None, Option(help="validation nodes per split; 0: labels only (default: 500)", **HELD_OUT)
     ] = None,
     first_split: Annotated[
-        int | None, typer.Option(help="seed of the first random split (default: 0)", **common.SEED)
+        int | None, Option(help="seed of the first random split (default: 0)", **SEED)
     ] = None,
     epochs: Annotated[
-        int | None,
-        typer.Option(
-            help="epochs at most (default: 300)", callback=common.between(4, common.MAX_NODES), metavar="N"
-        ),
+        int | None, Option(help="epochs at most (default: 300)", callback=between(4, MAX_NODES), metavar="N")
     ] = None,
-    against: Annotated[str, typer.Option(help="the method that all others are compared with")] = "gcn",
-    out: Annotated[Path, typer.Option(help="folder for compare.json, the page and the figures")] = Path(
-        "compare"
-    ),
-    jobs: common.Jobs = None,
+    against: Annotated[str, Option(help="the method that all others are compared with")] = "gcn",
+    out: Annotated[Path, Option(help="folder for compare.json, the page and the figures")] = Path("compare"),
+    jobs: Jobs = None,
     report_only: Annotated[
-        bool,
-        typer.Option("--report-only", help="train nothing: make the page from the splits that are finished"),
+        bool, Option("--report-only", help="train nothing: make the page from the splits that are finished")
     ] = False,
     metric: Annotated[
         str,
-        typer.Option(
+        Option(
             help="accuracy, macro_f1, micro_f1, roc_auc, average_precision, log_loss, ece, separated by "
             "commas",
             metavar="NAMES",
@@ -69,26 +62,26 @@ def compare(
     ] = "accuracy",
     significance: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--significance",
             help="p-values of paired permutation tests, and with three graphs and methods mean ranks",
         ),
     ] = False,
     budget: Annotated[
         float | None,
-        typer.Option(help="start no run after so many minutes, and say what is missing", metavar="MINUTES"),
+        Option(help="start no run after so many minutes, and say what is missing", metavar="MINUTES"),
     ] = None,
     directed: Annotated[
-        bool, typer.Option("--directed", help="edges keep their direction, from source to target")
+        bool, Option("--directed", help="edges keep their direction, from source to target")
     ] = False,
     settings: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="settings for the method that the file names, or for all; or a folder of bvat tune",
         ),
     ] = None,
-    as_json: common.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Compare methods on splits of your graphs, with paired differences to a plain GCN or another one.
 
@@ -169,9 +162,9 @@ def _split_options(splits: str, seeds: int | None, random: dict[str, Any]) -> di
     plan = {name: value for name, value in random.items() if value is not None}
     if "labels" in plan:
         parts = [part for part in plan["labels"].split(",") if part.strip()]
-        numbers = [_whole_number("--labels", part, common.MAX_NODES, "separated by commas") for part in parts]
+        numbers = [_whole_number("--labels", part, MAX_NODES, "separated by commas") for part in parts]
         plan["labels"] = tuple(dict.fromkeys(numbers))
-    return {**plan, "splits": _whole_number("--splits", splits, common.MAX_COUNT, "or given")}
+    return {**plan, "splits": _whole_number("--splits", splits, MAX_COUNT, "or given")}
 
 
 def _whole_number(option: str, text: str, most: int, hint: str) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from bvat.cli.common import SEED, Calibrate, Json, Models, RunArgument, print_json
 from bvat.errors import printable
@@ -13,19 +14,18 @@ from bvat.errors import printable
 
 def predict(
     run: RunArgument,
-    out: Annotated[Path, typer.Option(help="CSV file to write", show_default=False)],
+    out: Annotated[Path, Option(help="CSV file to write", show_default=False)],
     graph: Annotated[
-        str | None, typer.Option(help="another graph with the same features (default: the graph of the run)")
+        str | None, Option(help="another graph with the same features (default: the graph of the run)")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="use the model of one seed (default: the mean of all seeds)", **SEED)
+        int | None, Option(help="use the model of one seed (default: the mean of all seeds)", **SEED)
     ] = None,
     coverage: Annotated[
-        float | None,
-        typer.Option(help="also write sets of classes that hold the true one this often, such as 0.9"),
+        float | None, Option(help="also write sets of classes that hold the true one this often, such as 0.9")
     ] = None,
     per_class: Annotated[
-        bool, typer.Option(help="let the sets cover every class, not only all nodes: they are larger")
+        bool, Option(help="let the sets cover every class, not only all nodes: they are larger")
     ] = True,
     calibrate: Calibrate = True,
     model: Models = None,
@@ -115,9 +115,9 @@ def _accuracy(scores: dict[str, Any], left_out: int | None, *, new_graph: bool) 
 
 def export(
     run: RunArgument,
-    out: Annotated[Path, typer.Option(help="file to write, NAME.safetensors", show_default=False)],
+    out: Annotated[Path, Option(help="file to write, NAME.safetensors", show_default=False)],
     seed: Annotated[
-        int | None, typer.Option(help="export the model of one seed (default: all, averaged)", **SEED)
+        int | None, Option(help="export the model of one seed (default: all, averaged)", **SEED)
     ] = None,
     calibrate: Calibrate = True,
     model: Models = None,

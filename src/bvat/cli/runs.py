@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument
 
 from bvat.baselines.table import BASELINES
 from bvat.cli.common import Json, RunArgument, print_json, print_lines, print_notes, print_table
@@ -17,7 +18,7 @@ app = typer.Typer(help="List, show and compare run folders.", no_args_is_help=Tr
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(help="folder that holds run folders")] = Path("runs"),
+    folder: Annotated[Path, Argument(help="folder that holds run folders")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """List the runs in a folder and its subfolders, with their accuracies.
@@ -88,7 +89,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
 
 @app.command("compare")
 def compare_runs(
-    runs: Annotated[list[str], typer.Argument(help="two or more run folders; the first is the baseline")],
+    runs: Annotated[list[str], Argument(help="two or more run folders; the first is the baseline")],
     as_json: Json = False,
 ) -> None:
     """Compare runs on the same graph and split with the first one, paired by seed.

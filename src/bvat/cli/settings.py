@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import Field, fields
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from bvat.baselines.table import BASELINES, all_methods
 from bvat.cli import common
+from bvat.cli.common import Json
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
@@ -17,9 +18,9 @@ from bvat.training.settings import Training, all_fields, owners, preset
 
 def settings(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL] [METHOD]", help="a model, a method, or both")
+        list[str] | None, Argument(metavar="[MODEL] [METHOD]", help="a model, a method, or both")
     ] = None,
-    as_json: common.Json = False,
+    as_json: Json = False,
 ) -> None:
     """List the settings: defaults for any graph, ranges, and which models and methods have them.
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from bvat.cli.common import COUNT, SEED, Json, Models, RunArgument, command_line, print_json, print_lines
 from bvat.errors import SettingsError, printable
 
-Out = Annotated[Path | None, typer.Option(help="CSV file to write", show_default=False)]
-Number = Annotated[int, typer.Option(help="number of nodes", metavar="N")]
+Out = Annotated[Path | None, Option(help="CSV file to write", show_default=False)]
+Number = Annotated[int, Option(help="number of nodes", metavar="N")]
 SHOWN = 20
 """Rows that are printed; a file has all."""
 
@@ -92,13 +93,12 @@ def _show(title: str, columns: Mapping[str, list[Any]], out: Path | None, as_jso
 def explain(
     context: typer.Context,
     run: RunArgument,
-    node: Annotated[str, typer.Option(help="id of the node", metavar="ID", show_default=False)],
+    node: Annotated[str, Option(help="id of the node", metavar="ID", show_default=False)],
     seed: Annotated[
-        int | None,
-        typer.Option(help="seed of the model to explain (default: the run's first)", **SEED),
+        int | None, Option(help="seed of the model to explain (default: the run's first)", **SEED)
     ] = None,
-    top: Annotated[int, typer.Option(help="neighbours and features to list", **COUNT)] = 10,
-    out: Annotated[Path | None, typer.Option(help="page (.html) or table (.csv) to write")] = None,
+    top: Annotated[int, Option(help="neighbours and features to list", **COUNT)] = 10,
+    out: Annotated[Path | None, Option(help="page (.html) or table (.csv) to write")] = None,
     model: Models = None,
     as_json: Json = False,
 ) -> None:
