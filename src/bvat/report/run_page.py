@@ -78,7 +78,6 @@ def write_run_page(
         **_predictions(graph, logits),
         f1_rows=[[row["class"], row["nodes"], _spread(row)] for row in summary["f1_classes"]],
         **trust_sections(open_run(folder.path, [settings.given_model]), graph),
-        folder=folder.path,
     )
     write_atomic(folder.path / PAGE, content)
 
