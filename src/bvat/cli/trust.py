@@ -32,18 +32,13 @@ def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Jso
 
       bvat review runs/papers-auto --out labels.csv
     """
-    from bvat.inference.runs import open_run
-    from bvat.inference.tables import check_writable
     from bvat.trust.held_out import held_out
     from bvat.trust.review import review as reviewed
 
-    check_writable(out)
-    opened = open_run(run, model or ())
+    opened, graph, probabilities = _open(run, out, model)
     found = reviewed(held_out(opened))
     title = f"{int(found.suspect.sum())} of {found.nodes.size} labels of {opened.name} are suspect"
-    graph = opened.graph()
-    columns = found.columns(graph, opened.classifier(graph).probabilities(graph))
-    _show(title, columns, out, as_json)
+    _show(title, found.columns(graph, probabilities), out, as_json)
 
 
 def suggest(
@@ -58,18 +53,22 @@ def suggest(
 
       bvat suggest runs/papers-auto --count 50 --out next.csv
     """
-    import torch
+    from bvat.trust.suggest import suggest as suggested
 
+    _, graph, probabilities = _open(run, out, model)
+    found = suggested(graph, probabilities, graph.labelled.nonzero()[:, 0], count)
+    _show(f"nodes of {graph.name} to label next", found.columns(graph), out, as_json)
+
+
+def _open(run: str, out: Path | None, model: list[str] | None) -> tuple[Any, Any, Any]:
+    """Return a run, its graph and the probabilities of all nodes."""
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable
-    from bvat.trust.suggest import suggest as suggested
 
     check_writable(out)
     opened = open_run(run, model or ())
     graph = opened.graph()
-    labelled = torch.nonzero(graph.labelled)[:, 0]
-    found = suggested(graph, opened.classifier(graph).probabilities(graph), labelled, count)
-    _show(f"nodes of {graph.name} to label next", found.columns(graph), out, as_json)
+    return opened, graph, opened.classifier(graph).probabilities(graph)
 
 
 def _show(title: str, columns: Mapping[str, list[Any]], out: Path | None, as_json: bool) -> None:
