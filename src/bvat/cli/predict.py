@@ -54,8 +54,6 @@ def predict(
 
       bvat predict runs/papers-auto --coverage 0.9 --out predictions.csv
     """
-    import torch
-
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
     from bvat.trust.conformal import prediction_sets
@@ -69,17 +67,11 @@ def predict(
     sets = None
     if coverage is not None:  # both sides are calibrated
         p = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
-        sets = prediction_sets(
-            held_out(trained), p.cpu().numpy(), coverage, trained.name, per_class=per_class
-        )
+        held = held_out(trained)
+        sets = prediction_sets(held, p.cpu().numpy(), coverage, trained.name, per_class=per_class)
     member = None if sets is None else sets.member
     write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, classifier.targets, member))
-    seen = None if graph is None else trained.trained_on(nodes)
-    measured = nodes.test if graph is None else torch.arange(nodes.num_nodes)
-    scores = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
-    left_out = None if seen is None else int((seen & nodes.labelled).sum())
-    if scores is not None:
-        scores |= {"of": "test nodes" if graph is None else "nodes with a label", "trained_on": left_out}
+    scores = _scores(trained, classifier, nodes, probabilities, new_graph=graph is not None)
     if as_json:
         about = {"run": trained.name, "graph": nodes.name, "nodes": nodes.num_nodes, "out": str(out)}
         seeds = [seed] if seed is not None else list(trained.seeds)
@@ -87,26 +79,41 @@ def predict(
         return
     count = len(classifier.models)
     models = "one model" if count == 1 else f"the mean of {count} models"
-    lines = [f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"]
-    if scores is not None:
-        lines.append(_accuracy(scores, left_out, new_graph=graph is not None))
-    elif graph is None:
-        lines.append("no accuracy: no test nodes were held out")
-    elif known := int(nodes.labelled.sum()):
-        lines.append(f"no accuracy: the model was trained on all {known:,} nodes with a label")
-    for line in (*lines, *([] if sets is None else [sets.text])):
-        typer.echo(printable(line))
+    first = f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"
+    accuracy = _accuracy(scores, int(nodes.labelled.sum()), new_graph=graph is not None)
+    for line in (first, accuracy, sets.text if sets is not None else ""):
+        if line:
+            typer.echo(printable(line))
 
 
-def _accuracy(scores: dict[str, Any], left_out: int | None, *, new_graph: bool) -> str:
-    """Say how accurate the predictions are, and on which nodes."""
+def _scores(
+    trained: Any, classifier: Any, nodes: Any, probabilities: Any, *, new_graph: bool
+) -> dict[str, Any] | None:
+    """Return the scores on nodes that are new to the model, and how many of the others have a label."""
+    import torch
+
+    seen = trained.trained_on(nodes) if new_graph else None
+    measured = torch.arange(nodes.num_nodes) if new_graph else nodes.test
+    found = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
+    if found is None:
+        return None
+    of = "nodes with a label" if new_graph else "test nodes"
+    return {**found, "of": of, "trained_on": None if seen is None else int((seen & nodes.labelled).sum())}
+
+
+def _accuracy(scores: dict[str, Any] | None, labelled: int, *, new_graph: bool) -> str:
+    """Say how accurate the predictions are, or why that is unknown; nothing where there are no labels."""
     from bvat.training.statistics import accuracy_text
 
+    if scores is None and not new_graph:
+        return "no accuracy: no test nodes were held out"
+    if scores is None:
+        return f"no accuracy: the model was trained on all {labelled:,} nodes with a label" * bool(labelled)
     seen = ", all new to the model"
-    if left_out is None:
+    if scores["trained_on"] is None:
         seen = "; some of them may be nodes that the model was trained on: there are no ids to tell them by"
-    elif left_out:
-        seen = f"; {left_out:,} nodes that the model was trained on do not count"
+    elif scores["trained_on"]:
+        seen = f"; {scores['trained_on']:,} nodes that the model was trained on do not count"
     accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
     micro = f", micro F1 {scores['micro_f1']:.2f} %" if "micro_f1" in scores else ""
     counted = f"{scores['nodes']:,} {scores['of']}{seen * new_graph}"

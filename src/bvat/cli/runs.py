@@ -60,7 +60,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
 
       bvat runs show runs/cora-obvat
     """
-    from bvat.inference.runs import MEASURES, measure_of, read_run
+    from bvat.inference.runs import MEASURES, read_run
     from bvat.training.settings import Settings
 
     found = read_run(run)
@@ -73,18 +73,23 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
         print_json({**summary, **about, "results": list(found.results)})
         return
     print_notes(found.faults)
-    rows: list[tuple[Any, ...]] = []
-    for result in found.results:
-        values = [measure_of(result, name) for name in MEASURES]
-        shown = [None if value is None else f"{value:.2f}" for value in values]
-        kept = f"{measure_of(result, 'epoch') or 0:.0f} of {result.get('epochs')}"
-        rows.append((result["seed"], *shown, kept, result.get("stopped") or None))
+    rows = [_seed_row(result) for result in found.results]
     rows.append((f"all {_seeds(summary)}", *(spread(summary[name]) for name in MEASURES), "", ""))
     title = f"{_name(summary)} on {summary['dataset']}, bvat {summary['version']}"
     print_lines(title, ("seed", *MEASURES.values(), "kept epoch", "early stopping"), rows)
     typer.echo(printable(f"settings that differ from the defaults: {', '.join(changed) or 'none'}"))
     for text in _uncertain(summary):
         typer.echo(text)
+
+
+def _seed_row(result: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the seed, its measures, the epoch that was kept, and why training stopped early."""
+    from bvat.inference.runs import MEASURES, measure_of
+
+    values = [measure_of(result, name) for name in MEASURES]
+    shown = [None if value is None else f"{value:.2f}" for value in values]
+    kept = f"{measure_of(result, 'epoch') or 0:.0f} of {result.get('epochs')}"
+    return result["seed"], *shown, kept, result.get("stopped") or None
 
 
 @app.command("compare")

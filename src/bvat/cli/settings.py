@@ -35,20 +35,25 @@ def settings(
 
       bvat settings vat --json
     """
-    model = next((name for name in names or () if name in MODELS), None)
-    method = next((name for name in names or () if name in all_methods()), None)
-    for name in names or ():
-        if name not in (model, method):
-            raise SettingsError(
-                f"there is no model or method {name!r} to list beside others: use at most one model "
-                f"({', '.join(MODELS)}) and one method ({', '.join(all_methods())})"
-            )
+    model, method = _named(names or [])
     rows = _rows(model, method)
     if as_json:
         common.print_json({"model": model, "method": method, "settings": rows})
         return
     what = " and ".join(name for name in (model, method) if name) or "all models and methods"
     common.print_lines(f"Settings of {what}", [*list(rows[0])[:-1], ""], [list(row.values()) for row in rows])
+
+
+def _named(names: list[str]) -> tuple[str | None, str | None]:
+    model = next((name for name in names if name in MODELS), None)
+    method = next((name for name in names if name in all_methods()), None)
+    for name in names:
+        if name not in (model, method):
+            raise SettingsError(
+                f"there is no model or method {name!r} to list beside others: use at most one model "
+                f"({', '.join(MODELS)}) and one method ({', '.join(all_methods())})"
+            )
+    return model, method
 
 
 def _rows(model: str | None, method: str | None) -> list[dict[str, Any]]:

@@ -173,20 +173,27 @@ def table2_markdown(result: Result, methods: Sequence[str] | None = None) -> str
     ]
     table = "\n".join(markdown_table(["test accuracy (%)", *heads], rows))
     told = ["Mean ± standard deviation, the paper's mean in parentheses."]
-    if methods is None:
-        seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
-        others = other_seeds(result)
-        told.append(f"Number of seeds: {seeds}" + (f" ({others})." if others else "."))
-    last = " and ".join(name for name in datasets if name not in best)
-    told.append(
-        (f"Epoch: the last on {last}" if last else "Epoch")
-        + ("; § the epoch with the best validation accuracy." if best else ".")
+    told += [_seed_counts(result)] if methods is None else []
+    return f"{table}\n\n{' '.join([*told, *_signs(result, table)])}\n"
+
+
+def _seed_counts(result: Result) -> str:
+    seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
+    others = other_seeds(result)
+    return f"Number of seeds: {seeds}" + (f" ({others})." if others else ".")
+
+
+def _signs(result: Result, table: str) -> list[str]:
+    """Return which epoch the columns show, and what the signs in a table mean."""
+    best = result["comparable"].get("best", ())
+    last = " and ".join(name for name in result["datasets"] if name not in best)
+    epochs = [f"the last on {last}"] if last else []
+    epochs += ["§ the epoch with the best validation accuracy"] if best else []
+    meanings = (
+        "† Not in the paper.",
+        "‡ The epoch that the method's rule of stopping keeps, in brackets the last one.",
     )
-    if "†" in table:
-        told.append("† Not in the paper.")
-    if "‡" in table:
-        told.append("‡ The epoch that the method's rule of stopping keeps, in brackets the last one.")
-    return f"{table}\n\n{' '.join(told)}\n"
+    return [f"Epoch: {'; '.join(epochs)}.", *(text for text in meanings if text[0] in table)]
 
 
 def _markdown_cell(result: Result, method: str, dataset: str, best: bool) -> str:

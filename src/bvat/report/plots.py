@@ -86,14 +86,22 @@ def _charts(things: Sequence[Any]) -> tuple[str, dict[str, Chart]]:
     if things and all(isinstance(thing, Audit) for thing in things):
         names = [f"audit {k + 1}" if len(things) > 1 else "nodes" for k in range(len(things))]
         return "How fragile the predictions are", audit_charts(list(zip(names, things, strict=True)))
-    models: list[Any] = [thing.training_ if isinstance(thing, NodeClassifier) else thing for thing in things]
-    if not models or not all(isinstance(model, TrainedModel) for model in models):
-        raise SettingsError(
-            "nothing to plot: give TrainedModels and NodeClassifiers that were fitted here, or only Audits"
-        )
+    models = list(map(_trained, things))
+    if not models:
+        raise SettingsError("nothing to plot: give a TrainedModel, a fitted NodeClassifier or an Audit")
     many = f"{len(models)} seeds" if len(models) > 1 else f"seed {models[0].seed}"
     curves = [{name: [row[name] for row in m.metrics] for name in m.metrics[0]} for m in models]
     return f"Training, {many}", training_charts(curves)
+
+
+def _trained(thing: Any) -> TrainedModel:
+    found = thing.training_ if isinstance(thing, NodeClassifier) else thing
+    if isinstance(found, TrainedModel):
+        return found
+    what = "an unfitted or loaded NodeClassifier" if found is None else f"a {type(thing).__name__}"
+    raise SettingsError(
+        f"{what} cannot be plotted: give TrainedModels and fitted NodeClassifiers, or only Audits"
+    )
 
 
 def training_charts(curves: Sequence[Curves]) -> dict[str, Chart]:
