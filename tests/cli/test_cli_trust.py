@@ -52,12 +52,6 @@ def test_impossible_coverages(run: Path, tmp_path: Path, coverage: str, capsys: 
     assert not (tmp_path / "p.csv").exists()
 
 
-def test_nothing_to_suggest_where_all_nodes_have_a_label(run: Path, capsys: Any) -> None:
-    code, _, err = bvat(["suggest", str(run), "--count", "5"], capsys)
-    assert code == 2
-    assert "all nodes of" in err
-
-
 def test_without_calibration_auto_is_as_sure_as_its_members(run: Path, tmp_path: Path, capsys: Any) -> None:
     rows = []
     for extra in ([], ["--no-calibrate"]):
@@ -88,13 +82,6 @@ def test_a_class_with_one_label_is_told_what_is_missing(one_label: Path, tmp_pat
     assert "9 labels are missing to compare each with its own" in out
     code, out, _ = bvat(["review", str(one_label)], capsys)
     assert (code, "of 20 labels of run" in out) == (0, True)
-
-
-@pytest.mark.parametrize("count", ["0", "130"])
-def test_impossible_counts(one_label: Path, count: str, capsys: Any) -> None:
-    code, _, err = bvat(["suggest", str(one_label), "--count", count], capsys)
-    assert code == 2
-    assert f"count is {count}, and 129 nodes of synthetic have no label: use 1 to 129" in err
 
 
 def test_suggestions_come_with_reasons(one_label: Path, tmp_path: Path, capsys: Any) -> None:

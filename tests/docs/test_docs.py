@@ -21,7 +21,7 @@ from bvat.bench.measure import ROWS
 from bvat.cli.main import main
 from bvat.data.checksums import read_sealed_json
 from bvat.perturb.methods import METHODS
-from bvat.report.compare_page import compare_markdown
+from bvat.report.compare_tables import compare_markdown
 from bvat.report.paper_page import table2_markdown
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bvat.cli.main import main
 from bvat.data.checksums import read_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -20,6 +19,7 @@ from bvat.paper.request import Request, parse_seeds
 from bvat.paper.targets import TARGETS, reproduce
 from bvat.store.store import RunSpec, RunStore
 from bvat.training.settings import preset
+from cli_helpers import bvat
 
 
 def test_curves_have_the_shape_of_the_search(small: Graph, tmp_path: Path) -> None:
@@ -100,7 +100,9 @@ def test_rows_can_be_added_to_a_table(small_file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_and_started_again_repeats_nothing(small_file: Path, tmp_path: Path) -> None:
+def test_killed_and_started_again_repeats_nothing(
+    small_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["reproduce", "table2", "--datasets", str(small_file), "--seeds", "4", "--epochs", "300"]
     command += ["--methods", "gcn,obvat", "--json"]
     out = tmp_path / "killed"
@@ -120,13 +122,10 @@ def test_killed_and_started_again_repeats_nothing(small_file: Path, tmp_path: Pa
     process.wait()
     finished = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("seed-*/result.json")}
     assert 2 <= len(finished) < 8
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--out", str(out), "--jobs", "1"])
-    assert ended.value.code == 0
+    assert bvat([*command, "--out", str(out), "--jobs", "1"], capsys)[0] == 0
     assert len(list((out / "runs").rglob("seed-*/result.json"))) == 8
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    with pytest.raises(SystemExit):
-        main([*command, "--out", str(tmp_path / "whole"), "--jobs", "1"])
+    bvat([*command, "--out", str(tmp_path / "whole"), "--jobs", "1"], capsys)
     cells = [
         json.loads((folder / "table2.json").read_text())["cells"] for folder in (out, tmp_path / "whole")
     ]

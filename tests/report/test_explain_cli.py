@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from page_checks import EVIL, check_page
 
-from bvat.cli.main import main
-from bvat.data import load_graph, save_graph
+import bvat as library
+from bvat.data import load_graph
 from bvat.graph import Graph
 from bvat.report.explain_page import _apart
 from cli_helpers import bvat
@@ -20,19 +20,12 @@ from cli_helpers import bvat
 
 @pytest.fixture(scope="module")
 def runs(small_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``net`` (two seeds) and ``lp``, on a graph with hostile names."""
+    """``net``, two seeds on a graph with hostile names."""
     root = tmp_path_factory.mktemp("explained")
     graph: Graph = load_graph(small_file)
     names = (EVIL, *(f"n{k}" for k in range(1, graph.num_nodes)))
-    save_graph(replace(graph, node_names=names, class_names=(EVIL, "b", "c")), root / "named.npz")
-    for name, method in (
-        ("net", ["--method", "none", "--epochs", "5", "--seeds", "2"]),
-        ("lp", ["--method", "lp"]),
-    ):
-        command = ["train", str(root / "named.npz"), *method, "--jobs", "1", "--device", "cpu", "--no-report"]
-        with pytest.raises(SystemExit) as ended:
-            main([*command, "--out", str(root / name)])
-        assert not ended.value.code
+    named = replace(graph, node_names=names, class_names=(EVIL, "b", "c"))
+    library.run(named, "none", seeds=2, epochs=5, folder=root / "net", options=library.RunOptions(page=False))
     return root
 
 
@@ -71,7 +64,6 @@ def test_text_json_table_and_page(
         ("net", ["--node", "n1", "--top", "0"], "whole number from 1"),
         ("net", ["--node", "n1", "--out", "why.txt"], "end its name in .html or .csv"),
         ("net", [], "Missing option '--node'"),
-        ("lp", ["--node", "n1"], "cannot be explained"),
         ("none", ["--node", "n1"], "is not a run folder"),
     ],
 )

@@ -17,7 +17,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from page_checks import EVIL, check_page
 
-from bvat.report.charts import SERIES, Chart, Line, bar_chart, line_chart, standalone, style, tick_label
+from bvat.report.charts import SERIES, Chart, Line, bar_chart, line_chart, standalone, style
 from bvat.report.svg import DARK, LIGHT
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -58,12 +58,6 @@ def test_logarithmic_axis() -> None:
     ax = drawn(line_chart([line], "width", "ms", log_x=True, x_ticks=[16, 64, 256]))
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "linear")
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["16", "64", "256"]
-
-
-@pytest.mark.parametrize(("value", "expected"), [(0, "0"), (0.025, "0.025"), (1000, "1000"),
-                                                 (30_000, "30k"), (10_000_000, "10M")])  # fmt: skip
-def test_tick_labels_are_short(value: float, expected: str) -> None:
-    assert tick_label(value) == expected
 
 
 def test_the_floor_is_the_low_end_of_the_axis() -> None:

@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from page_checks import EVIL, check_page, made_up_results
 
 import bvat
 from bvat.cli.common import command_line
-from bvat.cli.main import main
 from bvat.data import load_graph, save_graph, synthetic_graph
 from bvat.errors import SettingsError
 from bvat.report.charts import standalone
 from bvat.report.pages import compared_settings, render, signed
 from bvat.report.paper_page import figure_charts, paper_page, table2_markdown, write_paper_files
-from bvat.report.run_page import write_run_page
+from bvat.report.run_page import confusion, write_run_page
 from bvat.store.folder import RunFolder
 from bvat.store.results import summary_of
 from bvat.training.settings import Settings
+from cli_helpers import bvat as run_command
 
 
 def test_paper_page_says_what_reproduces() -> None:
@@ -52,10 +53,11 @@ def test_settings_are_shared_or_compared() -> None:
 
 
 def test_files_of_a_folder(tmp_path: Path) -> None:
-    for name, result in made_up_results().items():
+    results = made_up_results()
+    for name, result in results.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
-    written = write_paper_files(tmp_path)
-    assert [path.name for path in written] == ["report.html", "table2.md", "fig1a.svg"]
+    assert write_paper_files(tmp_path).read_text("utf-8") == paper_page(results)
+    assert (tmp_path / "table2.md").read_text("utf-8") == table2_markdown(results["table2"])
     first = (tmp_path / "fig1a.svg").read_text("utf-8")
     assert "S-BVAT, paper" in first
     fig1a = made_up_results()["fig1a"]
@@ -140,12 +142,7 @@ def test_names_cannot_break_a_run_page(run_folder: Path, tmp_path: Path) -> None
 
 def test_many_classes_and_no_test_nodes(tmp_path: Path) -> None:
     graph = synthetic_graph(nodes=150, edges=300, features=60, classes=25, train_per_class=1, val=50, test=0)
-    save_graph(graph, tmp_path / "many.npz")
-    options = ["--method", "none", "--epochs", "3", "--out", str(tmp_path / "run")]
-    command = ["train", str(tmp_path / "many.npz"), *options]
-    with pytest.raises(SystemExit) as ended:
-        main(command)
-    assert ended.value.code == 0
+    bvat.run(graph, "none", epochs=3, folder=tmp_path / "run")
     words = " ".join(check_page((tmp_path / "run" / "report.html").read_text("utf-8")).words)
     assert "the most common confusions" in words
     assert "50 validation nodes" in words
@@ -157,19 +154,15 @@ def test_training_without_a_page(
 ) -> None:
     save_graph(synthetic_graph(nodes=100, edges=200, features=40, classes=2), tmp_path / "small.npz")
     command = ["train", str(tmp_path / "small.npz"), "--method", "obvat", "--epochs", "2", "--json"]
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--out", str(tmp_path / "none"), "--no-report"])
-    assert ended.value.code == 0
+    assert run_command([*command, "--out", str(tmp_path / "none"), "--no-report"], capsys)[0] == 0
     assert not (tmp_path / "none" / "report.html").exists()
 
     def fail(*_: Any) -> None:
         raise RuntimeError("the pen is dry")
 
     monkeypatch.setattr("bvat.report.run_page.write_run_page", fail)
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--out", str(tmp_path / "failed")])
-    assert ended.value.code == 0
-    assert "the pen is dry" in capsys.readouterr().err
+    code, _, err = run_command([*command, "--out", str(tmp_path / "failed")], capsys)
+    assert (code, "the pen is dry" in err) == (0, True)
     with (tmp_path / "failed" / "metrics.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 2
 
@@ -191,3 +184,8 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "bvat train 'my graph/' --epochs 5 --no-guard", "bvat train 'my graph'"
     ]  # fmt: skip
+
+
+def test_confusion_counts_true_by_predicted() -> None:
+    found = confusion(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 0, 1, 2]), 3)
+    assert found.tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 1]]

@@ -60,13 +60,6 @@ def test_a_score_is_what_is_more_likely() -> None:
     assert np.allclose(scores, [[0.9, 0.25, 0.65]])
 
 
-@pytest.mark.parametrize("coverage", [0, 1, 1.2, -1])
-def test_impossible_coverages_are_refused(coverage: float) -> None:
-    p, y = drawn(50)
-    with pytest.raises(SettingsError, match="between 0 and 1"):
-        prediction_sets(as_held(p, y), p, coverage)
-
-
 def test_too_few_labels_are_told_how_many_are_needed() -> None:
     p, y = drawn(20)
     with pytest.raises(SettingsError, match="label at least 99 nodes of each class, 396 in all"):

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from bvat.cli import common
-from bvat.cli.common import Json, print_json, print_table
+from bvat.cli.common import Device, Json, print_json, print_table
 from bvat.errors import SettingsError
 
 
 def bench(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Cora and Pubmed only, and fewer rounds: half a minute")
+        bool, Option("--quick", help="Cora and Pubmed only, and fewer rounds: half a minute")
     ] = False,
     as_json: Json = False,
-    device: common.Device = None,
-    out: Annotated[Path | None, typer.Option(help="folder for bench.json", metavar="DIR")] = None,
+    device: Device = None,
+    out: Annotated[Path | None, Option(help="folder for bench.json", metavar="DIR")] = None,
 ) -> None:
     """Measure the epoch time of the methods on this machine, also relative to a GCN's.
 

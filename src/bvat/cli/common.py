@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bvat.errors import printable
 
@@ -44,24 +45,20 @@ HELD_OUT: dict[str, Any] = {"callback": between(0, MAX_NODES), "metavar": "N"}
 PROCESSES: dict[str, Any] = {"callback": between(1, MAX_PROCESSES), "metavar": "N"}
 """What options of the same kind share: their range, and one letter in the help."""
 
-RunArgument = Annotated[str, typer.Argument(help="run folder that bvat train wrote", show_default=False)]
+RunArgument = Annotated[str, Argument(help="run folder that bvat train wrote", show_default=False)]
 Models = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--model",
         help="import this module:Class, with which the run was trained",
         metavar="NAME",
         hidden=True,
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: a GPU if there is one)", hidden=True)]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
-Calibrate = Annotated[
-    bool, typer.Option(help="fit the confidence to held-out labels; accuracy stays the same")
-]
-Jobs = Annotated[
-    int | None, typer.Option(help="number of parallel processes (default: one per core)", **PROCESSES)
-]
+Device = Annotated[str | None, Option(help="cpu or cuda (default: a GPU if there is one)", hidden=True)]
+Json = Annotated[bool, Option("--json", help="print one JSON object and nothing else")]
+Calibrate = Annotated[bool, Option(help="fit the confidence to held-out labels; accuracy stays the same")]
+Jobs = Annotated[int | None, Option(help="number of parallel processes (default: one per core)", **PROCESSES)]
 
 
 def comma_separated(values: list[str] | None) -> list[str] | None:
@@ -92,34 +89,36 @@ def gathered(into: str, options: Mapping[str, Any]) -> Callable[[Callable[..., N
     return decorate
 
 
-def _optional(kind: Any, help_text: str, **more: Any) -> Any:
-    return Annotated[kind | None, typer.Option(help=help_text, **more)]
+def optional(kind: Any, help_text: str, *, flags: Sequence[str] = (), **more: Any) -> Any:
+    """Return the annotation of an option without a default."""
+    return Annotated[kind | None, Option(*flags, help=help_text, **more)]
 
 
-_GRAPH: dict[str, Any] = {"rich_help_panel": "Your graph"}
+def _of_graph(kind: Any, help_text: str, **more: Any) -> Any:
+    return optional(kind, help_text, rich_help_panel="Your graph", **more)
+
 
 with_graph_options = gathered(
     "reading",
     {
-        "text": _optional(
-            str, "text column of the table of nodes to turn into TF-IDF features", metavar="COLUMN", **_GRAPH
+        "text": _of_graph(
+            str, "text column of the table of nodes to turn into TF-IDF features", metavar="COLUMN"
         ),
-        "train_per_class": _optional(
+        "train_per_class": _of_graph(
             int,
             "training nodes per class, for experiments (default: all labelled nodes that are not held out)",
-            **_GRAPH | NODES,
+            **NODES,
         ),
-        "val": _optional(
+        "val": _of_graph(
             int,
             "labelled nodes to hold out for validation (default: none, cross-validation takes their place)",
-            **_GRAPH | HELD_OUT,
+            **HELD_OUT,
         ),
-        "test": _optional(int, "labelled nodes to hold out for testing (default: none)", **_GRAPH | HELD_OUT),
-        "split_seed": _optional(int, "seed of the nodes that are held out (default: 0)", **_GRAPH | SEED),
-        "directed": Annotated[
-            bool | None,
-            typer.Option("--directed", help="edges keep their direction, from source to target", **_GRAPH),
-        ],
+        "test": _of_graph(int, "labelled nodes to hold out for testing (default: none)", **HELD_OUT),
+        "split_seed": _of_graph(int, "seed of the nodes that are held out (default: 0)", **SEED),
+        "directed": _of_graph(
+            bool, "edges keep their direction, from source to target", flags=("--directed",)
+        ),
     },
 )
 """Adds the options for reading a graph to a command, which gets them as the dict ``reading``."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
 from bvat.cli.common import Json, print_json, print_table
 
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, fetch and check the data sets.", no_args_is_help=True)
 
-Name = Annotated[
-    str, typer.Argument(help="Name of a data set, as shown by bvat data list.", show_default=False)
-]
+Name = Annotated[str, Argument(help="Name of a data set, as shown by bvat data list.", show_default=False)]
 
 
 @app.command("list")
@@ -62,7 +61,7 @@ def fetch(name: Name, as_json: Json = False) -> None:
 @app.command()
 def check(
     name: Annotated[
-        str, typer.Argument(help="Name of a data set, or path of a run folder or file.", show_default=False)
+        str, Argument(help="Name of a data set, or path of a run folder or file.", show_default=False)
     ],
     as_json: Json = False,
 ) -> None:

@@ -10,6 +10,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.main import get_command
 
 from bvat._version import __version__
@@ -44,8 +45,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
+        bool, Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Virtual adversarial training for graph neural networks."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import Field
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from bvat.baselines.table import BASELINES
-from bvat.cli.common import gathered
+from bvat.cli.common import gathered, optional
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import PLAIN
@@ -21,47 +18,39 @@ from bvat.plugins import is_path
 from bvat.training.settings import Settings, all_fields, no_effect
 from bvat.tuning.variants import Variant
 
-SHOWN = ("hidden", "layers", "dropout", "lr", "weight_decay", "alpha", "beta", "epsilon", "steps")
+SHOWN = ("epochs", "hidden", "layers", "dropout", "lr", "weight_decay", "alpha", "beta", "epsilon", "steps")
 """Settings that ``--help`` shows; all others are options too, and ``bvat settings`` lists them."""
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option("--settings", help="what bvat tune wrote, or settings.json of a run", metavar="FILE"),
-]
+_PANEL = {"rich_help_panel": "Settings"}
 
 
-def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add ``--settings FILE``, ``--model`` and one option per setting to a command.
-
-    The command gets those that were given as the dict ``overrides``, and the method of the file as ``method``
-    unless it has one. ``without`` are settings for which it has its own options or arguments.
-    """
-    chosen = {name: _option(name, f) for name, f in all_fields().items() if name not in without}
-    text = f"one of {', '.join(MODELS)}, or module:Class of your own"
-    model = Annotated[str | None, typer.Option(help=text, rich_help_panel="Settings", metavar="NAME")]
-    add = gathered("overrides", {"settings": SettingsFile, "model": model, **chosen})
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def with_file(**arguments: Any) -> None:
-            given = arguments["overrides"]
-            stored = read_settings_file(given.pop("settings")) if "settings" in given else {}
-            method = stored.pop("method", None)
-            if is_path(stored.get("model")) and "model" not in given:
-                raise SettingsError(
-                    f"the settings name the model {stored['model']}, code that bvat does not import unasked: "
-                    f"if you trust it, add --model {stored['model']}"
-                )
-            arguments["method"] = arguments["method"] or method
-            arguments["overrides"] = stored | given
-            command(**arguments)
-
-        return add(with_file)
-
-    return decorate
+def given_settings(method: str | None, given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Return the method and the settings of a command, on top of those in the file of ``--settings``."""
+    options = dict(given)
+    stored = read_settings_file(options.pop("settings")) if "settings" in options else {}
+    if is_path(stored.get("model")) and "model" not in options:
+        raise SettingsError(
+            f"the settings name the model {stored['model']}, code that bvat does not import unasked: "
+            f"if you trust it, add --model {stored['model']}"
+        )
+    stored_method = stored.pop("method", None)
+    return method or stored_method, stored | options
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
     """Return the settings in a file: of ``bvat tune``, of a run folder, or names and values alone."""
+    content = _content_of(path)
+    whole = content.get("settings", content.get("chosen"))
+    found = {**content.get("fixed", {}), **whole} if isinstance(whole, dict) else content
+    for name in found:
+        if name not in ("method", "model", *all_fields()):
+            raise SettingsError(f"{path}: {no_effect(str(name))}")
+    if found is content:
+        return content
+    read = Settings(**found).read()  # a run keeps all settings, also those that have no effect on it
+    return {name: value for name, value in found.items() if name in read}
+
+
+def _content_of(path: Path) -> dict[str, Any]:
     from bvat.data.files import read_regular
 
     try:
@@ -73,15 +62,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path} is neither JSON nor TOML with settings: {error}") from None
     if not isinstance(content, dict):
         raise SettingsError(f"{path} does not hold settings by name")
-    whole = content.get("settings", content.get("chosen"))
-    found = {**content.get("fixed", {}), **whole} if isinstance(whole, dict) else content
-    for name in found:
-        if name not in ("method", "model", *all_fields()):
-            raise SettingsError(f"{path}: {no_effect(str(name))}")
-    if found is content:
-        return dict(content)
-    read = Settings(**found).read()  # a run keeps all settings, also those that have no effect on it
-    return {name: value for name, value in found.items() if name in read}
+    return content
 
 
 Tuned = dict[tuple[str, str], dict[str, Any]]
@@ -119,20 +100,16 @@ def read_tuned(
 def _results_in(folder: Path) -> Tuned:
     tuned: Tuned = {}
     for file in sorted(folder.glob("*.json")):
-        found, dataset = read_settings_file(file), _dataset_of(file)
-        if (key := (dataset, _variant_of(found).name)) in tuned:
+        content, found = _content_of(file), read_settings_file(file)
+        if not {"dataset", "method", "chosen"} <= content.keys():
+            raise SettingsError(f"{file} is not a result of bvat tune: remove it from the folder")
+        key = (str(content["dataset"]), _variant_of(found).name)
+        if key in tuned:
             raise SettingsError(
-                f"{folder} has two results for {key[1]} on {dataset}: remove one, such as {file}"
+                f"{folder} has two results for {key[1]} on {key[0]}: remove one, such as {file}"
             )
         tuned[key] = found
     return tuned
-
-
-def _dataset_of(file: Path) -> str:
-    content = json.loads(file.read_bytes())
-    if not {"dataset", "method", "chosen"} <= content.keys():
-        raise SettingsError(f"{file} is not a result of bvat tune: remove it from the folder")
-    return str(content["dataset"])
 
 
 def _variant_of(settings: dict[str, Any]) -> Variant:
@@ -144,15 +121,29 @@ def _variant_of(settings: dict[str, Any]) -> Variant:
 def _option(name: str, f: Field[Any]) -> Any:
     flag = "--" + name.replace("_", "-")
     kind: Any = type(f.default)
-    names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
+    names = (f"{flag}/--no-{flag[2:]}" if kind is bool else flag,)
     choices = f.metadata["choices"]
-    option = typer.Option(
-        *names,
-        help=f.metadata["help"] + (f"; one of {', '.join(choices)}" if choices else ""),
+    return optional(
+        Literal[choices] if choices and name != "space" else kind,
+        f.metadata["help"] + (f"; one of {', '.join(choices)}" if choices else ""),
+        flags=names,
         show_default=False,
-        rich_help_panel="Settings",
         metavar="NAME" if choices else {int: "N", float: "X"}.get(kind),
         hidden=name not in SHOWN,
+        **_PANEL,
     )
-    allowed: Any = Literal[choices] if choices else kind
-    return Annotated[allowed | None, option]
+
+
+with_settings = gathered(
+    "overrides",
+    {
+        "settings": optional(
+            Path, "what bvat tune wrote, or settings.json of a run", flags=("--settings",), metavar="FILE"
+        ),
+        "model": optional(
+            str, f"one of {', '.join(MODELS)}, or module:Class of your own", metavar="NAME", **_PANEL
+        ),
+        **{name: _option(name, f) for name, f in all_fields().items()},
+    },
+)
+"""Adds ``--settings FILE``, ``--model`` and an option per setting, for :func:`given_settings`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bvat.cli.common import (
     SEED,
@@ -27,28 +28,23 @@ from bvat.errors import SettingsError
 def partition(
     graph: Annotated[
         str,
-        typer.Argument(
-            help="a data set or a path to a graph; with --check a folder of parts", show_default=False
-        ),
+        Argument(help="a data set or a path to a graph; with --check a folder of parts", show_default=False),
     ],
     parts: Annotated[
-        int, typer.Option(help="number of parts, one per process", callback=between(1, 65536), metavar="N")
+        int, Option(help="number of parts, one per process", callback=between(1, 65536), metavar="N")
     ] = 2,
-    out: Annotated[Path | None, typer.Option(help="folder to write", show_default=False)] = None,
+    out: Annotated[Path | None, Option(help="folder to write", show_default=False)] = None,
     by: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="metis (cuts few edges; the default), random or order (the default with --stream)",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="seed of the cut", **SEED)] = 0,
-    check: Annotated[
-        bool, typer.Option("--check", help="verify a folder of parts instead of writing one")
-    ] = False,
+    seed: Annotated[int, Option(help="seed of the cut", **SEED)] = 0,
+    check: Annotated[bool, Option("--check", help="verify a folder of parts instead of writing one")] = False,
     stream: Annotated[
-        bool,
-        typer.Option("--stream", help="read a folder of Parquet files without holding its edges in memory"),
+        bool, Option("--stream", help="read a folder of Parquet files without holding its edges in memory")
     ] = False,
     as_json: Json = False,
     *,
@@ -104,10 +100,7 @@ def _write_streamed(
     check_free(out)
     sizes = {**STAGES, "parts": 3.0}
     title = f"cutting {folder}"
-    with (
-        scratch_folder(out) as scratch,
-        ProgressDisplay(title, sizes, messages(), line_every=60) as bar,
-    ):
+    with scratch_folder(out) as scratch, ProgressDisplay(title, sizes, messages(), line_every=60) as bar:
         graph = stream_folder(
             folder,
             scratch,

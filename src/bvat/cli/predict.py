@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from bvat.cli.common import SEED, Calibrate, Json, Models, RunArgument, print_json
 from bvat.errors import printable
@@ -13,19 +14,18 @@ from bvat.errors import printable
 
 def predict(
     run: RunArgument,
-    out: Annotated[Path, typer.Option(help="CSV file to write", show_default=False)],
+    out: Annotated[Path, Option(help="CSV file to write", show_default=False)],
     graph: Annotated[
-        str | None, typer.Option(help="another graph with the same features (default: the graph of the run)")
+        str | None, Option(help="another graph with the same features (default: the graph of the run)")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="use the model of one seed (default: the mean of all seeds)", **SEED)
+        int | None, Option(help="use the model of one seed (default: the mean of all seeds)", **SEED)
     ] = None,
     coverage: Annotated[
-        float | None,
-        typer.Option(help="also write sets of classes that hold the true one this often, such as 0.9"),
+        float | None, Option(help="also write sets of classes that hold the true one this often, such as 0.9")
     ] = None,
     per_class: Annotated[
-        bool, typer.Option(help="let the sets cover every class, not only all nodes: they are larger")
+        bool, Option(help="let the sets cover every class, not only all nodes: they are larger")
     ] = True,
     calibrate: Calibrate = True,
     model: Models = None,
@@ -54,34 +54,24 @@ def predict(
 
       bvat predict runs/papers-auto --coverage 0.9 --out predictions.csv
     """
-    import torch
-
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable, predictions_csv, write_text
-    from bvat.trust.conformal import check_coverage, prediction_sets
+    from bvat.trust.conformal import prediction_sets
     from bvat.trust.held_out import held_out
 
     check_writable(out)
-    if coverage is not None:
-        check_coverage(coverage)
     trained = open_run(run, model or ())
     nodes = trained.graph(graph)
     classifier = trained.classifier(nodes, seed, calibrate=calibrate)
     probabilities = classifier.probabilities(nodes)
     sets = None
-    if coverage is not None:
-        judged = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
-        held, p = held_out(trained), judged.cpu().numpy()  # both calibrated
-        sets = prediction_sets(held, p, coverage, trained.name, per_class=per_class)
+    if coverage is not None:  # both sides are calibrated
+        p = probabilities if calibrate else trained.classifier(nodes, seed).probabilities(nodes)
+        held = held_out(trained)
+        sets = prediction_sets(held, p.cpu().numpy(), coverage, trained.name, per_class=per_class)
     member = None if sets is None else sets.member
     write_text(out, predictions_csv(nodes, classifier.class_names, probabilities, classifier.targets, member))
-    known = nodes.labelled
-    seen = trained.trained_on(nodes) if graph is not None else None
-    measured = nodes.test if graph is None else torch.arange(nodes.num_nodes)
-    scores = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
-    labelled, left_out = int(known.sum()), None if seen is None else int((seen & known).sum())
-    if scores is not None:
-        scores |= {"of": "test nodes" if graph is None else "nodes with a label", "trained_on": left_out}
+    scores = _scores(trained, classifier, nodes, probabilities, new_graph=graph is not None)
     if as_json:
         about = {"run": trained.name, "graph": nodes.name, "nodes": nodes.num_nodes, "out": str(out)}
         seeds = [seed] if seed is not None else list(trained.seeds)
@@ -89,14 +79,29 @@ def predict(
         return
     count = len(classifier.models)
     models = "one model" if count == 1 else f"the mean of {count} models"
-    typer.echo(printable(f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"))
-    if said := _accuracy(scores, left_out, labelled, new_graph=graph is not None):
-        typer.echo(said)
-    if sets is not None:
-        typer.echo(printable(sets.text))
+    first = f"{out}: {nodes.num_nodes} nodes of {nodes.name}, predicted by {models}"
+    accuracy = _accuracy(scores, int(nodes.labelled.sum()), new_graph=graph is not None)
+    for line in (first, accuracy, sets.text if sets is not None else ""):
+        if line:
+            typer.echo(printable(line))
 
 
-def _accuracy(scores: dict[str, Any] | None, left_out: int | None, labelled: int, *, new_graph: bool) -> str:
+def _scores(
+    trained: Any, classifier: Any, nodes: Any, probabilities: Any, *, new_graph: bool
+) -> dict[str, Any] | None:
+    """Return the scores on nodes that are new to the model, and how many of the others have a label."""
+    import torch
+
+    seen = trained.trained_on(nodes) if new_graph else None
+    measured = torch.arange(nodes.num_nodes) if new_graph else nodes.test
+    found = classifier.scores(nodes, probabilities, measured if seen is None else measured[~seen])
+    if found is None:
+        return None
+    of = "nodes with a label" if new_graph else "test nodes"
+    return {**found, "of": of, "trained_on": None if seen is None else int((seen & nodes.labelled).sum())}
+
+
+def _accuracy(scores: dict[str, Any] | None, labelled: int, *, new_graph: bool) -> str:
     """Say how accurate the predictions are, or why that is unknown; nothing where there are no labels."""
     from bvat.training.statistics import accuracy_text
 
@@ -105,21 +110,21 @@ def _accuracy(scores: dict[str, Any] | None, left_out: int | None, labelled: int
     if scores is None:
         return f"no accuracy: the model was trained on all {labelled:,} nodes with a label" * bool(labelled)
     seen = ", all new to the model"
-    if left_out is None:
+    if scores["trained_on"] is None:
         seen = "; some of them may be nodes that the model was trained on: there are no ids to tell them by"
-    elif left_out:
-        seen = f"; {left_out:,} nodes that the model was trained on do not count"
+    elif scores["trained_on"]:
+        seen = f"; {scores['trained_on']:,} nodes that the model was trained on do not count"
     accuracy = accuracy_text(scores["accuracy"], scores["nodes"])
-    counted = f"{scores['nodes']:,} {scores['of']}{seen * new_graph}"
     micro = f", micro F1 {scores['micro_f1']:.2f} %" if "micro_f1" in scores else ""
+    counted = f"{scores['nodes']:,} {scores['of']}{seen * new_graph}"
     return f"accuracy {accuracy}{micro}, macro F1 {scores['macro_f1']:.2f} % on {counted}"
 
 
 def export(
     run: RunArgument,
-    out: Annotated[Path, typer.Option(help="file to write, NAME.safetensors", show_default=False)],
+    out: Annotated[Path, Option(help="file to write, NAME.safetensors", show_default=False)],
     seed: Annotated[
-        int | None, typer.Option(help="export the model of one seed (default: all, averaged)", **SEED)
+        int | None, Option(help="export the model of one seed (default: all, averaged)", **SEED)
     ] = None,
     calibrate: Calibrate = True,
     model: Models = None,

@@ -6,40 +6,37 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from bvat.baselines.table import all_methods
 from bvat.cli import common
+from bvat.cli.common import NODES, Jobs, Json
 
 
 def reproduce(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(help="table2, fig1a, fig1b, fig1c, fig3, fig4 or all")],
+    what: Annotated[str, Argument(help="table2, fig1a, fig1b, fig1c, fig3, fig4 or all")],
     seeds: Annotated[
         str,
-        typer.Option(
+        Option(
             help="number of seeds; 20,nell=10,nell:gat=5 has others for a data set and for a row of it; "
             "cheap stands for the cells of Table 2 whose runs take seconds (GCN, MoNet; Cora, Citeseer)"
         ),
     ] = "10,cheap=20",
     datasets: Annotated[
         list[str] | None,
-        typer.Option(
-            help="names or paths, separated by commas or with the option repeated (default: the paper's)"
-        ),
+        Option(help="names or paths, separated by commas or with the option repeated (default: the paper's)"),
     ] = None,
     methods: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{', '.join(all_methods())}, a model, or MODEL/METHOD (default: all)"),
+        list[str] | None, Option(help=f"{', '.join(all_methods())}, a model, or MODEL/METHOD (default: all)")
     ] = None,
     add: Annotated[
-        bool, typer.Option("--add", help="keep the rows of Table 2 in --out that are not computed again")
+        bool, Option("--add", help="keep the rows of Table 2 in --out that are not computed again")
     ] = False,
-    epochs: Annotated[
-        int | None, typer.Option(help="number of epochs (default: the presets')", **common.NODES)
-    ] = None,
-    out: Annotated[Path, typer.Option(help="folder for the results")] = Path("results/paper"),
-    jobs: common.Jobs = None,
-    as_json: common.Json = False,
+    epochs: Annotated[int | None, Option(help="number of epochs (default: the presets')", **NODES)] = None,
+    out: Annotated[Path, Option(help="folder for the results")] = Path("results/paper"),
+    jobs: Jobs = None,
+    as_json: Json = False,
 ) -> None:
     """Reproduce tables and figures of the paper and compare them with the published numbers.
 
@@ -54,7 +51,7 @@ def reproduce(
     from bvat.paper.request import Request, parse_seeds
     from bvat.paper.targets import TARGETS
     from bvat.paper.targets import reproduce as run_reproduction
-    from bvat.report.paper_page import PAGE, figure_tables, table2_markdown, write_paper_files
+    from bvat.report.paper_page import figure_tables, table2_markdown, write_paper_files
     from bvat.runs.run import keep_results
 
     request = Request(
@@ -68,8 +65,7 @@ def reproduce(
     found = run_reproduction(names, request, out, common.processes(jobs), console, add=add)
     page = None
     with keep_results(console):
-        write_paper_files(out)
-        page = out / PAGE
+        page = write_paper_files(out)
     if as_json:
         common.print_json(found)
         return

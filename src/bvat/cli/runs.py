@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument
 
 from bvat.baselines.table import BASELINES
 from bvat.cli.common import Json, RunArgument, print_json, print_lines, print_notes, print_table
@@ -17,7 +18,7 @@ app = typer.Typer(help="List, show and compare run folders.", no_args_is_help=Tr
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(help="folder that holds run folders")] = Path("runs"),
+    folder: Annotated[Path, Argument(help="folder that holds run folders")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """List the runs in a folder and its subfolders, with their accuracies.
@@ -46,8 +47,7 @@ def list_runs(
     lines = []
     for row in rows:
         day = row["finished"] and f"{datetime.fromtimestamp(row['finished']):%Y-%m-%d}"
-        names = _short(row["dataset"], 16), _short(_name(row), 18)
-        lines.append((*names, _seeds(row), _accuracy(row), day, row["run"]))
+        lines.append((row["dataset"], _name(row), _seeds(row), _accuracy(row), day, row["run"]))
     header = ("data set", "model", "seeds", "accuracy (%)", "finished", "run")
     print_lines(f"{len(rows)} run{'s' * (len(rows) != 1)} in {folder}", header, lines)
 
@@ -87,14 +87,14 @@ def _seed_row(result: dict[str, Any]) -> tuple[Any, ...]:
     from bvat.inference.runs import MEASURES, measure_of
 
     values = [measure_of(result, name) for name in MEASURES]
-    shown = ["-" if value is None else f"{value:.2f}" for value in values]
+    shown = [None if value is None else f"{value:.2f}" for value in values]
     kept = f"{measure_of(result, 'epoch') or 0:.0f} of {result.get('epochs')}"
-    return result["seed"], *shown, kept, result.get("stopped") or "-"
+    return result["seed"], *shown, kept, result.get("stopped") or None
 
 
 @app.command("compare")
 def compare_runs(
-    runs: Annotated[list[str], typer.Argument(help="two or more run folders; the first is the baseline")],
+    runs: Annotated[list[str], Argument(help="two or more run folders; the first is the baseline")],
     as_json: Json = False,
 ) -> None:
     """Compare runs on the same graph and split with the first one, paired by seed.
@@ -106,23 +106,23 @@ def compare_runs(
 
       bvat runs compare runs/cora-gcn runs/cora-obvat runs/cora-vat
     """
-    from bvat.inference import runs as run_list
+    from bvat.inference.runs import MEASURES, read_run
+    from bvat.inference.runs import compare_runs as compared
 
     if len(runs) < 2:
         raise SettingsError("a comparison needs at least two run folders: name another one")
-    records = [run_list.read_run(path) for path in runs]
-    found = run_list.compare_runs(records)
+    records = [read_run(path) for path in runs]
+    found = compared(records)
     faults = [fault for record in records for fault in record.faults]
     if as_json:
         print_json({**found, "faults": faults})
         return
     print_notes(faults)
-    names, base = tuple(run_list.MEASURES), found["base"]
-    rows = [(_seeds(base), *(spread(base[name]) for name in names), base["run"])]
+    base = found["base"]
+    rows = [(_seeds(base), *(spread(base[name]) for name in MEASURES), base["run"])]
     for row in found["differences"]:
-        rows.append((len(row["seeds"]), *(_difference(row[name]) for name in names), row["run"]))
-    title = f"differences to {base['run']}, in points"
-    print_lines(title, ("seeds", *run_list.MEASURES.values(), "run"), rows)
+        rows.append((len(row["seeds"]), *(_difference(row[name]) for name in MEASURES), row["run"]))
+    print_lines(f"differences to {base['run']}, in points", ("seeds", *MEASURES.values(), "run"), rows)
     for name, values in found["settings"].items():
         typer.echo(printable(f"{name}: {', '.join(str(value) for value in values)}"))
     if all(len(row["seeds"]) < 2 for row in found["differences"]):
@@ -130,7 +130,7 @@ def compare_runs(
 
 
 def show_summary(summary: dict[str, Any], folder: Path) -> None:
-    from bvat.store.results import cross_validation_text, score_texts
+    from bvat.store.results import cross_validation_text, member_rows, score_texts
     from bvat.training.phases import stopping_text
     from bvat.tuning.variants import Variant
 
@@ -149,28 +149,22 @@ def show_summary(summary: dict[str, Any], folder: Path) -> None:
     print_table(f"{name} on {summary['dataset']}", ("measure", "value"), list(rows.items()))
     lines = [_f1_text(summary)] if summary["f1_classes"] else []
     lines += [f"note: {text}" for text in summary["events"]]
-    lines += members_text(summary)
+    if members := member_rows(summary):
+        lines.append("Members of the ensemble (weight, held-out accuracy, time):")
+        lines += [f"  {weight}  {name}: {', '.join(rest)}" for name, weight, *rest in members]
     if summary["cross_validation"]:
         lines.append(cross_validation_text(summary["cross_validation"]))
     for line in (*lines, f"run folder: {folder}"):
         typer.echo(printable(line))
 
 
-def members_text(summary: dict[str, Any]) -> list[str]:
-    """Return the members of an ensemble with their weights, the heaviest first; nothing for other methods."""
-    from bvat.store.results import member_rows
-
-    rows = member_rows(summary)
-    title = ["Members of the ensemble (weight, held-out accuracy, time):"] * bool(rows)
-    return title + [f"  {weight}  {name}: {', '.join(rest)}" for name, weight, *rest in rows]
-
-
 def _f1_text(summary: dict[str, Any], most: int = 12) -> str:
     """Return the F1 of each class on one line; of many classes the lowest."""
-    scored = [entry for entry in summary["f1_classes"] if entry["mean"] is not None]
-    shown = sorted(scored, key=lambda entry: entry["mean"])[:most] if len(scored) > most else scored
-    which = f"lowest {most} of {len(scored)} classes" if len(scored) > most else "per class"
-    listed = ", ".join(f"{entry['class']} {entry['mean']:.1f}" for entry in shown)
+    shown, which = [row for row in summary["f1_classes"] if row["mean"] is not None], "per class"
+    if len(shown) > most:
+        which = f"lowest {most} of {len(shown)} classes"
+        shown = sorted(shown, key=lambda row: row["mean"])[:most]
+    listed = ", ".join(f"{row['class']} {row['mean']:.1f}" for row in shown)
     return f"F1 in % on the {summary['f1_nodes']} nodes, {which}: {listed}."
 
 
@@ -216,12 +210,14 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _difference(part: dict[str, Any] | None) -> str:
+    from bvat.training.statistics import clear_sign
+
     if part is None:
         return "-"
     if part["n"] < 2:
         return f"{part['mean']:+.2f}"
-    mark = " *" if part["low"] > 0 or part["high"] < 0 else ""
-    return f"{part['mean']:+.2f} ± {(part['high'] - part['low']) / 2:.2f}{mark}"
+    text = f"{part['mean']:+.2f} ± {(part['high'] - part['low']) / 2:.2f}"
+    return f"{text} *" if clear_sign(part) else text
 
 
 def _seeds(row: dict[str, Any]) -> str:
@@ -229,9 +225,3 @@ def _seeds(row: dict[str, Any]) -> str:
     intact, damaged = len(row["seeds"]), len(row["damaged"])
     text = f"{intact} of {intact + damaged}" if damaged else str(intact)
     return text + (f" (+{row['unfinished']})" if row["unfinished"] else "")
-
-
-def _short(value: Any, length: int) -> str:
-    """Return a text of at most some length, without its middle if it is longer."""
-    text, half = printable(str(value)), (length - 1) // 2
-    return text if len(text) <= length else f"{text[: length - 1 - half]}…{text[-half:]}"

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import Field, fields
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from bvat.baselines.table import BASELINES, all_methods
 from bvat.cli import common
+from bvat.cli.common import Json
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
-from bvat.training.settings import Settings, Training, all_fields, owners, preset
+from bvat.training.settings import Training, all_fields, owners, preset
 
 
 def settings(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL] [METHOD]", help="a model, a method, or both")
+        list[str] | None, Argument(metavar="[MODEL] [METHOD]", help="a model, a method, or both")
     ] = None,
-    as_json: common.Json = False,
+    as_json: Json = False,
 ) -> None:
     """List the settings: defaults for any graph, ranges, and which models and methods have them.
 
@@ -40,8 +41,7 @@ def settings(
         common.print_json({"model": model, "method": method, "settings": rows})
         return
     what = " and ".join(name for name in (model, method) if name) or "all models and methods"
-    table = [(row["name"], row["default"], row["values"], row["of"], row["help"]) for row in rows]
-    common.print_lines(f"Settings of {what}", ("name", "default", "values", "of", ""), table)
+    common.print_lines(f"Settings of {what}", [*list(rows[0])[:-1], ""], [list(row.values()) for row in rows])
 
 
 def _named(names: list[str]) -> tuple[str | None, str | None]:
@@ -60,21 +60,22 @@ def _rows(model: str | None, method: str | None) -> list[dict[str, Any]]:
     """Return the settings of all, or those of a model, of a method or of both together."""
     every = all_fields()
     if not model and not method:
-        return [_row(name, f, None) for name, f in every.items()]
-    fitted = method in BASELINES
-    chosen = preset("", method or "none", **({} if fitted else {"model": model or "gcn"}))
-    asked = {f.name for f in fields(Training)} | (_of_models() if model else set())
-    asked |= every.keys() - _of_models() if method else set()
-    shown = asked & set(chosen.read() if fitted else chosen.as_dict())
-    return [_row(name, f, chosen) for name, f in every.items() if name in shown]
+        return [_row(name, f, f.default) for name, f in every.items()]
+    if method is not None and method in BASELINES:
+        chosen, has = preset("", method), set(preset("", method).read())
+    else:
+        chosen = preset("", method or "none", model=model or "gcn")
+        has = set(chosen.as_dict())
+    asked = {f.name for f in fields(Training)}
+    asked |= (_of_models() if model else set()) | (every.keys() - _of_models() if method else set())
+    return [_row(name, f, getattr(chosen, name)) for name, f in every.items() if name in asked & has]
 
 
 def _of_models() -> set[str]:
     return {name for row in MODELS.values() for name in row.arguments}
 
 
-def _row(name: str, f: Field[Any], chosen: Settings | None) -> dict[str, Any]:
-    default = f.default if chosen is None else getattr(chosen, name)
+def _row(name: str, f: Field[Any], default: Any) -> dict[str, Any]:
     whose = owners().get(name, ("all",))
     every = len(whose) == len(MODELS if name in _of_models() else METHODS)
     shown = "all" if every else ", ".join(whose)

@@ -6,50 +6,49 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bvat.baselines.table import AUTO, all_methods
 from bvat.cli import common
-from bvat.cli.options import with_settings
+from bvat.cli.common import COUNT, PROCESSES, SEED, Device, Jobs, Json
+from bvat.cli.options import given_settings, with_settings
 from bvat.cli.runs import show_summary
 
 
-@with_settings("epochs", "method", "space")
+@with_settings
 @common.with_graph_options
 def train(
     context: typer.Context,
     dataset: Annotated[
-        str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph or its parts")
+        str, Argument(help="cora, citeseer, pubmed, nell, or a path to a graph or its parts")
     ] = "cora",
     method: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help=f"auto (the default on your own graph), {', '.join(m for m in all_methods() if m != AUTO)}",
             metavar="NAME",
             autocompletion=lambda: list(all_methods()),
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="number of seeds to train", **common.COUNT)] = 1,
-    seed: Annotated[int, typer.Option(help="the first seed", **common.SEED)] = 0,
-    epochs: Annotated[int | None, typer.Option(help="number of epochs at most", metavar="N")] = None,
-    space: Annotated[str | None, typer.Option(help="auto, dense, sparse or factored", hidden=True)] = None,
-    jobs: common.Jobs = None,
-    out: Annotated[Path | None, typer.Option(help="run folder (default: runs/DATASET-METHOD)")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="continue an unfinished run")] = False,
-    as_json: common.Json = False,
-    report: Annotated[bool, typer.Option("--report/--no-report", hidden=True)] = True,
-    device: common.Device = None,
+    seeds: Annotated[int, Option(help="number of seeds to train", **COUNT)] = 1,
+    seed: Annotated[int, Option(help="the first seed", **SEED)] = 0,
+    jobs: Jobs = None,
+    out: Annotated[Path | None, Option(help="run folder (default: runs/DATASET-METHOD)")] = None,
+    resume: Annotated[bool, Option("--resume", help="continue an unfinished run")] = False,
+    as_json: Json = False,
+    report: Annotated[bool, Option("--report/--no-report", hidden=True)] = True,
+    device: Device = None,
     threads: Annotated[
-        int, typer.Option(help="per process; more than one changes rounding", hidden=True, **common.PROCESSES)
+        int, Option(help="per process; more than one changes rounding", hidden=True, **PROCESSES)
     ] = 1,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", hidden=True)] = False,
-    mlflow: Annotated[bool, typer.Option("--mlflow", hidden=True)] = False,
-    wandb: Annotated[bool, typer.Option("--wandb", hidden=True)] = False,
+    tensorboard: Annotated[bool, Option("--tensorboard", hidden=True)] = False,
+    mlflow: Annotated[bool, Option("--mlflow", hidden=True)] = False,
+    wandb: Annotated[bool, Option("--wandb", hidden=True)] = False,
     rank_timeout: Annotated[
-        float, typer.Option(help="seconds to wait for another rank", metavar="SECONDS", hidden=True)
+        float, Option(help="seconds to wait for another rank", metavar="SECONDS", hidden=True)
     ] = 600.0,
     batch_parts: Annotated[
-        int | None,
-        typer.Option(help="parts at a time, without edges to others", metavar="N", hidden=True),
+        int | None, Option(help="parts at a time, without edges to others", metavar="N", hidden=True)
     ] = None,
     *,
     reading: dict[str, Any],
@@ -82,8 +81,8 @@ def train(
     from bvat.runs.run import RunOptions, resolve, run
     from bvat.training.settings import Settings, preset_key, short_name
 
+    method, overrides = given_settings(method, overrides)
     name, resume = name_of_parts(dataset, method), resumes(resume, out)
-    overrides |= {k: v for k, v in {"epochs": epochs, "space": space}.items() if v is not None}
     settings = Settings()
     if method or preset_key(name):  # else the labels decide; wrong values are refused before a graph is read
         settings, _ = resolve(method, name, overrides)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from bvat.cli.common import COUNT, SEED, Json, Models, RunArgument, command_line, print_json, print_lines
 from bvat.errors import SettingsError, printable
 
-Out = Annotated[Path | None, typer.Option(help="CSV file to write", show_default=False)]
-Number = Annotated[int, typer.Option(help="number of nodes", metavar="N")]
+Out = Annotated[Path | None, Option(help="CSV file to write", show_default=False)]
+Number = Annotated[int, Option(help="number of nodes", metavar="N")]
 SHOWN = 20
 """Rows that are printed; a file has all."""
 
@@ -31,18 +32,13 @@ def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Jso
 
       bvat review runs/papers-auto --out labels.csv
     """
-    from bvat.inference.runs import open_run
-    from bvat.inference.tables import check_writable
     from bvat.trust.held_out import held_out
     from bvat.trust.review import review as reviewed
 
-    check_writable(out)
-    opened = open_run(run, model or ())
+    opened, graph, probabilities = _open(run, out, model)
     found = reviewed(held_out(opened))
     title = f"{int(found.suspect.sum())} of {found.nodes.size} labels of {opened.name} are suspect"
-    graph = opened.graph()
-    columns = found.columns(graph, opened.classifier(graph).probabilities(graph))
-    _show(title, columns, out, as_json)
+    _show(title, found.columns(graph, probabilities), out, as_json)
 
 
 def suggest(
@@ -57,18 +53,22 @@ def suggest(
 
       bvat suggest runs/papers-auto --count 50 --out next.csv
     """
-    import torch
+    from bvat.trust.suggest import suggest as suggested
 
+    _, graph, probabilities = _open(run, out, model)
+    found = suggested(graph, probabilities, graph.labelled.nonzero()[:, 0], count)
+    _show(f"nodes of {graph.name} to label next", found.columns(graph), out, as_json)
+
+
+def _open(run: str, out: Path | None, model: list[str] | None) -> tuple[Any, Any, Any]:
+    """Return a run, its graph and the probabilities of all nodes."""
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable
-    from bvat.trust.suggest import suggest as suggested
 
     check_writable(out)
     opened = open_run(run, model or ())
     graph = opened.graph()
-    labelled = torch.nonzero(graph.labelled)[:, 0]
-    found = suggested(graph, opened.classifier(graph).probabilities(graph), labelled, count)
-    _show(f"nodes of {graph.name} to label next", found.columns(graph), out, as_json)
+    return opened, graph, opened.classifier(graph).probabilities(graph)
 
 
 def _show(title: str, columns: Mapping[str, list[Any]], out: Path | None, as_json: bool) -> None:
@@ -77,28 +77,27 @@ def _show(title: str, columns: Mapping[str, list[Any]], out: Path | None, as_jso
 
     rows = list(zip(*columns.values(), strict=True))
     texts = [[short_number(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    rest = f"{len(rows) - SHOWN} more: write them to a file with --out" if len(rows) > SHOWN else ""
     if out is not None:
         write_text(out, csv_text(tuple(columns), texts))
+        rest = f"{out}: {len(rows)} rows"
     if as_json:
         print_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows], "out": out and str(out)})
         return
-    print_lines(title, list(columns), [[printable(cell) for cell in row] for row in texts[:SHOWN]])
-    if out is not None:
-        typer.echo(f"{out}: {len(rows)} rows")
-    elif len(rows) > SHOWN:
-        typer.echo(f"{len(rows) - SHOWN} more: write them to a file with --out")
+    print_lines(title, list(columns), texts[:SHOWN])
+    if rest:
+        typer.echo(printable(rest))
 
 
 def explain(
     context: typer.Context,
     run: RunArgument,
-    node: Annotated[str, typer.Option(help="id of the node", metavar="ID", show_default=False)],
+    node: Annotated[str, Option(help="id of the node", metavar="ID", show_default=False)],
     seed: Annotated[
-        int | None,
-        typer.Option(help="seed of the model to explain (default: the run's first)", **SEED),
+        int | None, Option(help="seed of the model to explain (default: the run's first)", **SEED)
     ] = None,
-    top: Annotated[int, typer.Option(help="neighbours and features to list", **COUNT)] = 10,
-    out: Annotated[Path | None, typer.Option(help="page (.html) or table (.csv) to write")] = None,
+    top: Annotated[int, Option(help="neighbours and features to list", **COUNT)] = 10,
+    out: Annotated[Path | None, Option(help="page (.html) or table (.csv) to write")] = None,
     model: Models = None,
     as_json: Json = False,
 ) -> None:
@@ -140,7 +139,7 @@ def explain(
 
 
 def _show_explanation(found: Any, top: int) -> None:
-    p, neighbours, features = found.probabilities, found.node_columns, found.feature_columns
+    p, shown = found.probabilities, found.as_dict(top)
     for name, value in (
         (found.id, f"{found.predicted}, probability {p[found.predicted]:.3f}"),
         ("next class", f"{found.next}, probability {p[found.next]:.3f}"),
@@ -148,20 +147,19 @@ def _show_explanation(found: Any, top: int) -> None:
         ("smallest change of class", found.change_text()),
     ):
         typer.echo(printable(f"{name}: {value}"))
-    shown = found.as_dict(top)
-    typer.echo()
-    print_lines(
-        f"neighbours, {len(shown['neighbours'])} of {neighbours['node'].size:,} that contributed",
-        ("share", "hops", "predicted", "label", "node"),
-        [
-            (f"{100 * row['share']:+.1f} %", row["hops"] if row["hops"] >= 0 else None, row["predicted"],
-             row["label"] or None, row["id"])
-            for row in shown["neighbours"]
-        ],
-    )  # fmt: skip
-    typer.echo()
-    print_lines(
-        f"features, {len(shown['features'])} of {features['feature'].size:,} that contributed",
-        ("share", "own value", "feature"),
-        [(f"{100 * r['share']:+.1f} %", f"{r['value']:.3g}", r["feature"]) for r in shown["features"]],
-    )
+    neighbours = [
+        (_percent(row), row["hops"] if row["hops"] >= 0 else None, row["predicted"], row["label"] or None,
+         row["id"])
+        for row in shown["neighbours"]
+    ]  # fmt: skip
+    features = [(_percent(row), f"{row['value']:.3g}", row["feature"]) for row in shown["features"]]
+    for name, count, header, rows in (
+        ("neighbours", found.node_columns["node"].size, ("hops", "predicted", "label", "node"), neighbours),
+        ("features", found.feature_columns["feature"].size, ("own value", "feature"), features),
+    ):
+        typer.echo()
+        print_lines(f"{name}, {len(rows)} of {count:,} that contributed", ("share", *header), rows)
+
+
+def _percent(row: Mapping[str, Any]) -> str:
+    return f"{100 * row['share']:+.1f} %"

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bvat.cli import common
+from bvat.cli.common import COUNT, NODES, Jobs, Json
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS, PLAIN
 
@@ -15,34 +17,24 @@ from bvat.perturb.methods import METHODS, PLAIN
 @common.with_graph_options
 def tune(
     context: typer.Context,
-    dataset: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")],
+    dataset: Annotated[str, Argument(help="cora, citeseer, pubmed, nell, or a path to a graph")],
     method: Annotated[
         str,
-        typer.Option(
+        Option(
             help=f"{', '.join(name for name, row in METHODS.items() if row.space)}, or {PLAIN} for the model"
         ),
     ] = "obvat",
     model: Annotated[
-        str, typer.Option(help=f"one of {', '.join(MODELS)}, or module:Class of your own", metavar="NAME")
+        str, Option(help=f"one of {', '.join(MODELS)}, or module:Class of your own", metavar="NAME")
     ] = "gcn",
-    trials: Annotated[
-        int, typer.Option(help="total number of trials, including earlier ones", **common.COUNT)
-    ] = 40,
-    seeds: Annotated[int, typer.Option(help="seeds per trial at most", **common.COUNT)] = 5,
-    finalists: Annotated[
-        int, typer.Option(help="number of best trials that are trained again", **common.COUNT)
-    ] = 5,
-    check_seeds: Annotated[
-        int, typer.Option(help="number of other seeds to compare them with", **common.COUNT)
-    ] = 10,
-    epochs: Annotated[
-        int | None, typer.Option(help="number of epochs (default: the preset's)", **common.NODES)
-    ] = None,
-    out: Annotated[Path, typer.Option(help="folder for the result, DATASET-METHOD.json")] = Path(
-        "results/tune"
-    ),
-    jobs: common.Jobs = None,
-    as_json: common.Json = False,
+    trials: Annotated[int, Option(help="total number of trials, including earlier ones", **COUNT)] = 40,
+    seeds: Annotated[int, Option(help="seeds per trial at most", **COUNT)] = 5,
+    finalists: Annotated[int, Option(help="number of best trials that are trained again", **COUNT)] = 5,
+    check_seeds: Annotated[int, Option(help="number of other seeds to compare them with", **COUNT)] = 10,
+    epochs: Annotated[int | None, Option(help="number of epochs (default: the preset's)", **NODES)] = None,
+    out: Annotated[Path, Option(help="folder for the result, DATASET-METHOD.json")] = Path("results/tune"),
+    jobs: Jobs = None,
+    as_json: Json = False,
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -61,7 +53,8 @@ def tune(
 
       bvat tune my-graph/ --method none --model appnp --val 200
     """
-    from bvat.report.tune_page import write_tune_page
+    from bvat.data.files import write_atomic
+    from bvat.report.tune_page import tune_page
     from bvat.runs.run import keep_results
     from bvat.tuning.storage import require_optuna
     from bvat.tuning.tune import TuningPlan
@@ -83,7 +76,7 @@ def tune(
     console = common.messages()
     result = run_search(plan, graph, out, common.processes(jobs), console)
     with keep_results(console):
-        write_tune_page(out / f"{plan.name}.json")
+        write_atomic(out / f"{plan.name}.html", tune_page(result))
     if as_json:
         common.print_json(result)
     else:

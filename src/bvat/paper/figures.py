@@ -7,7 +7,7 @@ the ``x`` values, and the published values if there are any. Drawing it needs no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -70,26 +70,22 @@ CURVES = Measurement("curves", measure_curves, probes, effort=100)
 """Measures the curves of Figure 1 on every trained model."""
 
 
-class Series(NamedTuple):
-    """A line of a figure: which runs it needs, and what it reads of their results."""
+Results = Callable[[list[RunSpec]], list[dict[str, Any]]]
+"""Returns the results of runs, or nothing where they are only planned."""
+Panel = dict[str, Any]
 
-    name: str
-    label: str
-    runs: list[list[RunSpec]]
-    """For each seed the runs that its values come from."""
-    read: Callable[[list[dict[str, Any]]], list[float]]
-    """Returns the values of a seed from the results of its runs."""
-    published: Sequence[float] | None
-
-
-Panel = tuple[str, dict[str, Any], list[Series]]
-"""A data set, what else there is to say of the panel, and its series."""
-
+TITLES = {
+    "fig1a": "Figure 1a: how adversarial the perturbations are, on a GCN trained without them",
+    "fig1b": "Figure 1b: S-BVAT's R_vadv on models trained without and with S-BVAT",
+    "fig1c": "Figure 1c: O-BVAT's R_vadv on models trained without and with O-BVAT",
+    "fig3": "Figure 3: validation accuracy of S-BVAT against epsilon",
+    "fig4": "Figure 4: validation accuracy against alpha, the weight of the entropy",
+}
 FIG1 = {"fig1a": None, "fig1b": "sbvat", "fig1c": "obvat"}
 """The parts of Figure 1, and the method with which b and c train."""
 
 
-def _fig1(request: Request, target: str) -> Iterator[Panel]:
+def _fig1(request: Request, target: str, results: Results) -> Iterator[Panel]:
     """1a is R_vadv of the three methods on a GCN trained without them.
 
     1b and 1c are R_vadv of S-BVAT and O-BVAT on models trained without and with the method.
@@ -106,92 +102,74 @@ def _fig1(request: Request, target: str) -> Iterator[Panel]:
             series = []
             for name, key, label, trained, probe in shown:
                 settings = request.settings(dataset, trained, **figure["training"][trained])
-                runs = [[RunSpec(dataset, settings, seed, CURVES)] for seed in request.seeds_of(dataset)]
-                line = published.get(key) if dropout == "on" else None
-                series.append(Series(name, label, runs, _curve(dropout, probe), line))
-            yield dataset, {"title": about, "dropout": dropout}, series
-
-
-def _curve(dropout: str, probe: str) -> Callable[[list[dict[str, Any]]], list[float]]:
-    return lambda results: results[0]["curves"][dropout][probe]
+                runs = [RunSpec(dataset, settings, seed, CURVES) for seed in request.seeds_of(dataset)]
+                rows = [result["curves"][dropout][probe] for result in results(runs)]
+                series.append(_series(name, label, rows, published.get(key) if dropout == "on" else None))
+            title = f"{named(dataset)}, {about}"
+            yield {"dataset": dataset, "title": title, "dropout": dropout, "series": series}
 
 
 SWEEPS = {"fig3": "epsilon", "fig4": "alpha"}
 """The setting on the x axis of figures of validation accuracy."""
 
 
-def _sweep(request: Request, target: str) -> Iterator[Panel]:
+def _sweep(request: Request, target: str, results: Results) -> Iterator[Panel]:
     figure, varied = paper()[target], SWEEPS[target]
     for dataset in request.datasets_of(target):
-        if target == "fig3":
-            row, field = ({**figure["settings"].get(dataset, {}), "norm": norm} for norm in ("row", "field"))
-            label = "epsilon per row, as in the authors' code"
-            shown = [
-                ("sbvat", label, "sbvat", row, figure["accuracy"].get(dataset)),
-                ("field", "epsilon per receptive field, as in the text", "sbvat", field, None),
-            ]
-        else:
-            accuracy = figure["accuracy"] if dataset in figure["datasets"] else {}
-            shown = [
-                (method, _short(method), method, figure["settings"][method], accuracy.get(method))
-                for method in request.methods_of(("sbvat", "obvat"))
-            ]
         series = []
-        for name, label, method, fixed, published in shown:
+        for name, label, method, fixed, published in _lines_of(request, target, dataset):
             each = [request.settings(dataset, method, **{**fixed, varied: x}) for x in figure[varied]]
-            runs = [[RunSpec(dataset, s, seed) for s in each] for seed in request.seeds_of(dataset)]
+            found = [results([RunSpec(dataset, s, seed) for s in each]) for seed in request.seeds_of(dataset)]
+            rows = [[result["last"]["val"] for result in row] for row in found if row]
             percent = None if published is None else [100 * value for value in published]
-            series.append(Series(name, label, runs, _validation, percent))
-        yield dataset, {"title": ""}, series
+            series.append(_series(name, label, rows, percent))
+        yield {"dataset": dataset, "title": named(dataset), "series": series}
 
 
-def _validation(results: list[dict[str, Any]]) -> list[float]:
-    return [result["last"]["val"] for result in results]
+def _lines_of(request: Request, target: str, dataset: str) -> list[tuple[Any, ...]]:
+    """Return per line name, label, method, what its points have in common, and published accuracies."""
+    figure = paper()[target]
+    if target == "fig4":
+        accuracy = figure["accuracy"] if dataset in figure["datasets"] else {}
+        shown = request.methods_of(("sbvat", "obvat"))
+        return [(name, _short(name), name, figure["settings"][name], accuracy.get(name)) for name in shown]
+    row, field = ({**figure["settings"].get(dataset, {}), "norm": norm} for norm in ("row", "field"))
+    label = "epsilon per row, as in the authors' code"
+    return [
+        ("sbvat", label, "sbvat", row, figure["accuracy"].get(dataset)),
+        ("field", "epsilon per receptive field, as in the text", "sbvat", field, None),
+    ]
 
 
-def _panels(request: Request, target: str) -> Iterator[Panel]:
-    return _fig1(request, target) if target in FIG1 else _sweep(request, target)
+def _series(name: str, label: str, rows: list[list[float]], published: Sequence[float] | None) -> Panel:
+    """Return a line of a figure: mean and deviation over the seeds, a row each."""
+    columns = [sample(column) for column in zip(*rows, strict=True)]
+    values = {"mean": [column.mean for column in columns], "std": [column.std for column in columns]}
+    paper = None if published is None else list(published)
+    return {"name": name, "label": label, "n": len(rows), **values, "paper": paper}
+
+
+def _panels(request: Request, target: str, results: Results) -> list[Panel]:
+    return list((_fig1 if target in FIG1 else _sweep)(request, target, results))
 
 
 def plan(request: Request, target: str) -> list[RunSpec]:
-    panels = _panels(request, target)
-    return [run for _, _, series in panels for line in series for row in line.runs for run in row]
+    needed: list[RunSpec] = []
+    _panels(request, target, lambda runs: needed.extend(runs) or [])  # type: ignore[func-returns-value]
+    return needed
 
 
 def collect(request: Request, store: RunStore, target: str) -> dict[str, Any]:
-    panels = []
-    for dataset, about, series in _panels(request, target):
-        title = ", ".join(filter(None, (named(dataset), about["title"])))
-        lines = [_measured(line, store) for line in series]
-        panels.append({"dataset": dataset, **about, "title": title, "series": lines})
-    x, y = SWEEPS.get(target, "steps T of the search"), "validation accuracy (%)"
-    values = paper()[target][x] if target in SWEEPS else paper()["fig1"]["steps"]
+    sweep = SWEEPS.get(target)
+    x, y = (sweep, "validation accuracy (%)") if sweep else ("steps T of the search", "R_vadv")
+    values = paper()[target][sweep] if sweep else paper()["fig1"]["steps"]
     return {
         "target": target,
-        "title": _title(target),
+        "title": TITLES[target],
         "x": {"label": x, "values": list(values)},
-        "y": {"label": y if target in SWEEPS else "R_vadv"},
-        "panels": panels,
+        "y": {"label": y},
+        "panels": _panels(request, target, store.results),
     }
-
-
-def _measured(line: Series, store: RunStore) -> dict[str, Any]:
-    rows = [line.read(results) for row in line.runs if (results := store.results(row))]
-    columns = [sample(column) for column in zip(*rows, strict=True)]
-    values = {"mean": [column.mean for column in columns], "std": [column.std for column in columns]}
-    paper = None if line.published is None else list(line.published)
-    return {"name": line.name, "label": line.label, "n": len(rows), **values, "paper": paper}
-
-
-def _title(target: str) -> str:
-    if method := FIG1.get(target):
-        name = _short(method)
-        return f"Figure {target[3:]}: {name}'s R_vadv on models trained without and with {name}"
-    return {
-        "fig1a": "Figure 1a: how adversarial the perturbations are, on a GCN trained without them",
-        "fig3": "Figure 3: validation accuracy of S-BVAT against epsilon",
-        "fig4": "Figure 4: validation accuracy against alpha, the weight of the entropy",
-    }[target]
 
 
 def _short(row: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from statistics import fmean
 from typing import Any
 
 from bvat.errors import SettingsError
@@ -54,28 +56,23 @@ def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
     Rows made by another command or version than the table record their own.
     """
-    kept = {
-        method: {name: before[name] for name in ("command", "versions", "sources") if name in before}
-        for method, row in before["cells"].items()
-        if row.keys() - new["cells"].get(method, {}).keys()
-    }
-    rows = {**kept, **before.get("rows", {})}
+    how = {name: before[name] for name in ("command", "versions", "sources") if name in before}
+    kept = [name for name, row in before["cells"].items() if row.keys() - new["cells"].get(name, {}).keys()]
     names = in_order([*before["cells"], *new["cells"]])
-    cells = {name: {**before["cells"].get(name, {}), **new["cells"].get(name, {})} for name in names}
-    settings = {
-        dataset: {**before["settings"].get(dataset, {}), **new["settings"].get(dataset, {})}
-        for dataset in {**before["settings"], **new["settings"]}
-    }
     return {
         **new,
-        "datasets": {**before["datasets"], **new["datasets"]},
+        "datasets": before["datasets"] | new["datasets"],
         "methods": {name: Variant.parse(name).title for name in names},
         "about": {name: paper()["source"].get(name, {}) for name in names},
-        "cells": cells,
-        "settings": settings,
-        "seeds": {**before["seeds"], **new["seeds"], **before["seeds"]},  # of most rows
-        "rows": {name: made for name, made in rows.items() if name in kept},
+        "cells": _joined(before["cells"], new["cells"], names),
+        "settings": _joined(before["settings"], new["settings"], before["settings"] | new["settings"]),
+        "seeds": new["seeds"] | before["seeds"],  # of most rows
+        "rows": {name: before.get("rows", {}).get(name, how) for name in kept},
     }
+
+
+def _joined(before: dict[str, Any], new: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: before.get(name, {}) | new.get(name, {}) for name in names}
 
 
 def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[str, Any]:
@@ -88,22 +85,24 @@ def _cell(request: Request, store: RunStore, dataset: str, method: str) -> dict[
         "seeds": [run.seed for run in runs],
     }
     for selection in SELECTIONS:
-        tests = [result[selection]["test"] for result in results]
-        vals = [result[selection]["val"] for result in results]
+        tests, vals = ([result[selection][name] for result in results] for name in ("test", "val"))
         if None in tests:
             raise SettingsError(f"{dataset} has no test nodes: Table 2 needs some")
         found = sample(tests)
-        cell[selection] = {**found.as_dict(), "values": tests}
+        cell[selection] = {**found.as_dict(), "values": tests} | _compared(found, published, method)
         if None not in vals:
             cell[selection]["val"] = sample(vals).as_dict()
-        if published is not None:
-            cell[selection]["difference"] = found.mean - published.mean
-            if published.std is not None or method in ON_GCN:
-                cell[selection]["verdict"] = verdict(found, published)
     if all("fit" in result for result in results):
-        shares = [result["fit"]["unscored_test"] for result in results]
-        cell["unscored_test"] = sum(shares) / len(shares)
+        cell["unscored_test"] = fmean(result["fit"]["unscored_test"] for result in results)
     return cell
+
+
+def _compared(found: Sample, published: Published | None, method: str) -> dict[str, Any]:
+    if published is None:
+        return {}
+    difference = {"difference": found.mean - published.mean}
+    judged = published.std is not None or method in ON_GCN
+    return difference | ({"verdict": verdict(found, published)} if judged else {})
 
 
 def verdict(found: Sample, published: Published) -> str:

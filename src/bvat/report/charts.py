@@ -16,7 +16,7 @@ import matplotlib.style
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from bvat.report.svg import LIGHT, document, embedded, plain
@@ -55,7 +55,7 @@ class Chart:
             figure = Figure(figsize=(self.width / POINTS, self.height / POINTS), layout="constrained")
             figure.set_facecolor("none")
             self.draw(figure.add_subplot())
-            _add_legend(figure, [figure.axes[0]], self.width)
+            _add_legend(figure)
             return embedded(figure, self.label)
 
 
@@ -204,30 +204,19 @@ def tick_label(value: float) -> str:
 
 
 def _sheet(title: str, charts: Sequence[Chart], columns: int) -> Figure:
-    """Return charts side by side under their titles; a legend that serves all is shown once, below them."""
+    """Return charts side by side under their titles, with one legend for all of them below."""
     columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
-    cell = max(chart.width for chart in charts)
-    width = columns * cell
-    figure = Figure(figsize=(width / POINTS, rows * (HEIGHT + 30) / POINTS), layout="constrained")
+    width = columns * max(chart.width for chart in charts)
     heading = textwrap.fill(plain(title), max(20, int(width / 10)))
-    _grow(figure, 26 * (1 + heading.count("\n")))
+    height = rows * (HEIGHT + 30) + 26 * (1 + heading.count("\n"))
+    figure = Figure(figsize=(width / POINTS, height / POINTS), layout="constrained")
     figure.suptitle(heading, x=0.01, ha="left", color=LIGHT["ink"])
-    panels = figure.subfigures(rows, columns, squeeze=False).flat
-    axes = []
-    for panel, chart in zip(panels, charts, strict=False):
-        panel.set_facecolor("none")
-        ax = panel.add_subplot()
+    for place, chart in enumerate(charts, 1):
+        ax = figure.add_subplot(rows, columns, place)
         chart.draw(ax)
         ax.set_title(plain(chart.title))
-        axes.append(ax)
-    named = [set(ax.get_legend_handles_labels()[1]) for ax in axes]
-    if all(names <= max(named, key=len) for names in named):
-        _add_legend(figure, axes, width)
-    else:
-        for start in range(0, len(axes), columns):
-            row = axes[start : start + columns]
-            _grow(figure, max(_add_legend(ax.figure, [ax], cell) for ax in row))
+    _add_legend(figure)
     return figure
 
 
@@ -278,25 +267,14 @@ def legend_label(text: str, most: int = 60) -> str:
     return "\N{ZERO WIDTH SPACE}" + shown if shown.startswith("_") else shown
 
 
-def _add_legend(figure: Figure | SubFigure, axes: Sequence[Axes], width: float) -> float:
-    """Add a legend below the charts, in as many columns as fit; make room for it and return its height."""
-    found = {
-        label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
-    }
-    if not found:
-        return 0.0
-    lengths = [len(label) for label in found]
-
-    def needed(columns: int) -> float:
-        return float(sum(KEY + LETTER * max(part) for part in np.array_split(lengths, columns)))
-
-    columns = next(k for k in range(len(found), 0, -1) if k == 1 or needed(k) <= width)
-    height = 6 + LINE_HEIGHT * math.ceil(len(found) / columns)
-    figure.legend(list(found.values()), list(found), loc="outside lower left", ncols=columns)
-    if isinstance(figure, Figure):
-        _grow(figure, height)
-    return height
-
-
-def _grow(figure: Figure, by: float) -> None:
-    figure.set_size_inches(figure.get_figwidth(), figure.get_figheight() + by / POINTS)
+def _add_legend(figure: Figure) -> None:
+    """Add a legend below the charts, in as many columns as fit, and make room for it."""
+    pairs = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in figure.axes]
+    found = {label: handle for each in pairs for handle, label in each}
+    if found:
+        width, height = figure.get_size_inches()
+        widths = [KEY + LETTER * len(label) for label in found]
+        columns = len(found) if sum(widths) <= width * POINTS else int(width * POINTS / max(widths)) or 1
+        figure.legend(list(found.values()), list(found), loc="outside lower left", ncols=columns)
+        lines = math.ceil(len(found) / columns)
+        figure.set_size_inches(width, height + (6 + LINE_HEIGHT * lines) / POINTS)

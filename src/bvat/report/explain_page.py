@@ -65,18 +65,19 @@ def neighbourhood_chart(graph: Graph, found: Explanation) -> Chart:
     Colours are predicted classes, areas are contributions, and hollow circles speak for the next class.
     """
     columns = found.node_columns
-    others = np.flatnonzero(columns["node"] != found.node)[:DRAWN]
+    own, others = (np.flatnonzero((columns["node"] != found.node) == other) for other in (False, True))
+    others = others[:DRAWN]
     nodes = np.concatenate([[found.node], columns["node"][others]])
     matrix = graph.adjacency.to_scipy()[nodes][:, nodes].tocoo()
     hops = columns["hops"][others]
     ring = np.concatenate([[0], np.where((hops == FAR) | (hops > RINGS), RINGS, hops)])
-    own = np.flatnonzero(columns["node"] == found.node)
     share = np.concatenate([columns["share"][own] if own.size else [0.0], columns["share"][others]])
     classes = np.concatenate([[found.predicted], columns["predicted"][others]])
-    names = np.concatenate([[found.id], columns["id"][others]])
     place = _places(ring, classes, matrix)
-    shown = [plain(name)[:16] for name in names[: NAMED + 1]]
+    shown = [plain(name)[:16] for name in [found.id, *columns["id"][others[:NAMED]]]]
     sizes = 25 + 350 * np.abs(share) / max(float(np.abs(share).max()), 1e-12)
+    ranked = enumerate(Counter(classes.tolist()).most_common())
+    colours = {name: SERIES[min(number, len(SERIES) - 1)] for number, (name, _) in ranked}
 
     def draw(ax: Axes) -> None:
         ax.set_axis_off()
@@ -84,13 +85,10 @@ def neighbourhood_chart(graph: Graph, found: Explanation) -> Chart:
         once = matrix.row < matrix.col
         lines = np.stack([place[matrix.row[once]], place[matrix.col[once]]], 1)
         ax.add_collection(LineCollection(list(lines), colors=LIGHT["line"], linewidths=1, zorder=1))
-        for number, (name, _) in enumerate(Counter(classes.tolist()).most_common()):
-            colour = SERIES[min(number, len(SERIES) - 1)]
-            for speaks_for in (True, False):
-                these = np.flatnonzero((classes == name) & ((share >= 0) == speaks_for))
-                face = colour if speaks_for else LIGHT["page"]
-                x, y = place[these, 0], place[these, 1]
-                ax.scatter(x, y, s=sizes[these], c=face, edgecolors=colour, linewidths=1.8, zorder=2)
+        edges = [colours[name] for name in classes]
+        faces = [LIGHT["page"] if part < 0 else edge for part, edge in zip(share, edges, strict=True)]
+        ax.scatter(place[:, 0], place[:, 1], s=sizes, c=faces, edgecolors=edges, linewidths=1.8, zorder=2)
+        for name, colour in colours.items():
             ax.scatter([], [], s=70, c=colour, label=legend_label(name, 30))
         if (share < 0).any():
             label = legend_label(f"speaks for {found.next}", 40)
@@ -134,9 +132,7 @@ def _places(ring: NDArray[Any], classes: NDArray[Any], edges: Any) -> NDArray[An
         wanted = np.arctan2(pull[these, 1], pull[these, 0])
         order = np.lexsort((classes[these], wanted))
         angle = 2 * np.pi * np.arange(these.size) / these.size
-        angle = angle + np.angle(
-            np.exp(1j * (wanted[order] - angle)).sum()
-        )  # turned to where they are pulled
+        angle += np.angle(np.exp(1j * (wanted[order] - angle)).sum())  # turned to where they are pulled
         place[these[order]] = radius * np.stack([np.cos(angle), np.sin(angle)], 1)
     return place
 

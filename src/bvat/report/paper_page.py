@@ -13,51 +13,29 @@ from bvat.perturb.methods import ON_GCN
 from bvat.report.charts import Chart, Line, line_chart, standalone
 from bvat.report.pages import Cell, markdown_table, render, signed
 
-PAGE = "report.html"
 ORDER = ("table2", "fig1a", "fig1b", "fig1c", "fig3", "fig4")
 SELECTION_TITLES = {"last": "Last epoch, as in the paper", "best": "Epoch with the best validation accuracy"}
 SIGNS = {"above": "▲", "within": "●", "below": "▼"}
 OTHER_COLOUR = 3
 """Of a series that is not a method."""
 
-COMPARABLE = (
-    "Columns marked “as the paper” choose the epoch as it does. A comment in its source says of Pubmed "
-    "and NELL: “we report the test accuracy of the model at the epoch when the model achieve highest "
-    "validation accuracy”. That sentence decides, not the result. Baselines have no epochs: both tables show "
-    "the same."
-)
-OWN_RULE = (
-    "‡ The settings of this row keep the epoch that its rule of stopping chooses on the validation nodes: "
-    "table2.md shows the number in the second table, with that of the last epoch in brackets where the paper "
-    "reports the last one."
-)
-NELL = (
-    "NELL: the validation labels are not the paper’s, see the table of data sets, and 105 of the 210 label "
-    "columns of Yang et al. are used. The NELL files that the authors released differ from those of Yang et "
-    "al.: the rows of training and test nodes are all zero, and the validation nodes are the test nodes."
-)
-
 Result = dict[str, Any]
 
 
-def write_paper_files(folder: Path) -> list[Path]:
-    """Write ``report.html``, ``table2.md`` and one SVG file per figure; return their paths.
+def write_paper_files(folder: Path) -> Path:
+    """Write ``report.html``, ``table2.md`` and one SVG file per figure; return the path of the page.
 
     Everything is made from the JSON files in the folder, including those of earlier calls.
     """
     found = {name: folder / f"{name}.json" for name in ORDER}
     results = {name: read_result(path) for name, path in found.items() if path.exists()}
-    files = {PAGE: paper_page(results)}
-    if "table2" in results:
-        files["table2.md"] = table2_markdown(results["table2"])
-    files |= {
-        f"{name}.svg": standalone(result["title"], figure_charts(result))
-        for name, result in results.items()
-        if "panels" in result
-    }
-    for name, content in files.items():
-        write_atomic(folder / name, content)
-    return [folder / name for name in files]
+    write_atomic(folder / "report.html", paper_page(results))
+    for name, result in results.items():
+        if name == "table2":
+            write_atomic(folder / "table2.md", table2_markdown(result))
+        else:
+            write_atomic(folder / f"{name}.svg", standalone(result["title"], figure_charts(result)))
+    return folder / "report.html"
 
 
 def paper_page(results: dict[str, Result]) -> str:
@@ -68,7 +46,17 @@ def paper_page(results: dict[str, Result]) -> str:
         title="Batch virtual adversarial training, reproduced",
         reached=_reached(table) if table else {},
         table2=_table2(table) if table else None,
-        figures=[_figure(name, result) for name, result in results.items() if "panels" in result],
+        figures=[
+            {
+                "name": name,
+                "title": result["title"],
+                "seeds": sorted({series["n"] for panel in result["panels"] for series in panel["series"]}),
+                "charts": figure_charts(result),
+                "tables": figure_tables(result),
+            }
+            for name, result in results.items()
+            if "panels" in result
+        ],
         origins=_origins(results),
         settings={
             f"{name}: {dataset}": settings
@@ -96,7 +84,7 @@ def _table2(result: Result) -> dict[str, Any]:
     datasets = result["datasets"]
     tables = []
     for selection, words in SELECTION_TITLES.items():
-        comparable = result.get("comparable", {}).get(selection, ())
+        comparable = result["comparable"].get(selection, ())
         heads = [d["title"] + " (as the paper)" * (name in comparable) for name, d in datasets.items()]
         rows = [
             [title, *(_cell(result, method, dataset, selection) for dataset in datasets)]
@@ -107,10 +95,14 @@ def _table2(result: Result) -> dict[str, Any]:
     return {
         "title": result["title"],
         "tables": tables,
-        "notes": _notes(result),
+        "comparable": bool(result["comparable"]),
+        "own_rule": any(
+            keeps_best(result, method, name) for method, row in result["cells"].items() for name in row
+        ),
+        "nell": "nell" in datasets,
         "sources": [
             [result["methods"][method], Cell(about["source"]), Cell(about["protocol"])]
-            for method, about in result.get("about", {}).items()
+            for method, about in result["about"].items()
             if about
         ],
         "counts": counts,
@@ -139,23 +131,13 @@ def _cell(result: Result, method: str, dataset: str, selection: str) -> Cell:
         spread = "" if published["std"] is None else f" ± {published['std']:.1f}"
         difference = f"{SIGNS.get(word, '')} {signed(ours['difference'])} {word}".strip()
         lines += [f"paper {published['mean']:.1f}{spread}", difference]
-    elif result.get("about", {}).get(method):
+    elif result["about"].get(method):
         lines.append("not in the paper")
     return Cell(_mean(ours), lines, f"n {word}".strip())
 
 
 def _mean(ours: Result) -> str:
     return f"{ours['mean']:.1f}" + (f" ± {ours['std']:.1f}" if ours["n"] > 1 else "")
-
-
-def _notes(result: Result) -> list[str]:
-    """Return what a reader must know to compare the columns."""
-    notes = [COMPARABLE] if result.get("comparable") else []
-    if any(keeps_best(result, method, d) for method, row in result["cells"].items() for d in row):
-        notes.append(OWN_RULE)
-    if "nell" in result["datasets"]:
-        notes.append(NELL)
-    return notes
 
 
 def keeps_best(result: Result, method: str, dataset: str) -> bool:
@@ -183,30 +165,35 @@ def table2_markdown(result: Result, methods: Sequence[str] | None = None) -> str
     Accuracies are those of the last or of the best epoch, whichever the paper reports on a data set, or of
     the epoch that the settings of a method keep.
     """
-    datasets, best = list(result["datasets"]), result.get("comparable", {}).get("best", ())
+    datasets, best = list(result["datasets"]), result["comparable"].get("best", ())
     heads = [f"{name} §" if name in best else name for name in datasets]
     rows = [
         [result["methods"][method], *(_markdown_cell(result, method, d, d in best) for d in datasets)]
         for method in methods or result["methods"]
     ]
     table = "\n".join(markdown_table(["test accuracy (%)", *heads], rows))
-    seeds = "" if methods is not None else _seed_counts(result)
-    last = [name for name in datasets if name not in best]
-    epoch = (f" Epoch: the last on {' and '.join(last)}" if last else "") + (
-        "; § the epoch with the best validation accuracy." if best else "."
-    )
-    signs = {
-        "†": " † Not in the paper.",
-        "‡": " ‡ The epoch that the method's rule of stopping keeps, in brackets the last one.",
-    }
-    marks = "".join(text for sign, text in signs.items() if sign in table)
-    return f"{table}\n\nMean ± standard deviation, the paper's mean in parentheses.{seeds}{epoch}{marks}\n"
+    told = ["Mean ± standard deviation, the paper's mean in parentheses."]
+    told += [_seed_counts(result)] if methods is None else []
+    return f"{table}\n\n{' '.join([*told, *_signs(result, table)])}\n"
 
 
 def _seed_counts(result: Result) -> str:
     seeds = ", ".join(f"{name} {count}" for name, count in result["seeds"].items())
     others = other_seeds(result)
-    return f" Number of seeds: {seeds}" + (f" ({others})." if others else ".")
+    return f"Number of seeds: {seeds}" + (f" ({others})." if others else ".")
+
+
+def _signs(result: Result, table: str) -> list[str]:
+    """Return which epoch the columns show, and what the signs in a table mean."""
+    best = result["comparable"].get("best", ())
+    last = " and ".join(name for name in result["datasets"] if name not in best)
+    epochs = [f"the last on {last}"] if last else []
+    epochs += ["§ the epoch with the best validation accuracy"] if best else []
+    meanings = (
+        "† Not in the paper.",
+        "‡ The epoch that the method's rule of stopping keeps, in brackets the last one.",
+    )
+    return [f"Epoch: {'; '.join(epochs)}.", *(text for text in meanings if text[0] in table)]
 
 
 def _markdown_cell(result: Result, method: str, dataset: str, best: bool) -> str:
@@ -217,7 +204,7 @@ def _markdown_cell(result: Result, method: str, dataset: str, best: bool) -> str
     ours, published = cell["best" if own_rule or best else "last"], cell["paper"]
     shown = _mean(ours) + (f"‡ [{cell['last']['mean']:.1f}]" if own_rule else "")
     if published is None:
-        return shown + ("†" if result.get("about", {}).get(method) else "")
+        return shown + ("†" if result["about"].get(method) else "")
     return f"{shown} ({published['mean']:.1f})"
 
 
@@ -250,17 +237,6 @@ def figure_tables(result: Result) -> list[tuple[str, list[str], list[list[str]]]
         header = [result["x"]["label"], *(f"{x:g}" for x in result["x"]["values"])]
         tables.append((f"{result['title']} ({panel['title']})", header, rows))
     return tables
-
-
-def _figure(name: str, result: Result) -> dict[str, Any]:
-    seeds = sorted({series["n"] for panel in result["panels"] for series in panel["series"]})
-    return {
-        "name": name,
-        "title": result["title"],
-        "seeds": " or ".join(map(str, seeds)),
-        "charts": figure_charts(result),
-        "tables": figure_tables(result),
-    }
 
 
 def _origins(results: dict[str, Result]) -> list[Result]:

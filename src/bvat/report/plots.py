@@ -83,11 +83,10 @@ def _new_axes(title: str, count: int) -> NDArray[Any]:
 
 
 def _charts(things: Sequence[Any]) -> tuple[str, dict[str, Chart]]:
-    audits = [thing for thing in things if isinstance(thing, Audit)]
-    if audits and len(audits) == len(things):
-        names = [f"audit {k + 1}" if len(audits) > 1 else "nodes" for k in range(len(audits))]
-        return "How fragile the predictions are", audit_charts(list(zip(names, audits, strict=True)))
-    models = [_trained(thing) for thing in things]
+    if things and all(isinstance(thing, Audit) for thing in things):
+        names = [f"audit {k + 1}" if len(things) > 1 else "nodes" for k in range(len(things))]
+        return "How fragile the predictions are", audit_charts(list(zip(names, things, strict=True)))
+    models = list(map(_trained, things))
     if not models:
         raise SettingsError("nothing to plot: give a TrainedModel, a fitted NodeClassifier or an Audit")
     many = f"{len(models)} seeds" if len(models) > 1 else f"seed {models[0].seed}"
@@ -107,50 +106,48 @@ def _trained(thing: Any) -> TrainedModel:
 
 def training_charts(curves: Sequence[Curves]) -> dict[str, Chart]:
     """Return the metrics of one or more seeds by epoch; of several, means and standard deviations."""
-    loss = {"loss": "loss", "supervised": "cross-entropy on labelled nodes", "entropy": "entropy"}
-    accuracy = {"train_accuracy": "train", "val_accuracy": "validation", "test_accuracy": "test"}
-    charts = {
-        "loss": _by_epoch(curves, "Loss", "loss", loss, 0.0),
-        "accuracy": _by_epoch(curves, "Accuracy", "accuracy (%)", accuracy, None),
-    }
-    if any(value for curve in curves for value in curve["r_vadv"]):
-        charts["r_vadv"] = _by_epoch(curves, "R_vadv", "R_vadv", {"r_vadv": "R_vadv"}, 0.0)
-    if any(value for curve in curves for value in curve["row_norm"]):
-        norm = {"row_norm": "perturbation"}
-        charts["perturbation"] = _by_epoch(curves, "Perturbation", "mean norm of a row", norm, 0.0)
+    charts = {}
+    for name, title, label, columns in (
+        ("loss", "Loss", "loss",
+         {"loss": "loss", "supervised": "cross-entropy on labelled nodes", "entropy": "entropy"}),
+        ("accuracy", "Accuracy", "accuracy (%)",
+         {"train_accuracy": "train", "val_accuracy": "validation", "test_accuracy": "test"}),
+        ("r_vadv", "R_vadv", "R_vadv", {"r_vadv": "R_vadv"}),
+        ("perturbation", "Perturbation", "mean norm of a row", {"row_norm": "perturbation"}),
+    ):  # fmt: skip
+        lines = [line for k, column in enumerate(columns.items()) if (line := _by_epoch(curves, k, *column))]
+        if lines:
+            floor = None if name == "accuracy" else 0.0
+            charts[name] = line_chart(lines, "epoch", label, title=title, floor=floor)
     return charts
 
 
-def _by_epoch(
-    curves: Sequence[Curves], title: str, label: str, columns: Mapping[str, str], floor: float | None
-) -> Chart:
-    lines = []
-    for number, (column, words) in enumerate(columns.items()):
-        length = min(len(curve[column]) for curve in curves)
-        stacked = torch.tensor([curve[column][:length] for curve in curves], dtype=torch.float64)
-        if any(math.isfinite(value) and value != 0 for curve in curves for value in curve[column]):
-            spread = stacked.std(0).tolist() if len(curves) > 1 else None
-            lines.append(Line(words, range(1, length + 1), stacked.mean(0).tolist(), spread, number))
-    return line_chart(lines, "epoch", label, title=title, floor=floor)
+def _by_epoch(curves: Sequence[Curves], number: int, column: str, label: str) -> Line | None:
+    """Return the mean of a metric by epoch; None of one that is 0 or not measured in every epoch."""
+    if not any(math.isfinite(value) and value != 0 for curve in curves for value in curve[column]):
+        return None
+    length = min(len(curve[column]) for curve in curves)
+    stacked = torch.tensor([curve[column][:length] for curve in curves], dtype=torch.float64)
+    spread = stacked.std(0).tolist() if len(curves) > 1 else None
+    return Line(label, range(1, length + 1), stacked.mean(0).tolist(), spread, number)
 
 
 def audit_charts(audits: Sequence[tuple[str, Audit]]) -> dict[str, Chart]:
     """Return the share of nodes whose class changes within a norm, and with at most an LDS, by model."""
-    flips = [_cumulative(name, audit.smallest, k) for k, (name, audit) in enumerate(audits)]
-    spread = [_cumulative(name, audit.lds, k) for k, (name, audit) in enumerate(audits)]
+    norm, share = "norm of the change, in units of the features", "% of nodes"
+    flips = _cut([_cumulative(name, audit.smallest, k) for k, (name, audit) in enumerate(audits)])
+    spread = _cut([_cumulative(name, audit.lds, k) for k, (name, audit) in enumerate(audits)])
+    within, lds = "Nodes whose class changes within this norm", "LDS (KL divergence)"
+    at_most = f"Nodes with at most this LDS, ε = {audits[0][1].epsilon:g}"
     found = {
-        "smallest": line_chart(_cut(flips), "norm of the change, in units of the features", "% of nodes",
-                               floor=0, title="Nodes whose class changes within this norm"),
-        "lds": line_chart(_cut(spread), "LDS (KL divergence)", "% of nodes", floor=0,
-                          title=f"Nodes with at most this LDS, ε = {audits[0][1].epsilon:g}"),
-    }  # fmt: skip
+        "smallest": line_chart(flips, norm, share, floor=0, title=within),
+        "lds": line_chart(spread, lds, share, floor=0, title=at_most),
+    }
     if any(bool(audit.certified.any()) for _, audit in audits):
-        sizes = np.linspace(0, max(flip.x[-1] for flip in _cut(flips)), 101)
-        found["certified"] = band_chart(
-            {name: (sizes, *_holding(audit, sizes)) for name, audit in audits},
-            "norm of the change, in units of the features", "% of nodes",
-            title="Nodes that keep their class: from proved to not broken",
-        )  # fmt: skip
+        sizes = np.linspace(0, max(flip.x[-1] for flip in flips), 101)
+        bands = {name: (sizes, *_holding(audit, sizes)) for name, audit in audits}
+        title = "Nodes that keep their class: from proved to not broken"
+        found["certified"] = band_chart(bands, norm, share, title=title)
     return found
 
 

@@ -28,16 +28,10 @@ from bvat.training.phases import stopping_text
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.statistics import wilson
-from bvat.trust.held_out import HeldOut, held_out
-from bvat.trust.review import SUSPECT, review
-from bvat.trust.suggest import suggest
+from bvat.trust.held_out import held_out
 from bvat.tuning.variants import Variant
 
 PAGE = "report.html"
-ROWS = 10
-"""Rows of a table of nodes; the commands list all."""
-LARGE = 50_000
-"""On larger graphs the page has no suggestions, which take long there."""
 MOST_CLASSES = 20
 """With more classes a matrix is unreadable: the most common confusions are listed instead."""
 
@@ -69,14 +63,14 @@ def write_run_page(
         members=member_rows(summary),
         ensemble_notes=ensemble_notes(summary),
         training_charts=list(training_charts(curves).values()) if curves else [],
-        training_note=_training_note(len(seeds), settings, summary),
+        kept="last epoch" if settings.select == "last" else "best epoch on the validation nodes",
+        stopped=stopping_text(summary["stopped"], summary["seeds"]),
         seeds=seeds,
         command=command,
         settings={settings.method: settings.as_dict()},
         **_predictions(graph, logits),
-        **_f1(summary),
-        **trust_sections(open_run(folder.path, [settings.given_model]), graph),
-        folder=folder.path,
+        f1_rows=[[row["class"], row["nodes"], _spread(row)] for row in summary["f1_classes"]],
+        reliability=reliability_diagram(open_run(folder.path, [settings.given_model])),
     )
     write_atomic(folder.path / PAGE, content)
 
@@ -99,43 +93,23 @@ def _numbers(summary: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _training_note(seeds: int, settings: Settings, summary: dict[str, Any]) -> str:
-    note = f"Mean and standard deviation over {seeds} seeds. " if seeds > 1 else ""
-    kept = "last epoch" if settings.select == "last" else "best epoch on the validation nodes"
-    text = stopping_text(summary["stopped"], summary["seeds"])
-    return f"{note}The weights are those of the {kept}." + (f" {text[0].upper()}{text[1:]}." if text else "")
-
-
-def _f1(summary: dict[str, Any]) -> dict[str, Any]:
-    several = summary["seeds"] > 1 and summary["f1_nodes"] != "cross-validated"
-    keys = ("mean", "std") if several else ("mean",)
-    rows = [
-        [entry["class"], entry["nodes"], *("-" if entry[k] is None else f"{entry[k]:.1f}" for k in keys)]
-        for entry in summary["f1_classes"]
-    ]
-    note = f"Mean and standard deviation over {summary['seeds']} seeds, on" if several else "On"
-    return {
-        "f1_rows": rows,
-        "f1_note": f"{note} the {summary['f1_nodes']} nodes.",
-        "f1_header": ["class", "nodes", "F1 (%)", "standard deviation"][: 2 + len(keys)],
-    }
+def _spread(row: dict[str, Any]) -> str:
+    mean, std = ("" if row[name] is None else f"{row[name]:.1f}" for name in ("mean", "std"))
+    return f"{mean} ± {std}" if std else mean or "-"
 
 
 def _predictions(graph: Graph, logits: Tensor) -> dict[str, Any]:
     labels, names = graph.labels.cpu(), list(graph.class_names)
-    word, nodes = ("test", graph.test) if graph.test.numel() else ("validation", graph.val)
-    nodes = nodes.cpu()
+    word, nodes = ("test", graph.test.cpu()) if graph.test.numel() else ("validation", graph.val.cpu())
     held = f"{nodes.numel():,} {word} nodes" if nodes.numel() else "no nodes were held out"
-    if graph.targets.independent:  # several labels are not taken for one another
-        return {"held_out": held, "matrix": [], "confusions": []}
-    few = len(names) <= MOST_CLASSES
-    counts = confusion(logits[nodes].argmax(1), labels[nodes], graph.num_classes)
-    return {
-        "classes": names,
-        "held_out": held,
-        "matrix": counts.tolist() if few and nodes.numel() else [],
-        "confusions": [] if few else most_common(counts, names),
-    }
+    found: dict[str, Any] = {"held_out": held, "classes": names, "matrix": [], "confusions": []}
+    if nodes.numel() and not graph.targets.independent:  # several labels are not taken for one another
+        counts = confusion(logits[nodes].argmax(1), labels[nodes], graph.num_classes)
+        if len(names) <= MOST_CLASSES:
+            found["matrix"] = counts.tolist()
+        else:
+            found["confusions"] = most_common(counts, names)
+    return found
 
 
 def confusion(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -154,34 +128,17 @@ def most_common(counts: Tensor, names: Sequence[str], most: int = 15) -> list[li
     ]
 
 
-def trust_sections(run: SavedRun, graph: Graph) -> dict[str, Any]:
-    """Return what the page shows: a reliability diagram, doubtful labels, and nodes to label next."""
+def reliability_diagram(run: SavedRun) -> Chart | None:
+    """Draw the accuracy in each bin of confidence with its 95 % interval; calibrated is the diagonal.
+
+    There is none for few held-out labels, and none if nodes have several labels.
+    """
     try:
         held = held_out(run)
-    except BvatError:  # one label per class
-        held = None
-    p = run.classifier(graph).probabilities(graph)
-    found: dict[str, Any] = {"reliability": None, "doubtful": [], "next_nodes": [], "suspect": SUSPECT}
-    if held is not None and held.labels.size >= ENOUGH:
-        found["reliability"] = reliability_diagram(held)
-    if held is not None:
-        table = review(held).columns(graph, p)
-        names = ("id", "given", "suggested", "score", "neighbours")
-        found["doubtful"] = [
-            (node, Cell(given), Cell(likelier), f"{score:.2f}", Cell(around))
-            for node, given, likelier, score, around in zip(*map(table.get, names), strict=True)
-            if score < 0.5
-        ][:ROWS]
-    unlabelled = int((~graph.labelled).sum())
-    if unlabelled and graph.num_nodes <= LARGE and not graph.targets.independent:
-        labelled = graph.labelled.nonzero()[:, 0]
-        table = suggest(graph, p, labelled, min(ROWS, unlabelled)).columns(graph)
-        found["next_nodes"] = [(n, Cell(why)) for n, why in zip(table["id"], table["why"], strict=True)]
-    return found
-
-
-def reliability_diagram(held: HeldOut) -> Chart:
-    """Draw the accuracy in each bin of confidence with its 95 % interval; calibrated is the diagonal."""
+    except BvatError:
+        return None
+    if held.labels.size < ENOUGH:
+        return None
     confidence, accuracy, count, error = calibration_bins(held.probabilities, held.labels)
 
     def draw(ax: Axes) -> None:

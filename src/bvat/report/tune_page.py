@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-from bvat.data.checksums import read_sealed_json
-from bvat.data.files import write_atomic
-from bvat.errors import DataError
 from bvat.report.charts import Chart, Line, bar_chart, line_chart
 from bvat.report.pages import Cell, render
-from bvat.tuning.space import tuned_settings
+from bvat.tuning.space import applying
 from bvat.tuning.variants import Variant
 
 VALUE = "validation accuracy (%)"
-
-
-def write_tune_page(path: Path) -> Path:
-    """Write the page beside a result of ``bvat tune``; return its path."""
-    try:
-        result = read_sealed_json(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}): run bvat tune again") from None
-    write_atomic(path.with_suffix(".html"), tune_page(result))
-    return path.with_suffix(".html")
 
 
 def tune_page(result: dict[str, Any]) -> str:
@@ -44,33 +30,25 @@ def tune_page(result: dict[str, Any]) -> str:
             "of at most": len(trials) * len(result["trial_seeds"]),
             "validation nodes": f"{result['graph']['val']:,}",
         },
-        finalists=[_finalist(entry, result) for entry in result["finalists"]],
+        finalists=[
+            [entry["from"] + " (chosen)" * (entry["from"] == result["chosen_from"]), *_row(entry)]
+            for entry in result["finalists"]
+        ],
         history=_history(complete),
         importance=_importance(result["importance"]),
         charts=_setting_charts(result, complete),
-        trials=[_trial(trial) for trial in trials],
+        trials=[[trial["number"], trial["state"], *_row(trial)] for trial in trials],
         settings={"fixed": result["fixed"]},
     )
 
 
-def _finalist(entry: dict[str, Any], result: dict[str, Any]) -> list[Any]:
-    name = entry["from"] + (" (chosen)" if entry["from"] == result["chosen_from"] else "")
-    return [name, _accuracy(entry["val"]), Cell(_words(entry["settings"]))]
-
-
-def _trial(trial: dict[str, Any]) -> list[Any]:
-    seeds = 0 if trial["val"] is None else trial["val"]["n"]
-    return [trial["number"], trial["state"], _accuracy(trial["val"]), seeds, Cell(_words(trial["settings"]))]
-
-
-def _accuracy(val: dict[str, Any] | None) -> str:
+def _row(entry: dict[str, Any]) -> list[Any]:
+    """Return the validation accuracy, the number of seeds and the settings of a trial or a finalist."""
+    val, words = entry["val"], ", ".join(f"{name} {value}" for name, value in entry["settings"].items())
     if val is None:
-        return ""
-    return f"{val['mean']:.2f}" + (f" ± {val['std']:.2f}" if val["n"] > 1 else "")
-
-
-def _words(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings.items())
+        return ["", 0, Cell(words)]
+    spread = f" ± {val['std']:.2f}" if val["n"] > 1 else ""
+    return [f"{val['mean']:.2f}{spread}", val["n"], Cell(words)]
 
 
 def _history(complete: Sequence[dict[str, Any]]) -> Chart:
@@ -93,8 +71,9 @@ def _importance(shares: dict[str, float]) -> Chart | None:
 
 def _setting_charts(result: dict[str, Any], complete: Sequence[dict[str, Any]]) -> list[Chart]:
     """Draw the validation accuracy against the value of each setting, the most important first."""
-    spans = _spans(result["space"])
-    order = [*result["importance"], *sorted(tuned_settings(result["space"]) - result["importance"].keys())]
+    given = [result["fixed"] | trial["settings"] for trial in complete]
+    spans = {name: span for values in given for name, _, span in applying(result["space"], values)}
+    order = [*result["importance"], *sorted(spans.keys() - result["importance"].keys())]
     charts = []
     for name in order:
         tried = [trial for trial in complete if name in trial["settings"]]
@@ -106,8 +85,3 @@ def _setting_charts(result: dict[str, Any], complete: Sequence[dict[str, Any]]) 
             log = bool(spans[name].get("log"))
             charts.append(line_chart([points], name, VALUE, title=name, log_x=log, x_ticks=names))
     return charts
-
-
-def _spans(space: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    branches = [part for parts in space.get("when", {}).values() for part in parts.values()]
-    return {name: span for part in (space, *branches) for name, span in part.items() if name != "when"}

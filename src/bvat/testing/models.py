@@ -69,10 +69,6 @@ class ModelCase:
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
         return model
 
-    def adapted(self, model: Any) -> tuple[Any, Any]:
-        """Return what a regulariser works on."""
-        return adapt(model, self.graph)
-
 
 def returns_logits(case: ModelCase) -> None:
     """It is a ``ProjectedModel`` that returns a row per node; split models have one weight as projection."""
@@ -90,7 +86,7 @@ def returns_logits(case: ModelCase) -> None:
 def factored_equals_dense(case: ModelCase) -> None:
     """A perturbation in the factored space has the effect of the same one added to the features."""
     model = case.build().eval()
-    wrapped, inputs = case.adapted(model)
+    wrapped, inputs = adapt(model, case.graph)
     if wrapped.projection() is None:
         return
     p = torch.softmax(model(case.graph).detach(), 1)

@@ -76,11 +76,6 @@ class PredictionSets:
         )
 
 
-def check_coverage(coverage: float) -> None:
-    if not 0 < coverage < 1:
-        raise SettingsError(f"coverage is {coverage:g}: use a number between 0 and 1, such as 0.9")
-
-
 def adaptive_scores(probabilities: Scores) -> Scores:
     """Return s(v, y), shape (N, C), for probabilities (N, C)."""
     order = np.argsort(-probabilities, axis=1, kind="stable")
@@ -111,38 +106,32 @@ def prediction_sets(
     Raises:
         SettingsError: there are too few labels for this coverage; it says how many are needed.
     """
-    check_coverage(coverage)
+    if not 0 < coverage < 1:
+        raise SettingsError(f"coverage is {coverage:g}: use a number between 0 and 1, such as 0.9")
     p = np.asarray(probabilities, dtype=np.float64)
     classes, most = p.shape[1], 1 - coverage
     needed = math.ceil(1 / most - 1e-9) - 1  # with n labels, p-values are at least 1 / (n + 1)
-    counts = np.bincount(held.labels, minlength=classes)
-    scores = adaptive_scores(p)
-    own = adaptive_scores(held.probabilities)[np.arange(held.labels.size), held.labels]
-    if per_class and counts.min() >= needed:
-        chance = np.empty_like(scores)
-        for k in range(classes):
-            chance[:, k] = _chance(own[held.labels == k], np.ones(counts[k]), scores[:, k])
-        return PredictionSets(_sets(chance, most, p), coverage, True, held.labels.size)
-    if held.labels.size < max(needed, 2 * classes):
+    counts, size = np.bincount(held.labels, minlength=classes), held.labels.size
+    alone = per_class and bool(counts.min() >= needed)
+    if not alone and size < max(needed, 2 * classes):
         raise SettingsError(
-            f"{name} has {held.labels.size} held-out labels, too few for a coverage of {coverage:g}: label "
-            f"at least {needed} nodes of each class, {needed * classes} in all, or ask for less"
+            f"{name} has {size} held-out labels, too few for a coverage of {coverage:g}: label at least "
+            f"{needed} nodes of each class, {needed * classes} in all, or ask for less"
         )
-    shares = np.bincount(p.argmax(1), minlength=classes) / len(p)
-    weights = (shares / np.maximum(counts, 1))[held.labels]
-    weights = weights / weights.sum() * weights.size
-    chance = np.stack([_chance(own, weights, scores[:, k]) for k in range(classes)], 1)
-    chance[:, counts == 0] = 1  # nothing speaks against a class that no label tells of
+    weights = np.ones(size)
+    if not alone:
+        shares = np.bincount(p.argmax(1), minlength=classes) / len(p)
+        weights = (shares / np.maximum(counts, 1))[held.labels]
+        weights = weights / weights.sum() * size
+    scores, own = adaptive_scores(p), adaptive_scores(held.probabilities)[np.arange(size), held.labels]
+    member = np.zeros(p.shape, dtype=np.bool_)
+    for k in np.flatnonzero(counts):
+        judges = held.labels == k if alone else slice(None)
+        member[:, k] = _chance(own[judges], weights[judges], scores[:, k]) > most + 1e-12
+    member[:, counts == 0] = True  # nothing speaks against a class that no label tells of
+    member[np.arange(len(p)), p.argmax(1)] = True  # no set is empty
     missing = int(np.maximum(needed - counts, 0).sum()) if per_class else 0
-    unknown = int((counts == 0).sum())
-    return PredictionSets(_sets(chance, most, p), coverage, False, held.labels.size, missing, unknown)
-
-
-def _sets(chance: Scores, most: float, p: Scores) -> NDArray[np.bool_]:
-    """Return which classes are in the sets; the likeliest always is, so that no set is empty."""
-    member = chance > most + 1e-12
-    member[np.arange(len(p)), p.argmax(1)] = True
-    return member
+    return PredictionSets(member, coverage, alone, size, missing, int((counts == 0).sum()))
 
 
 def _chance(known: Scores, weights: Scores, scores: Scores) -> Scores:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -103,20 +102,18 @@ class Explanation:
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
-        about = html_table(
-            f"Why {self.id} is {self.predicted}",
-            {
-                "probability": f"{self.probabilities[self.predicted]:.3f}",
-                "next class": f"{self.next} ({self.probabilities[self.next]:.3f})",
-                "label": self.label or "unknown",
-                "smallest change of class": self.change_text(),
-            },
+        about = {
+            "probability": f"{self.probabilities[self.predicted]:.3f}",
+            "next class": f"{self.next} ({self.probabilities[self.next]:.3f})",
+            "label": self.label or "unknown",
+            "smallest change of class": self.change_text(),
+        }
+        near, features = rows_of(self.node_columns, 10), rows_of(self.feature_columns, 10)
+        return (
+            html_table(f"Why {self.id} is {self.predicted}", about)
+            + html_table("Neighbours", {row["id"]: f"{row['share']:+.1%} {row['predicted']}" for row in near})
+            + html_table("Features", {row["feature"]: f"{row['share']:+.1%}" for row in features})
         )
-        tables = (
-            ("Neighbours", self.node_columns, ("id", "hops", "predicted", "label")),
-            ("Features", self.feature_columns, ("feature",)),
-        )
-        return about + "".join(_html(title, columns, shown) for title, columns, shown in tables)
 
 
 def explain(classifier: Classifier, graph: Graph, node: int | str) -> Explanation:
@@ -195,11 +192,11 @@ def _contributions(model: Any, graph: Graph, u: int, c: int, k: int) -> tuple[fl
 
 def find_node(graph: Graph, node: int | str) -> int:
     """Return the position of a node, which is given by it or by its id; GraphError if there is none."""
+    found, text = -1, str(node)
     if isinstance(node, str) and graph.node_names is not None:
         found = graph.node_names.index(node) if node in graph.node_names else -1
-    else:
-        text = str(node)
-        found = int(text) if text.isascii() and text.isdecimal() else -1
+    elif text.isascii() and text.isdecimal():
+        found = int(text)
     if not 0 <= found < graph.num_nodes:
         ends = " to ".join(node_id(graph, v) for v in (0, graph.num_nodes - 1))
         raise GraphError(f"{graph.name} has no node {node}: give an id of its nodes, {ends}")
@@ -275,12 +272,3 @@ def _hops(graph: Graph, node: int) -> NDArray[Any]:
     """Return the number of edges between a node and each other, int64 (N)."""
     found = dijkstra(graph.adjacency.to_scipy(), unweighted=True, indices=[node])[0]
     return np.where(np.isfinite(found), found, FAR).astype(np.int64)
-
-
-def _html(title: str, columns: Columns, shown: tuple[str, ...], top: int = 10) -> str:
-    heads = "".join(f"<th>{name}</th>" for name in (*shown, "share"))
-    lines = [
-        "".join(f"<td>{escape(str(row[name]))}</td>" for name in shown) + f"<td>{row['share']:+.1%}</td>"
-        for row in rows_of(columns, top)
-    ]
-    return f"<table><caption>{title}</caption><tr>{heads}</tr><tr>{'</tr><tr>'.join(lines)}</tr></table>"

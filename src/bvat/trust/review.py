@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.graph import UNKNOWN, Graph
+from bvat.inference.tables import node_id
 from bvat.trust.held_out import HeldOut
 
 SUSPECT = 0.2
@@ -44,14 +45,13 @@ class Review:
         names, known = graph.class_names, graph.labels.cpu().numpy()
         labels = np.where(known == UNKNOWN, probabilities.argmax(1).cpu().numpy(), known)
         links = graph.adjacency.to_scipy()
-        ids = graph.node_names
         around = []
         for node in self.nodes:
             near = links.indices[links.indptr[node] : links.indptr[node + 1]]
             counts = np.bincount(labels[near[near != node]], minlength=len(names))
             around.append(", ".join(f"{names[k]} {counts[k]}" for k in np.argsort(-counts) if counts[k]))
         return {
-            "id": [str(n) if ids is None else ids[n] for n in self.nodes.tolist()],
+            "id": [node_id(graph, node) for node in self.nodes.tolist()],
             "given": [names[k] for k in self.given],
             "suggested": [names[k] for k in self.suggested],
             "score": self.scores.tolist(),

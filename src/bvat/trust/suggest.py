@@ -13,6 +13,7 @@ from torch import Tensor
 from bvat.baselines.table import AutoOptions
 from bvat.errors import GraphError, SettingsError
 from bvat.graph import Graph
+from bvat.inference.tables import node_id
 from bvat.tuning.members import Nodes, Scores, Work
 
 PENALTY = 0.3
@@ -39,9 +40,8 @@ class Suggestions:
 
     def columns(self, graph: Graph) -> dict[str, list[Any]]:
         """Return the table: id, why, share of the gain, and how many unlabelled nodes it stands for."""
-        ids = graph.node_names
         return {
-            "id": [str(node) if ids is None else ids[node] for node in self.nodes.tolist()],
+            "id": [node_id(graph, node) for node in self.nodes.tolist()],
             "why": list(self.reasons),
             "gain": self.gains.tolist(),
             "stands_for": self.similar.tolist(),
