@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,10 @@ from bvat.engine.cpu import choose_device
 from bvat.errors import DataError, GraphError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.graph.targets import ONE_CLASS, TARGETS
-from bvat.inference.classifier import (
-    INSIDE,
-    Classifier,
-    build_classifier,
-    read_class_names,
-    read_settings,
-    uncalibrated,
-)
+from bvat.inference.classifier import INSIDE, Classifier, uncalibrated
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
+from bvat.training.state import restore_model
 from bvat.trust.conformal import prediction_sets
 from bvat.trust.explain import Explanation, explain, frame
 from bvat.trust.held_out import HeldOut, no_held_out
@@ -48,6 +41,8 @@ from bvat.tuning.cross_validation import (
 CLASSIFIER_FORMAT = 3
 """Version of the file that :meth:`NodeClassifier.save` writes."""
 _KIND = "bvat node classifier"
+_JSON = ("params", "settings", "classes", "features", "recipe", "temperature", "out_of_fold")
+"""What the metadata of that file has as JSON."""
 _OWN = ("method", "seed", "device", "calibrate")
 
 
@@ -133,15 +128,15 @@ class NodeClassifier:
         self.training_ = train(graph.to(device), settings, self.seed)
         found = self.choice_.out_of_fold if self.choice_ else self.training_.fit.get("out_of_fold")
         factor = self.choice_.temperature if self.choice_ and self.calibrate else 1.0
-        about = graph.class_names, graph.num_features, graph.recipe
         weights = self.training_.weights
         if not self.calibrate:
             if found and INSIDE in weights:  # what is held out is judged by the same probabilities
                 logits = np.array(found["logits"]) / float(weights[INSIDE])
                 found = {**found, "logits": logits.tolist()}
             weights = uncalibrated(weights)
-        made = build_classifier([weights], settings, *about, "memory", factor)
-        self._fitted = replace(made, targets=graph.targets)
+        names, width = graph.class_names, graph.num_features
+        model = restore_model(settings, width, len(names), weights)
+        self._fitted = Classifier((model,), settings, names, width, graph.recipe, factor, graph.targets)
         self._out_of_fold = found
         return self
 
@@ -277,21 +272,15 @@ class NodeClassifier:
         The file contains a checksum, which :meth:`load` and ``bvat data check FILE`` verify.
         """
         fitted, params = self.classifier_, self.get_params()
-        about = {
-            "kind": _KIND,
-            "format": str(CLASSIFIER_FORMAT),
-            "version": __version__,
-            "params": json.dumps(
-                params | ({} if params["model"] is None else {"model": fitted.settings.model})
-            ),
-            "settings": json.dumps(fitted.settings.as_dict()),
-            "classes": json.dumps(fitted.class_names),
-            "targets": fitted.targets.name,
-            "features": str(fitted.num_features),
-            "recipe": json.dumps(dict(fitted.recipe)),
-            "temperature": repr(fitted.temperature),
-            "out_of_fold": json.dumps(self._out_of_fold),
-        }
+        if params["model"] is not None:
+            params["model"] = fitted.settings.model
+        values = (
+            params, fitted.settings.as_dict(), fitted.class_names, fitted.num_features, dict(fitted.recipe),
+            fitted.temperature, self._out_of_fold,
+        )  # fmt: skip
+        about = {"kind": _KIND, "format": str(CLASSIFIER_FORMAT), "version": __version__}
+        about |= {name: json.dumps(value) for name, value in zip(_JSON, values, strict=True)}
+        about["targets"] = fitted.targets.name
         try:
             write_safetensors(Path(path), fitted.models[0].state_dict(), about)
         except OSError as error:
@@ -315,7 +304,7 @@ class NodeClassifier:
             raise DataError(
                 f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
             ) from None
-        where, version = str(path), about.get("version", "?")
+        version = about.get("version", "?")
         if about.get("kind") != _KIND:
             raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
         if about.get("format") != str(CLASSIFIER_FORMAT):
@@ -326,21 +315,20 @@ class NodeClassifier:
         if CHECKSUM not in about:
             raise DataError(f"{path} is damaged (its checksum is missing): fit and save again")
         try:
-            params = dict(json.loads(about["params"]))
-            classes = read_class_names(json.loads(about["classes"]), where)
-            targets = TARGETS[about.get("targets", ONE_CLASS.name)]
-            recipe, features = dict(json.loads(about["recipe"])), int(about["features"])
-            stored = json.loads(about["settings"])
-            factor = float(about["temperature"])
-            found = checked_logits(json.loads(about["out_of_fold"]))
+            stored = about | {name: json.loads(about[name]) for name in _JSON}
+            params, held_out = dict(stored["params"]), checked_logits(stored["out_of_fold"])
+            targets, models = (
+                TARGETS[stored.get("targets", ONE_CLASS.name)],
+                () if model is None else (model,),
+            )
+            fitted = Classifier.read(stored, [tensors], str(path), targets, models)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is damaged ({error}): fit and save again") from None
-        settings = read_settings(stored, where, version, () if model is None else (model,))
-        params["model"] = settings.given_model if params.get("model") is not None else None
-        loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})
-        made = build_classifier([tensors], settings, classes, features, recipe, where, factor)
-        loaded._fitted = replace(made, targets=targets)
-        loaded._out_of_fold = found
+        if params.get("model") is not None:
+            params["model"] = fitted.settings.given_model
+        known = cls().get_params()
+        loaded = cls(**{name: value for name, value in params.items() if name in known})
+        loaded._fitted, loaded._out_of_fold = fitted, held_out
         return loaded
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,7 @@ from bvat.data.loading import names
 from bvat.errors import BvatError, DataError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.targets import ONE_CLASS, TARGETS, OneClass
-from bvat.inference.classifier import (
-    Classifier,
-    build_classifier,
-    read_class_names,
-    read_settings,
-    uncalibrated,
-)
+from bvat.inference.classifier import Classifier, uncalibrated
 from bvat.store.folder import AUTO_FILE, GRAPH_FILE, RunFolder
 from bvat.training.provenance import graph_fingerprint
 from bvat.training.statistics import sample, summarize
@@ -91,18 +85,11 @@ class SavedRun:
         if seed is not None and seed not in self.seeds:
             finished = ", ".join(map(str, self.seeds))
             raise SettingsError(f"{self.folder.path} has no finished seed {seed}: use one of {finished}")
-        where = str(self.folder.path)
         weights = [self.folder.weights(k) for k in (self.seeds if seed is None else (seed,))]
-        found = build_classifier(
-            weights if calibrate else list(map(uncalibrated, weights)),
-            read_settings(self.about["settings"], where, str(self.about.get("version")), self.models),
-            read_class_names(self.about["classes"], where),
-            self.about["features"],
-            self.kept_graph.recipe if self.kept_graph is not None else {},
-            where,
-            self.temperature if calibrate else 1.0,
-        )
-        found = replace(found, targets=self.targets)
+        recipe = {} if self.kept_graph is None else self.kept_graph.recipe
+        about = {**self.about, "recipe": recipe, "temperature": self.temperature if calibrate else 1.0}
+        weights = weights if calibrate else list(map(uncalibrated, weights))
+        found = Classifier.read(about, weights, str(self.folder.path), self.targets, self.models)
         found.check(graph)
         return found
 
