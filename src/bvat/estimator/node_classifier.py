@@ -274,12 +274,17 @@ class NodeClassifier:
         fitted, params = self.classifier_, self.get_params()
         if params["model"] is not None:
             params["model"] = fitted.settings.model
-        values = (
-            params, fitted.settings.as_dict(), fitted.class_names, fitted.num_features, dict(fitted.recipe),
-            fitted.temperature, self._out_of_fold,
-        )  # fmt: skip
+        content = {
+            "params": params,
+            "settings": fitted.settings.as_dict(),
+            "classes": fitted.class_names,
+            "features": fitted.num_features,
+            "recipe": dict(fitted.recipe),
+            "temperature": fitted.temperature,
+            "out_of_fold": self._out_of_fold,
+        }
         about = {"kind": _KIND, "format": str(CLASSIFIER_FORMAT), "version": __version__}
-        about |= {name: json.dumps(value) for name, value in zip(_JSON, values, strict=True)}
+        about |= {name: json.dumps(value) for name, value in content.items()}
         about["targets"] = fitted.targets.name
         try:
             write_safetensors(Path(path), fitted.models[0].state_dict(), about)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,10 +69,10 @@ class SavedRun:
     def targets(self) -> OneClass:
         """What is predicted of a node."""
         found = self.about.get("targets", ONE_CLASS.name)
-        if not isinstance(found, str) or found not in TARGETS:
+        if str(found) not in TARGETS:
             where = self.folder.path / "settings.json"
             raise DataError(f"{where} is damaged (targets are {found!r}): train again")
-        return TARGETS[found]
+        return TARGETS[str(found)]
 
     @property
     def temperature(self) -> float:
@@ -182,18 +181,18 @@ def _run_folder(path: str | Path) -> RunFolder:
 class RunRecord:
     """A run folder as its files describe it.
 
-    ``about`` is its ``settings.json``, ``results`` are the results of the finished seeds, and ``damaged`` has
-    a sentence for each seed that is left out because its files are not intact.
+    ``about`` is its ``settings.json``, ``results`` are the results of the finished seeds, ``damaged`` the
+    seeds that are left out because their files are not intact, and ``faults`` has a sentence for each of them
+    and for what else is damaged.
     """
 
     path: Path
     about: dict[str, Any]
     results: tuple[dict[str, Any], ...]
-    damaged: dict[int, str] = field(default_factory=dict)
-    cross_validation: dict[str, Any] | None = None
+    damaged: tuple[int, ...]
+    faults: tuple[str, ...]
+    cross_validation: dict[str, Any] | None
     """The accuracy by cross-validation, of a run that trained on all labelled nodes."""
-    notes: tuple[str, ...] = ()
-    """What else is damaged, a sentence each."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -214,7 +213,7 @@ class RunRecord:
             "model": self.settings.get("model"),
             "method": self.settings.get("method"),
             "seeds": sorted(result["seed"] for result in self.results),
-            "damaged": sorted(self.damaged),
+            "damaged": list(self.damaged),
             "unfinished": len(RunFolder(self.path).started()) - len(self.results) - len(self.damaged),
             **{name: summarize(list(self.values(name).values())) for name in MEASURES},
             "finished": newest,
@@ -222,10 +221,6 @@ class RunRecord:
             "nodes": self.results[0].get("nodes", {}) if self.results else {},
             "cross_validation": self.cross_validation,
         }
-
-    @property
-    def faults(self) -> list[str]:
-        return [*self.damaged.values(), *self.notes]
 
 
 def measure_of(result: dict[str, Any], measure: str) -> float | None:
@@ -240,23 +235,21 @@ def read_run(path: str | Path) -> RunRecord:
     """Read a run folder; it may have no finished seed yet. DataError if it is none."""
     folder = _run_folder(path)
     about = folder.read("settings.json")
-    results, damaged = [], {}
+    results, damaged, faults = list[dict[str, Any]](), list[int](), list[str]()
     for seed in folder.seeds():
         try:
             results.append(folder.checked_result(seed))
         except DataError as error:
-            damaged[seed] = str(error)
-    estimate, notes = None, tuple[str, ...]()
-    if (folder.path / AUTO_FILE).exists():
-        try:
-            estimate = checked_estimate(folder.read(AUTO_FILE).get("estimate"))
-        except (BvatError, KeyError, TypeError, AttributeError) as error:
-            why = str(error) if isinstance(error, BvatError) else f"{AUTO_FILE} is damaged"
-            notes = (f"the accuracy by cross-validation of {folder.path} is left out: {why}",)
-    elif results:
-        with suppress(KeyError, TypeError, AttributeError):
-            estimate = estimate_of(results)
-    return RunRecord(folder.path, about, tuple(results), damaged, estimate, notes)
+            damaged.append(seed)
+            faults.append(str(error))
+    estimate = None
+    try:
+        kept = (folder.path / AUTO_FILE).exists()
+        estimate = checked_estimate(folder.read(AUTO_FILE)["estimate"]) if kept else estimate_of(results)
+    except (BvatError, KeyError, TypeError, AttributeError) as error:
+        why = str(error) if isinstance(error, BvatError) else "it is damaged"
+        faults.append(f"the accuracy by cross-validation of {folder.path} is left out: {why}")
+    return RunRecord(folder.path, about, tuple(results), tuple(damaged), tuple(faults), estimate)
 
 
 def find_runs(root: str | Path) -> tuple[list[RunRecord], list[str]]:

@@ -117,7 +117,7 @@ def _check_memory(graph: Graph, settings: Settings) -> None:
     width = getattr(settings, "hidden", 1) * getattr(settings, "heads", 1)
     layers = getattr(settings, "layers", 1)
     needed = 16 * width * (graph.num_features + (layers - 2) * width)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if layers > 1 and needed > there:
         raise SettingsError(
             f"hidden {width} with {graph.num_features} features needs {needed / 2**30:.0f} GiB, "
