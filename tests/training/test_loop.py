@@ -82,15 +82,14 @@ def test_the_loss_is_equation_6(graph: Graph) -> None:
 def test_weight_decay_is_on_the_first_layer_only(graph: Graph) -> None:
     model = start_training(graph, quick()).model
     groups = make_optimizer(model, quick(weight_decay=0.25).training).groups
-    assert [(weight, len(parameters)) for parameters, weight in groups] == [(0.25, 1), (0, 1)]
+    assert [(weight, len(parameters)) for parameters, weight, _ in groups] == [(0.25, 1), (0, 1)]
     assert groups[0][0][0] is model.projection()
 
 
 def test_weight_decay_and_rates_can_be_set_for_all_layers(graph: Graph) -> None:
     model = start_training(graph, quick(), 0).model
     optimizer = make_optimizer(model, quick(decay="all", weight_decay=0.1, first_lr=0.2).training)
-    assert [weight for _, weight in optimizer.groups] == [0.1, 0.1]
-    assert optimizer.factors == [0.2, 1.0]
+    assert [(weight, factor) for _, weight, factor in optimizer.groups] == [(0.1, 0.2), (0.1, 1.0)]
     before = [p.detach().clone() for p in model.parameters()]
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -116,23 +116,20 @@ class Settings:
     ) -> None:
         if not isinstance(model, str):
             own, model = model, path_of(model)
-        elif own is not None and path_of(own) != model:
+        elif own is not None and path_of(own) != model:  # dataclasses.replace with another model
             own = None
-        object.__setattr__(self, "own", own)
         parts = (
             ("training", Training, training),
             ("of_model", _model_row(model, own).options, of_model),
             ("of_method", method_options(method), of_method),
         )
-        object.__setattr__(self, "method", method)
-        object.__setattr__(self, "model", model)
-        left = dict(values)
-        for name, kind, given in parts:
-            own = {f.name: left.pop(f.name) for f in fields(kind) if f.name in left}
-            found = kind(**({} if given is None else given.as_dict()) | own)
-            object.__setattr__(self, name, found)
-        for name in left:
-            raise SettingsError(no_effect(name, self))
+        self.__dict__.update(method=method, model=model, own=own)  # it is frozen
+        for part, kind, given in parts:
+            found = {} if given is None else given.as_dict()
+            found |= {f.name: values.pop(f.name) for f in fields(kind) if f.name in values}
+            self.__dict__[part] = kind(**found)
+        for unknown in values:
+            raise SettingsError(no_effect(unknown, self))
         if method in BASELINES and model != "gcn":
             raise SettingsError(
                 f"{method} is a classifier of its own: use it without --model {model}, or choose what trains "
@@ -148,13 +145,12 @@ class Settings:
 
     def replace(self, **changes: Any) -> Settings:
         """Return the settings with some changed; another model or method starts from its own defaults."""
-        parts: dict[str, Any] = {"training": self.training}
-        same = {"method": self.method, "model": self.given_model}
+        kept = {"method": self.method, "model": self.given_model, "training": self.training}
         if changes.get("model", self.given_model) in (self.model, self.given_model):
-            parts["of_model"] = self.of_model
+            kept["of_model"] = self.of_model
         if changes.get("method", self.method) == self.method:
-            parts["of_method"] = self.of_method
-        return Settings(**{**same, **parts, **changes})
+            kept["of_method"] = self.of_method
+        return Settings(**kept | changes)
 
     @property
     def given_model(self) -> Any:
@@ -173,8 +169,8 @@ class Settings:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values; ``Settings(**them)`` are the same."""
-        parts = asdict(self.training), asdict(self.of_model), asdict(self.of_method)
-        return {"method": self.method, "model": self.model} | parts[0] | parts[1] | parts[2]
+        options = self.training.as_dict() | self.of_model.as_dict() | self.of_method.as_dict()
+        return {"method": self.method, "model": self.model, **options}
 
     def identity(self) -> dict[str, Any]:
         """Return :meth:`as_dict`, and a digest of the code of a model or method that is not bvat's."""
@@ -182,7 +178,8 @@ class Settings:
 
     def first_phase(self) -> dict[str, Any]:
         """Return what the first of two phases depends on: methods that agree in it share that phase."""
-        return {"model": self.model, **asdict(self.training), **asdict(self.of_model), **self._code()}
+        options = self.training.as_dict() | self.of_model.as_dict()
+        return {"model": self.model, **options, **self._code()}
 
     def _code(self, *homes: Any) -> dict[str, str]:
         row = self.model_row
