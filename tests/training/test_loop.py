@@ -19,12 +19,12 @@ from bvat.perturb import entropy
 from bvat.perturb.methods import METHODS
 from bvat.training import loop
 from bvat.training.callbacks import Callback
-from bvat.training.checkpoint import Checkpoint
 from bvat.training.loop import train
 from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, restore_model, start_training
 from bvat.training.trained import accuracy
+from training_helpers import killed_and_resumed, same, without_times
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,6 @@ def quick(method: str = "obvat", **overrides: Any) -> Settings:
     return preset("cora", method, **{"epochs": 12, "hidden": 8, **overrides})
 
 
-def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{n: None if math.isnan(v) else v for n, v in row.items() if n != "ms"} for row in metrics]
-
-
 MASKS = ["fresh", "pair", "reuse", "shared"]
 
 
@@ -51,9 +47,8 @@ MASKS = ["fresh", "pair", "reuse", "shared"]
 def test_same_seed_same_result(graph: Graph, method: str, masks: str) -> None:
     settings = quick(method, epochs=2, **({"masks": masks} if masks else {}))
     first, second, other = (train(graph, settings, seed) for seed in (5, 5, 6))
-    assert without_times(first.metrics) == without_times(second.metrics)
-    assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
-    assert without_times(first.metrics) != without_times(other.metrics)
+    assert same(first, second)
+    assert without_times(first) != without_times(other)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -153,12 +148,6 @@ def test_last_and_best_epoch(graph: Graph) -> None:
     assert accuracy(logits, graph, graph.test) == best.selected["test"]
 
 
-def test_early_stopping(graph: Graph) -> None:
-    trained = train(graph, quick("none", epochs=500, patience=5), 0)
-    assert len(trained.metrics) < 500
-    assert trained.last["epoch"] == trained.best["epoch"] + 5
-
-
 def test_a_graph_without_validation_nodes(graph: Graph) -> None:
     empty = graph.val[:0]
     bare = Graph(**{**{f: getattr(graph, f) for f in graph.__dataclass_fields__}, "val": empty})
@@ -173,10 +162,6 @@ def test_a_graph_without_validation_nodes(graph: Graph) -> None:
 def test_a_loss_that_is_not_finite_stops_the_run(graph: Graph) -> None:
     with pytest.raises(TrainingError, match="not a finite number in epoch"):
         train(graph, quick("none", lr=1e38, epochs=50), 0)
-
-
-class _Killed(Exception):
-    pass
 
 
 class _Recorder(Callback):
@@ -209,10 +194,6 @@ class _Recorder(Callback):
         return [epoch for hook, epoch in self.calls if hook == "on_epoch"]
 
 
-def kill() -> None:
-    raise _Killed
-
-
 def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
@@ -222,14 +203,6 @@ def test_hooks_are_called_in_order(graph: Graph) -> None:
     train(graph, quick("none", epochs=2), 0, callbacks=[seen])
     epochs = [("on_backward", 0), ("on_epoch", 1), ("on_backward", 1), ("on_epoch", 2)]
     assert seen.calls == [("on_start", 0), *epochs, ("on_end", 2)]
-
-
-def test_a_callback_can_stop_training(graph: Graph) -> None:
-    class Stop(Callback):
-        def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-            state.stop = state.epoch == 3
-
-    assert len(train(graph, quick(), 0, callbacks=[Stop()]).metrics) == 3
 
 
 def test_a_callback_can_change_gradients(graph: Graph) -> None:
@@ -273,18 +246,8 @@ class _Counter(Callback):
 
 
 def test_the_state_of_callbacks_is_in_the_checkpoint(graph: Graph, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    with pytest.raises(_Killed):
-        train(
-            graph,
-            quick(),
-            0,
-            checkpoint=path,
-            checkpoint_every=3,
-            callbacks=[_Counter(), _Recorder(kill, epoch=5)],
-        )
-    counter = _Counter()
-    train(graph, quick(), 0, checkpoint=path, resume=True, callbacks=[counter])
+    path, counter = tmp_path / "checkpoint.safetensors", _Counter()
+    killed_and_resumed(graph, quick(), path, 5, 3, counter)
     assert counter.count == 12
     with pytest.raises(TrainingError, match="two callbacks are named '_Counter'"):
         train(graph, quick(), 0, checkpoint=path, checkpoint_every=1, callbacks=[_Counter(), _Counter()])
@@ -302,17 +265,10 @@ def test_the_state_of_callbacks_is_in_the_checkpoint(graph: Graph, tmp_path: Pat
 )
 def test_resumed_is_bit_identical(graph: Graph, tmp_path: Path, method: str, extra: dict[str, Any]) -> None:
     settings = quick(method, epochs=21, **extra)
-    whole = train(graph, settings, 3)
-    path = tmp_path / "checkpoint.safetensors"
-    with pytest.raises(_Killed):
-        train(graph, settings, 3, checkpoint=path, checkpoint_every=5, callbacks=[_Recorder(kill, epoch=14)])
     seen = _Recorder()
-    resumed = train(graph, settings, 3, checkpoint=path, resume=True, callbacks=[seen])
-    assert seen.calls[0] == ("on_start", 10)
-    assert seen.epochs[0] == 11
-    assert without_times(resumed.metrics) == without_times(whole.metrics)
-    assert all(torch.equal(resumed.weights[name], whole.weights[name]) for name in whole.weights)
-    assert resumed.best == whole.best
+    resumed = killed_and_resumed(graph, settings, tmp_path / "c", 14, 5, seen, seed=3)
+    assert seen.calls[seen.calls.index(("on_start", 10)) + 2] == ("on_epoch", 11)
+    assert same(resumed, train(graph, settings, 3))
 
 
 @pytest.mark.parametrize("hook", ["on_backward", "on_epoch"])
@@ -330,8 +286,7 @@ def test_ctrl_c_finishes_the_epoch_and_saves_a_checkpoint(graph: Graph, tmp_path
     seen = _Recorder()
     resumed = train(graph, settings, 0, checkpoint=path, resume=True, callbacks=[seen])
     assert seen.epochs[0] == 8
-    assert without_times(resumed.metrics) == without_times(whole.metrics)
-    assert all(torch.equal(resumed.weights[name], whole.weights[name]) for name in whole.weights)
+    assert same(resumed, whole)
 
 
 def test_ctrl_c_twice_stops_at_once_and_keeps_the_last_checkpoint(graph: Graph, tmp_path: Path) -> None:
@@ -341,27 +296,12 @@ def test_ctrl_c_twice_stops_at_once_and_keeps_the_last_checkpoint(graph: Graph, 
         press_ctrl_c()
         press_ctrl_c()
 
+    pressed = _Recorder(twice, "on_backward", 6)
     with pytest.raises(KeyboardInterrupt):
-        train(
-            graph,
-            quick(),
-            0,
-            checkpoint=path,
-            checkpoint_every=5,
-            callbacks=[_Recorder(twice, "on_backward", 6)],
-        )
+        train(graph, quick(), 0, checkpoint=path, checkpoint_every=5, callbacks=[pressed])
     seen = _Recorder()
     train(graph, quick(), 0, checkpoint=path, resume=True, callbacks=[seen])
     assert seen.epochs[0] == 6
-
-
-def test_a_run_that_stopped_early_stays_stopped(graph: Graph, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    settings = quick("none", epochs=500, patience=5)
-    whole = train(graph, settings, 0, checkpoint=path, checkpoint_every=1)
-    again = train(graph, settings, 0, checkpoint=path, resume=True)
-    assert without_times(again.metrics) == without_times(whole.metrics)
-    assert again.best == whole.best
 
 
 def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> None:
@@ -378,22 +318,6 @@ def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> 
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(TrainingError, match="cannot be read"):
         train(graph, quick(epochs=2), 0, checkpoint=path, resume=True)
-
-
-def test_a_damaged_checkpoint_is_refused_before_anything_changes(graph: Graph, tmp_path: Path) -> None:
-    path = tmp_path / "c.safetensors"
-    state = start_training(graph, quick("none"), 0)
-    loop.run_epoch(state)
-    Checkpoint(path).save(state)
-    content = path.read_bytes()
-    for place in range(0, len(content), 997):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 2]) + content[place + 1 :])
-        fresh = start_training(graph, quick("none"), 0)
-        with pytest.raises(TrainingError, match="delete it and start"):
-            Checkpoint(path).load(fresh)
-        assert (fresh.epoch, fresh.metrics) == (0, [])
-    path.write_bytes(content)
-    Checkpoint(path).load(state)
 
 
 @pytest.mark.parametrize(
