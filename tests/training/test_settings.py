@@ -16,7 +16,8 @@ from bvat.models.table import MODELS
 from bvat.perturb import FLAG, OBVAT, SBVAT, VAT, Consistency, Random
 from bvat.perturb.methods import METHODS
 from bvat.training.loop import train
-from bvat.training.settings import Settings, Training, all_fields, has_preset, owners, preset
+from bvat.training.options import Training
+from bvat.training.settings import Settings, all_fields, has_preset, owners, preset
 from bvat.tuning.variants import settings_of
 from training_helpers import other_values
 

@@ -12,7 +12,8 @@ from bvat.cli import common
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
-from bvat.training.settings import Settings, Training, all_fields, owners, preset
+from bvat.training.options import Training
+from bvat.training.settings import Settings, all_fields, owners, preset
 
 
 def settings(

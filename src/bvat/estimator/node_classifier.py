@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bvat._version import __version__
 from bvat.baselines.table import AUTO
-from bvat.data.checksums import CHECKSUM
-from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.engine.cpu import choose_device
-from bvat.errors import DataError, GraphError, SettingsError, TrainingError
+from bvat.errors import GraphError, SettingsError, TrainingError
+from bvat.estimator.saved import read_classifier, write_classifier
 from bvat.graph import Graph
-from bvat.graph.targets import ONE_CLASS, TARGETS
 from bvat.inference.classifier import INSIDE, Classifier, uncalibrated
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
@@ -30,7 +26,6 @@ from bvat.trust.review import review
 from bvat.trust.suggest import suggest
 from bvat.tuning.cross_validation import (
     Choice,
-    checked_logits,
     cross_validate,
     estimate_of,
     for_ensemble,
@@ -38,11 +33,6 @@ from bvat.tuning.cross_validation import (
     scores_of,
 )
 
-CLASSIFIER_FORMAT = 3
-"""Version of the file that :meth:`NodeClassifier.save` writes."""
-_KIND = "bvat node classifier"
-_JSON = ("params", "settings", "classes", "features", "recipe", "temperature", "out_of_fold")
-"""What the metadata of that file has as JSON."""
 _OWN = ("method", "seed", "device", "calibrate")
 
 
@@ -274,22 +264,7 @@ class NodeClassifier:
         fitted, params = self.classifier_, self.get_params()
         if params["model"] is not None:
             params["model"] = fitted.settings.model
-        content = {
-            "params": params,
-            "settings": fitted.settings.as_dict(),
-            "classes": fitted.class_names,
-            "features": fitted.num_features,
-            "recipe": dict(fitted.recipe),
-            "temperature": fitted.temperature,
-            "out_of_fold": self._out_of_fold,
-        }
-        about = {"kind": _KIND, "format": str(CLASSIFIER_FORMAT), "version": __version__}
-        about |= {name: json.dumps(value) for name, value in content.items()}
-        about["targets"] = fitted.targets.name
-        try:
-            write_safetensors(Path(path), fitted.models[0].state_dict(), about)
-        except OSError as error:
-            raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
+        write_classifier(Path(path), fitted, params, self._out_of_fold)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, model: Any = None) -> NodeClassifier:
@@ -303,32 +278,7 @@ class NodeClassifier:
             DataError: the file is damaged, was not written by :meth:`save`, or by a version that cannot be
                 read.
         """
-        try:
-            about, tensors = read_safetensors(Path(path))
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
-            ) from None
-        version = about.get("version", "?")
-        if about.get("kind") != _KIND:
-            raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
-        if about.get("format") != str(CLASSIFIER_FORMAT):
-            raise DataError(
-                f"{path} has format {about.get('format')} of bvat {version}, and bvat {__version__} reads "
-                f"format {CLASSIFIER_FORMAT}: install that version, or fit and save again"
-            )
-        if CHECKSUM not in about:
-            raise DataError(f"{path} is damaged (its checksum is missing): fit and save again")
-        try:
-            stored = about | {name: json.loads(about[name]) for name in _JSON}
-            params, held_out = dict(stored["params"]), checked_logits(stored["out_of_fold"])
-            targets, models = (
-                TARGETS[stored.get("targets", ONE_CLASS.name)],
-                () if model is None else (model,),
-            )
-            fitted = Classifier.read(stored, [tensors], str(path), targets, models)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise DataError(f"{path} is damaged ({error}): fit and save again") from None
+        fitted, params, held_out = read_classifier(Path(path), () if model is None else (model,))
         if params.get("model") is not None:
             params["model"] = fitted.settings.given_model
         known = cls().get_params()

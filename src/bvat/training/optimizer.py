@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bvat.engine.tensor import AdamRates, adam_step_
 from bvat.errors import SettingsError
 from bvat.models.base import first_weights
-from bvat.training.settings import Training
+from bvat.training.options import Training
 
 try:  # torch.autograd.backward calls it too, but first imports sympy: a quarter of the time of a start
     from torch.autograd.graph import _engine_run_backward as _run_engine

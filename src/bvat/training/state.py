@@ -23,7 +23,8 @@ from bvat.perturb.nodes import DisjointFields
 from bvat.perturb.terms import Method, build_method
 from bvat.training.memory import keep_freed_arrays
 from bvat.training.optimizer import Adam, make_optimizer
-from bvat.training.settings import LOSS_RULES, Settings
+from bvat.training.options import LOSS_RULES
+from bvat.training.settings import Settings
 from bvat.training.statistics import balanced_weights
 from bvat.training.trained import Scored, scored_part
 
