@@ -16,8 +16,8 @@ from bvat.graph import Graph
 from bvat.graph.targets import ONE_CLASS, SEVERAL_LABELS, OneClass
 from bvat.plugins import imported
 from bvat.runs.parts import whole
-from bvat.store.claim import claim
-from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
+from bvat.store.claim import choose_folder, claim
+from bvat.store.folder import AUTO_FILE, RunFolder
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
@@ -130,9 +130,10 @@ def run(
     device = choose_device(how.device)
     _prepare_trackers(how.trackers, leads=graph.engine.leads)
     label = f"{how.name or short_name(graph.name)}-{name}"
-    place = graph.engine.agree(
-        lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
+    path = graph.engine.agree(
+        lambda: Path(folder) if folder else choose_folder(Path("runs"), label, resume=resume)
     )
+    place = RunFolder(path)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     with claim(place.path) if graph.engine.leads else nullcontext():
         choice = None

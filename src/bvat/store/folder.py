@@ -22,7 +22,6 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,12 +74,11 @@ class RunFolder:
 
     def check_new(self, *, resume: bool) -> None:
         """Raise SettingsError unless the folder is new or empty, or holds a run that is to be resumed."""
-        if self.exists or (self.path / AUTO_FILE).is_file():
+        found = {path.name for path in self.path.iterdir()} - {LOCK} if self.path.is_dir() else set()
+        if found & {"settings.json", AUTO_FILE}:
             if not resume:
                 raise SettingsError(f"{self.path} already holds a run: use --resume, or another --out")
-        elif self.path.exists() and (
-            not self.path.is_dir() or {p.name for p in self.path.iterdir()} - {LOCK}
-        ):
+        elif found or (self.path.exists() and not self.path.is_dir()):
             raise SettingsError(f"{self.path} exists but is not a run folder: use another --out")
 
     def start(self, graph: Graph, settings: Settings, *, resume: bool) -> None:
@@ -205,14 +203,12 @@ class RunFolder:
 
     def curves(self, seed: int) -> list[list[str]]:
         """Return the rows of the metrics of a finished seed; DataError if they are damaged."""
-        return self._parsed(
-            seed, CURVES, lambda content: list(csv.reader(content.decode("utf-8").splitlines()))
-        )
+        return list(csv.reader(self._parsed(seed, CURVES, bytes.decode).splitlines()))
 
     def _parsed(self, seed: int, name: str, parse: Callable[[bytes], T]) -> T:
         try:
             return parse(self._checked(seed, name, self._stored(seed)))
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, csv.Error) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise DataError(
                 f"{self.seed_path(seed) / name} cannot be read ({error}): delete {self.seed_path(seed)} and "
                 "train this seed again with --resume"
@@ -265,21 +261,6 @@ def graph_parts(graph: Graph) -> str:
     """Return the folder of the parts that a graph is one of; nothing for a whole graph."""
     folder = getattr(graph, "folder", "")
     return str(Path(folder).resolve()) if folder else ""
-
-
-def choose_folder(parent: Path, name: str, *, resume: bool) -> RunFolder:
-    """Create and return a new folder ``name[-n]`` in ``parent``; with ``resume``, return the newest one."""
-    candidates = (parent / (name if n == 1 else f"{name}-{n}") for n in count(1))
-    if resume:
-        existing = list(takewhile(Path.exists, candidates))
-        if not existing:
-            raise SettingsError(f"there is no run to resume at {parent / name}: give its folder with --out")
-        return RunFolder(existing[-1])
-    parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with suppress(FileExistsError):  # two processes never get the same one
-            (path := next(candidates)).mkdir()
-            return RunFolder(path)
 
 
 def _describe(graph: Graph, settings: Settings) -> dict[str, Any]:

@@ -117,9 +117,8 @@ class Settings:
 
     def read(self) -> set[str]:
         """Return the names of the settings that have an effect on this method and model."""
-        if self.method in BASELINES:
-            return {"method", "model"} | self.of_method.read()
-        return {"method", "model"} | self.training.read() | self.of_model.read() | self.of_method.read()
+        own = {"method", "model"} | self.of_method.read()
+        return own if self.method in BASELINES else own | self.training.read() | self.of_model.read()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values; ``Settings(**them)`` are the same."""
@@ -136,8 +135,7 @@ class Settings:
         return {"model": self.model, **options, **self._code()}
 
     def _code(self, *homes: Any) -> dict[str, str]:
-        row = self.model_row
-        found = [*homes, *([] if row.is_own else [row.load()])]
+        found = homes if self.model_row.is_own else (*homes, self.model_row.load())
         texts = [text for home in found if home and (text := source_of(home))]
         return {"code": hashlib.sha256("".join(texts).encode()).hexdigest()} if texts else {}
 
@@ -222,10 +220,8 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
 
 def preset_among(dataset: str, method: str, **overrides: Any) -> Settings:
     """Return the same for one of several methods: overrides that only others read are left out."""
-    known = {*all_fields(), "model"}
-    for name in overrides:
-        if name not in known:
-            raise SettingsError(no_effect(name))
+    for name in sorted(overrides.keys() - {*all_fields(), "model"}):
+        raise SettingsError(no_effect(name))
     switches = {f.metadata["only"][0] for f in all_fields().values() if f.metadata.get("only")}
     switches &= {f.name for f in fields(method_options(method))}
     deciding = {name: value for name, value in overrides.items() if name in switches | {"model"}}
@@ -246,8 +242,9 @@ def _merged(dataset: str, method: str, overrides: Mapping[str, Any]) -> Settings
     kinds = Training, row.options, method_options(method)
     defaults = {f.name: f.default for kind in kinds for f in fields(kind)}
     values = {"method": method, "model": model}
-    known = row.name if row.is_own else OWN
-    for layer in _layers(dataset, method, known):  # they also name what other methods have
+    for layer in _layers(
+        dataset, method, row.name if row.is_own else OWN
+    ):  # they also name what other methods have
         values |= {name: value for name, value in layer.items() if name in defaults}
     values |= overrides
     if "epochs" in overrides and "pretrain" not in overrides and values.get("pretrain"):
