@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from bvat.training.trained import (
     TrainedModel,
     held_out,
     predict,
+    reached,
     share_right,
     split_micro_f1,
 )
@@ -203,16 +205,10 @@ def update_average(average: Any, model: Any, kept: float) -> None:
 
 
 def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> TrainedModel:
-    def summary(row: dict[str, float]) -> dict[str, Any]:
-        part = {"epoch": int(row["epoch"]), "val": row["val_accuracy"], "test": row["test_accuracy"]}
-        return {name: None if math.isnan(value) else value for name, value in part.items()}
-
-    last_row = state.metrics[-1]
-    last = summary(last_row)
-    best_or_last = summary(state.metrics[best.epoch - 1] if best.counts else last_row)
+    last = reached(state.metrics[-1])
+    best_or_last = reached(state.metrics[best.epoch - 1]) if best.counts else last
     select_best = best.final or (best.counts and state.settings.select != "last")
     selected = best_or_last if select_best else last
-    times = sorted(row["ms"] for row in state.metrics)
     if select_best:
         state.evaluated.load_state_dict(best.weights)
     weights = _unscaled(state, dict(state.evaluated.state_dict()))
@@ -232,7 +228,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         selected=selected,
         metrics=state.metrics,
         space=state.method.space,
-        epoch_ms=times[len(times) // 2],
+        epoch_ms=median_high(row["ms"] for row in state.metrics),
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
         f1=split_scores(state.graph.targets.predicted(logits), state.graph),
