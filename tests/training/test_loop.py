@@ -74,15 +74,11 @@ def test_the_loss_is_equation_6(graph: Graph) -> None:
     assert row["loss"] == pytest.approx(row["supervised"] + 0.3 * row["entropy"], rel=1e-5)
 
 
-def test_weight_decay_is_on_the_first_layer_only(graph: Graph) -> None:
-    model = start_training(graph, quick()).model
-    groups = make_optimizer(model, quick(weight_decay=0.25).training).groups
-    assert [(weight, len(parameters)) for parameters, weight, _ in groups] == [(0.25, 1), (0, 1)]
-    assert groups[0][0][0] is model.projection()
-
-
-def test_weight_decay_and_rates_can_be_set_for_all_layers(graph: Graph) -> None:
+def test_weight_decay_and_rates_of_layers(graph: Graph) -> None:
     model = start_training(graph, quick(), 0).model
+    first, rest = make_optimizer(model, quick(weight_decay=0.25).training).groups
+    assert (len(first[0]), first[1], len(rest[0]), rest[1]) == (1, 0.25, 1, 0)
+    assert first[0][0] is model.projection()
     optimizer = make_optimizer(model, quick(decay="all", weight_decay=0.1, first_lr=0.2).training)
     assert [(weight, factor) for _, weight, factor in optimizer.groups] == [(0.1, 0.2), (0.1, 1.0)]
     before = [p.detach().clone() for p in model.parameters()]
