@@ -61,26 +61,13 @@ def run_tasks(
         threads: number of threads per process.
         advice: what the user can do if a process dies.
     """
-    if jobs > 1 and len(tasks) > 1:
-        jobs = min(jobs, len(tasks))
-        return _run_in_processes(function, tasks, jobs, progress, finished, threads, advice)
-    results = []
-    with thread_count(threads):
-        for task in tasks:
-            results.append(function(task, lambda done, task=task: progress(task, done)))  # type: ignore[misc]
-            finished(task, results[-1])
-    return results
-
-
-def _run_in_processes(
-    function: TaskFunction[Task],
-    tasks: Sequence[Task],
-    jobs: int,
-    progress: Callable[[Task, float], None],
-    finished: Callable[[Task, Any], None],
-    threads: int,
-    advice: str,
-) -> list[Any]:
+    if jobs < 2 or len(tasks) < 2:
+        results = []
+        with thread_count(threads):
+            for task in tasks:
+                results.append(function(task, partial(progress, task)))
+                finished(task, results[-1])
+        return results
     with _environment(threads):  # not from the current folder
         _start_tracker()
     context = mp.get_context("spawn")
@@ -88,7 +75,7 @@ def _run_in_processes(
     done, stop = context.RawArray("d", len(tasks)), context.RawValue("b", 0)
     others, workers = set(multiprocessing.active_children()), set[Any]()
     # the function, which may hold a graph, is sent to each process once, not with every task
-    pool = ProcessPoolExecutor(jobs, context, _begin, (function, threads, done, stop))
+    pool = ProcessPoolExecutor(min(jobs, len(tasks)), context, _begin, (function, threads, done, stop))
     try:
         futures = []
         with _environment(threads), _sheltered():
