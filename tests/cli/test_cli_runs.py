@@ -16,7 +16,7 @@ from bvat.data import synthetic_graph
 from bvat.data.checksums import write_sealed_json
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.inference.runs import compare_runs, read_run
+from bvat.inference.records import compare_runs, read_run
 from bvat.store.folder import RunFolder
 from bvat.store.results import summary_of
 from bvat.store.store import RunSpec, RunStore, SeedTrainer, train_seeds
@@ -341,6 +341,6 @@ def test_ctrl_c_during_the_import_of_a_compiled_module(
     def interrupted(*_: Any, **__: Any) -> None:
         raise ImportError("initialization failed") from KeyboardInterrupt()
 
-    monkeypatch.setattr("bvat.inference.runs.find_runs", interrupted)
+    monkeypatch.setattr("bvat.inference.records.find_runs", interrupted)
     code, _, said = bvat(["runs", "list"], capsys)
     assert (code, said.strip()) == (130, "bvat: interrupted")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bvat.cli.main import main
+from cli_helpers import bvat as call
 
 CLASSES = ("algebra", "botany", "chess")
 COLUMNS = [f"word{k}" for k in range(24)]
@@ -46,14 +47,6 @@ def write_folder(folder: Path, nodes: list[dict[str, Any]], edges: list[tuple[st
     with (folder / "edges.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("source", "target"), *edges])
     return folder
-
-
-def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Run the command; return its exit code, standard output and standard error."""
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
 
 
 def quietly(arguments: list[str]) -> None:

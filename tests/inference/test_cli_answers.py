@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inference_files import CLASSES, COLUMNS, call, expect, quietly, read_csv, rows_of, train, write_folder
+from inference_files import CLASSES, COLUMNS, expect, quietly, read_csv, rows_of, train, write_folder
 
 import bvat
 from bvat.audit.audit import audit_batches
@@ -23,8 +22,7 @@ from bvat.data import save_graph
 from bvat.inference import open_run
 from bvat.report.audit_page import marked, median_text
 from bvat.training.provenance import versions
-
-Call = Callable[[list[str]], tuple[int, str, str]]
+from cli_helpers import bvat as call
 
 
 def test_predictions_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,16 +150,6 @@ def test_a_file_without_its_checksum_is_refused(fitted: bvat.NodeClassifier, tmp
         bvat.NodeClassifier.load(path)
 
 
-def test_no_flipped_bit_changes_a_prediction(fitted: bvat.NodeClassifier, tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    fitted.save(path)
-    content = path.read_bytes()
-    for place in range(0, len(content), 251):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
-        with pytest.raises(DataError, match=r"model\.safetensors"):
-            bvat.NodeClassifier.load(path)
-
-
 def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     for name in ("text", "missing"):
@@ -200,19 +190,15 @@ def test_nothing_works_before_fit(graph: Graph, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def other(graph: Graph, **changes: Any) -> Graph:
-    return replace(graph, **changes)
-
-
 def test_graphs_that_do_not_fit_are_refused(fitted: bvat.NodeClassifier, graph: Graph) -> None:
     wide = bvat.synthetic_graph(nodes=160, edges=400, features=61, classes=3, train_per_class=8)
     for bad, message in (
         (wide, "has 61 features, but the model was trained with 60"),
         (
-            other(graph, class_names=("cats", "dogs", "birds")),
+            replace(graph, class_names=("cats", "dogs", "birds")),
             "a class 'birds', which the model does not know",
         ),
-        (other(graph, recipe={"columns": {"names": ["a"]}}), "were made differently from those of"),
+        (replace(graph, recipe={"columns": {"names": ["a"]}}), "were made differently from those of"),
     ):
         with pytest.raises(GraphError, match=message):
             fitted.predict(bad)
@@ -226,13 +212,13 @@ def test_graphs_that_do_not_fit_are_refused(fitted: bvat.NodeClassifier, graph: 
 
 def test_labels_are_compared_by_name(fitted: bvat.NodeClassifier, graph: Graph) -> None:
     """The same graph with its classes numbered in another order scores the same."""
-    turned = other(graph, class_names=("dogs", "fish", "cats"), labels=(graph.labels + 2) % 3)
+    turned = replace(graph, class_names=("dogs", "fish", "cats"), labels=(graph.labels + 2) % 3)
     assert fitted.score(turned) == fitted.score(graph)
 
 
 def test_presets_of_the_paper_are_for_its_data_sets(graph: Graph) -> None:
-    theirs = bvat.NodeClassifier(epochs=1).fit(other(graph, name="nell", recipe={}))
-    mine = bvat.NodeClassifier(epochs=1).fit(other(graph, name="nell"))  # a folder of that name
+    theirs = bvat.NodeClassifier(epochs=1).fit(replace(graph, name="nell", recipe={}))
+    mine = bvat.NodeClassifier(epochs=1).fit(replace(graph, name="nell"))  # a folder of that name
     assert theirs.settings_ == bvat.preset("nell", "obvat", epochs=1)
     assert mine.settings_ == bvat.preset("", "obvat", epochs=1) != theirs.settings_
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from inference_files import COLUMNS, call, expect, read_csv, rows_of, write_folder
+from inference_files import COLUMNS, expect, read_csv, rows_of, write_folder
 
 from bvat.data import load
 from bvat.errors import SettingsError
@@ -25,6 +25,7 @@ from bvat.inference.plain import ExportedModel, network_name
 from bvat.models.table import MODELS
 from bvat.training.settings import Settings
 from bvat.training.state import build_model
+from cli_helpers import bvat as call
 
 EXPORTED = [name for name in MODELS if hasattr(ExportedModel, network_name(name))]
 
@@ -75,10 +76,21 @@ def test_all_models_of_bvat_but_gpnn_can_be_exported() -> None:
     assert set(MODELS) - {"gpnn"} <= set(EXPORTED)
 
 
-@pytest.mark.parametrize("model", EXPORTED)
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_every_model_gives_the_same_probabilities(weighted: Graph, model: str, layers: int) -> None:
-    classifier = classifier_of(weighted, model, layers=layers)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"model": model, "layers": layers} for model in EXPORTED for layers in (1, 2, 3)),
+        {"model": "gat", "output_heads": 3},
+        {"model": "monet", "aggregation": "mean"},
+        {"model": "random-propagation", "batch_norm": True, "teleport": 0.3},
+        {"model": "random-propagation", "spread": "mean", "batch_norm": True, "teleport": 0.3},
+    ],
+    ids=str,
+)
+def test_every_model_gives_the_same_probabilities(weighted: Graph, settings: dict[str, Any]) -> None:
+    classifier = classifier_of(weighted, **settings)
+    for norm in (norm for model in classifier.models for norm in getattr(model, "norms", ())):
+        norm.running_mean.uniform_(), norm.running_var.uniform_(0.5, 2)
     plain, error = exported(classifier, weighted)
     edges, weights = untidy(weighted)
     raw = 3 * weighted.features.values  # rows are divided by their sums, so a factor does not matter
@@ -86,29 +98,6 @@ def test_every_model_gives_the_same_probabilities(weighted: Graph, model: str, l
     assert torch.allclose(found, classifier.probabilities(weighted), atol=2e-6)
     assert error < 2e-6
     assert float((found.amax(0) - found.amin(0)).max()) > 0.02  # nodes differ
-
-
-@pytest.mark.parametrize("spread", ["pagerank", "mean"])
-def test_settings_of_random_propagation(weighted: Graph, spread: str) -> None:
-    classifier = classifier_of(weighted, "random-propagation", spread=spread, batch_norm=True, teleport=0.3)
-    for model in classifier.models:
-        for norm in model.norms:
-            norm.running_mean.uniform_(), norm.running_var.uniform_(0.5, 2)
-    plain, _ = exported(classifier, weighted)
-    edges, weights = untidy(weighted)
-    found = plain(weighted.features.values, edges, weights)
-    assert torch.allclose(found, classifier.probabilities(weighted), atol=2e-6)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"model": "gat", "output_heads": 3}, {"model": "monet", "aggregation": "mean"}]
-)
-def test_settings_of_gat_and_monet(weighted: Graph, settings: dict[str, Any]) -> None:
-    classifier = classifier_of(weighted, **settings)
-    plain, _ = exported(classifier, weighted)
-    edges, weights = untidy(weighted)
-    found = plain(weighted.features.values, edges, weights)
-    assert torch.allclose(found, classifier.probabilities(weighted), atol=2e-6)
 
 
 def test_edges_have_weight_one_unless_given(graph: Graph) -> None:

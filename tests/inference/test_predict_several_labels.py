@@ -161,29 +161,15 @@ def test_a_damaged_kind_of_targets_is_named(folder: Path) -> None:
 def test_compare_has_both_means_of_f1(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = [
-        "--methods",
-        "gcn,vat",
-        "--labels",
-        "5",
-        "--val",
-        "20",
-        "--splits",
-        "2",
-        "--epochs",
-        "8",
-        "--jobs",
-    ]
-    metrics = ["1", "--metric", "micro_f1,macro_f1", "--json", "--out", str(tmp_path / "out")]
-    code, out, _ = command(["compare", str(folder / "songs"), *asked, *metrics], capsys)
+    rest = ["--labels", "5", "--val", "20", "--splits", "2", "--epochs", "8", "--jobs", "1", "--methods"]
+    metrics = ["gcn,vat", "--metric", "micro_f1,macro_f1", "--json", "--out", str(tmp_path / "out")]
+    code, out, _ = command(["compare", str(folder / "songs"), *rest, *metrics], capsys)
     assert code == 0
     found = json.loads(out)
     assert (found["metric"], found["more"][0]["metric"]) == ("micro_f1", "macro_f1")
     assert found["rows"][0]["variants"]["vat"]["mean"] > 0
-    asked[1] = "gcn,auto"
-    code, _, error = command(
-        ["compare", str(folder / "songs"), *asked, "1", "--out", str(tmp_path / "o")], capsys
-    )
+    asked = ["compare", str(folder / "songs"), *rest, "gcn,auto", "--out", str(tmp_path / "o")]
+    code, _, error = command(asked, capsys)
     assert code == 2
     assert "method auto needs one class per node" in error
 

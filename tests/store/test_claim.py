@@ -15,8 +15,8 @@ from bvat.data import save_graph
 from bvat.data.checksums import check_files
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
-from bvat.store.claim import claim, share
-from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
+from bvat.store.claim import choose_folder, claim, share
+from bvat.store.folder import AUTO_FILE, RunFolder
 from bvat.training.settings import preset
 
 SETTINGS = preset("none", "none", epochs=2, hidden=4)
@@ -126,11 +126,9 @@ def test_a_folder_that_stays_empty_is_removed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_new_folders_are_never_shared(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        made = list(
-            pool.map(lambda _: choose_folder(tmp_path / "runs", "x-gcn", resume=False).path, range(24))
-        )
+        made = list(pool.map(lambda _: choose_folder(tmp_path / "runs", "x-gcn", resume=False), range(24)))
     assert {path.name for path in made} == {"x-gcn", *(f"x-gcn-{n}" for n in range(2, 25))}
-    assert choose_folder(tmp_path / "runs", "x-gcn", resume=True).path.name == "x-gcn-24"
+    assert choose_folder(tmp_path / "runs", "x-gcn", resume=True).name == "x-gcn-24"
 
 
 def test_a_run_continues_from_wherever_it_was_killed_at_the_start(graph: Graph, tmp_path: Path) -> None:

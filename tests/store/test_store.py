@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from bvat.baselines import planetoid
 from bvat.data import synthetic_graph
 from bvat.data.checksums import read_sealed_json, write_sealed_json
-from bvat.errors import DataError, SettingsError, TrainingError
+from bvat.errors import SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.store.folder import RunFolder
 from bvat.store.results import summary_of
@@ -58,13 +58,6 @@ def test_the_folder_holds_everything(graph: Graph, tmp_path: Path) -> None:
     weights = load_file(folder.path / "seed-5" / "weights.safetensors")
     assert all(torch.equal(weights[name], trained.weights[name]) for name in weights)
     assert not folder.checkpoint(5).exists()
-
-
-def test_finished_seeds_are_not_trained_again(graph: Graph, tmp_path: Path) -> None:
-    run(graph, tmp_path / "run", [0], 1)
-    written = (tmp_path / "run" / "seed-0" / "weights.safetensors").stat().st_mtime_ns
-    assert len(run(graph, tmp_path / "run", [0, 1], 2)) == 2
-    assert (tmp_path / "run" / "seed-0" / "weights.safetensors").stat().st_mtime_ns == written
 
 
 def test_runs_are_not_mixed(graph: Graph, tmp_path: Path) -> None:
@@ -226,20 +219,6 @@ def test_several_processes_give_the_same_numbers(small: Graph, tmp_path: Path) -
         assert second is not None
         assert first["last"] == second["last"]
         assert first["best"] == second["best"]
-
-
-@pytest.mark.parametrize("name", ["weights.safetensors", "metrics.csv"])
-def test_a_seed_with_damaged_files_is_trained_again(name: str, small: Graph, tmp_path: Path) -> None:
-    before = run(small, tmp_path / "run", [0], 1)
-    path = tmp_path / "run" / "seed-0" / name
-    good = path.read_bytes()
-    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    folder = RunFolder(tmp_path / "run")
-    assert folder.result(0) is None
-    with pytest.raises(DataError, match=rf"{name} does not have the checksum in result\.json\): delete"):
-        folder.weights(0) if "weights" in name else folder.curves(0)
-    assert run(small, tmp_path / "run", [0], 1)[0]["last"] == before[0]["last"]
-    assert folder.result(0) is not None
 
 
 @pytest.mark.parametrize(

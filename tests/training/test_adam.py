@@ -19,7 +19,7 @@ def parameters() -> list[nn.Parameter]:
 @pytest.mark.parametrize("epsilon", [1e-8, 0.1])
 def test_the_same_steps_as_torch(epsilon: float) -> None:
     ours, theirs = parameters(), parameters()
-    mine = Adam([(ours[:1], 0.1), (ours[1:], 0.0)], lr=0.05, epsilon=epsilon)
+    mine = Adam([(ours[:1], 0.1, 1.0), (ours[1:], 0.0, 1.0)], lr=0.05, epsilon=epsilon)
     groups = [{"params": theirs[:1], "weight_decay": 0.1}, {"params": theirs[1:]}]
     torchs = torch.optim.Adam(groups, lr=0.05, foreach=False, eps=epsilon)
     for step in range(7):
@@ -52,10 +52,10 @@ def test_taken_up_again() -> None:
             optimizer.step()
 
     whole, part = parameters(), parameters()
-    run(whole, Adam([(whole, 0.0)], 0.1), 6)
-    first = Adam([(part, 0.0)], 0.1)
+    run(whole, Adam([(whole, 0.0, 1.0)], 0.1), 6)
+    first = Adam([(part, 0.0, 1.0)], 0.1)
     run(part, first, 4)
-    second = Adam([(part, 0.0)], 0.1)
+    second = Adam([(part, 0.0, 1.0)], 0.1)
     second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
     run(part, second, 2)
     assert all(torch.equal(a, b) for a, b in zip(whole, part, strict=True))

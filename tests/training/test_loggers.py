@@ -18,24 +18,9 @@ from bvat.training.callbacks import Callback
 from bvat.training.loop import train
 from bvat.training.settings import Settings
 from bvat.training.trackers import TRACKERS, MLflowLogger, TensorBoardLogger, WandbLogger
+from training_helpers import killed_and_resumed
 
 SETTINGS = Settings(method="none", epochs=12)
-
-
-class FailAt(Callback):
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def on_epoch(self, state, row) -> None:
-        if state.epoch == self.epoch:
-            raise RuntimeError("the machine is switched off")
-
-
-def interrupted_and_resumed(graph: Graph, folder: Path, logger: Callback) -> Any:
-    common = {"checkpoint": folder / "checkpoint", "checkpoint_every": 4}
-    with pytest.raises(RuntimeError, match="switched off"):
-        train(graph, SETTINGS, callbacks=[logger, FailAt(7)], **common)
-    return train(graph, SETTINGS, callbacks=[logger], resume=True, **common)
 
 
 class FakeWriter:
@@ -61,7 +46,9 @@ def test_tensorboard_gets_every_metric(small: Graph, tmp_path: Path, monkeypatch
     module.SummaryWriter = FakeWriter  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     monkeypatch.setattr(FakeWriter, "opened", [])
-    trained = interrupted_and_resumed(small, tmp_path, TensorBoardLogger(tmp_path / "seed-0"))
+    trained = killed_and_resumed(
+        small, SETTINGS, tmp_path / "c", 7, 4, TensorBoardLogger(tmp_path / "seed-0")
+    )
     first, second = FakeWriter.opened
     assert (first.purge_step, first.closed) == (1, False)
     assert (second.purge_step, second.closed) == (5, True)  # of the checkpoint after epoch 4
@@ -90,7 +77,7 @@ def test_mlflow_continues_its_run(small: Graph, tmp_path: Path, monkeypatch: pyt
     store = f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     folder = tmp_path / "my-run" / "seed-0"
-    trained = interrupted_and_resumed(small, tmp_path, MLflowLogger(folder))
+    trained = killed_and_resumed(small, SETTINGS, tmp_path / "c", 7, 4, MLflowLogger(folder))
     client = mlflow.MlflowClient(store)
     experiment = client.get_experiment_by_name("bvat").experiment_id
     (run,) = client.search_runs([experiment])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 from pathlib import Path
@@ -19,13 +18,13 @@ from bvat.graph import Graph
 from bvat.perturb import entropy
 from bvat.perturb.methods import METHODS
 from bvat.training import loop
-from bvat.training.callbacks import BestEpoch, Callback
-from bvat.training.checkpoint import Checkpoint
+from bvat.training.callbacks import Callback
 from bvat.training.loop import train
 from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, restore_model, start_training
 from bvat.training.trained import accuracy
+from training_helpers import killed_and_resumed, same, without_times
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +38,6 @@ def quick(method: str = "obvat", **overrides: Any) -> Settings:
     return preset("cora", method, **{"epochs": 12, "hidden": 8, **overrides})
 
 
-def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{n: None if math.isnan(v) else v for n, v in row.items() if n != "ms"} for row in metrics]
-
-
 MASKS = ["fresh", "pair", "reuse", "shared"]
 
 
@@ -52,9 +47,8 @@ MASKS = ["fresh", "pair", "reuse", "shared"]
 def test_same_seed_same_result(graph: Graph, method: str, masks: str) -> None:
     settings = quick(method, epochs=2, **({"masks": masks} if masks else {}))
     first, second, other = (train(graph, settings, seed) for seed in (5, 5, 6))
-    assert without_times(first.metrics) == without_times(second.metrics)
-    assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
-    assert without_times(first.metrics) != without_times(other.metrics)
+    assert same(first, second)
+    assert without_times(first) != without_times(other)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -80,18 +74,13 @@ def test_the_loss_is_equation_6(graph: Graph) -> None:
     assert row["loss"] == pytest.approx(row["supervised"] + 0.3 * row["entropy"], rel=1e-5)
 
 
-def test_weight_decay_is_on_the_first_layer_only(graph: Graph) -> None:
-    model = start_training(graph, quick()).model
-    groups = make_optimizer(model, quick(weight_decay=0.25).training).groups
-    assert [(weight, len(parameters)) for parameters, weight in groups] == [(0.25, 1), (0, 1)]
-    assert groups[0][0][0] is model.projection()
-
-
-def test_weight_decay_and_rates_can_be_set_for_all_layers(graph: Graph) -> None:
+def test_weight_decay_and_rates_of_layers(graph: Graph) -> None:
     model = start_training(graph, quick(), 0).model
+    first, rest = make_optimizer(model, quick(weight_decay=0.25).training).groups
+    assert (len(first[0]), first[1], len(rest[0]), rest[1]) == (1, 0.25, 1, 0)
+    assert first[0][0] is model.projection()
     optimizer = make_optimizer(model, quick(decay="all", weight_decay=0.1, first_lr=0.2).training)
-    assert [weight for _, weight in optimizer.groups] == [0.1, 0.1]
-    assert optimizer.factors == [0.2, 1.0]
+    assert [(weight, factor) for _, weight, factor in optimizer.groups] == [(0.1, 0.2), (0.1, 1.0)]
     before = [p.detach().clone() for p in model.parameters()]
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -155,12 +144,6 @@ def test_last_and_best_epoch(graph: Graph) -> None:
     assert accuracy(logits, graph, graph.test) == best.selected["test"]
 
 
-def test_early_stopping(graph: Graph) -> None:
-    trained = train(graph, quick("none", epochs=500, patience=5), 0)
-    assert len(trained.metrics) < 500
-    assert trained.last["epoch"] == trained.best["epoch"] + 5
-
-
 def test_a_graph_without_validation_nodes(graph: Graph) -> None:
     empty = graph.val[:0]
     bare = Graph(**{**{f: getattr(graph, f) for f in graph.__dataclass_fields__}, "val": empty})
@@ -175,10 +158,6 @@ def test_a_graph_without_validation_nodes(graph: Graph) -> None:
 def test_a_loss_that_is_not_finite_stops_the_run(graph: Graph) -> None:
     with pytest.raises(TrainingError, match="not a finite number in epoch"):
         train(graph, quick("none", lr=1e38, epochs=50), 0)
-
-
-class _Killed(Exception):
-    pass
 
 
 class _Recorder(Callback):
@@ -211,10 +190,6 @@ class _Recorder(Callback):
         return [epoch for hook, epoch in self.calls if hook == "on_epoch"]
 
 
-def kill() -> None:
-    raise _Killed
-
-
 def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
@@ -224,14 +199,6 @@ def test_hooks_are_called_in_order(graph: Graph) -> None:
     train(graph, quick("none", epochs=2), 0, callbacks=[seen])
     epochs = [("on_backward", 0), ("on_epoch", 1), ("on_backward", 1), ("on_epoch", 2)]
     assert seen.calls == [("on_start", 0), *epochs, ("on_end", 2)]
-
-
-def test_a_callback_can_stop_training(graph: Graph) -> None:
-    class Stop(Callback):
-        def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-            state.stop = state.epoch == 3
-
-    assert len(train(graph, quick(), 0, callbacks=[Stop()]).metrics) == 3
 
 
 def test_a_callback_can_change_gradients(graph: Graph) -> None:
@@ -275,18 +242,8 @@ class _Counter(Callback):
 
 
 def test_the_state_of_callbacks_is_in_the_checkpoint(graph: Graph, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    with pytest.raises(_Killed):
-        train(
-            graph,
-            quick(),
-            0,
-            checkpoint=path,
-            checkpoint_every=3,
-            callbacks=[_Counter(), _Recorder(kill, epoch=5)],
-        )
-    counter = _Counter()
-    train(graph, quick(), 0, checkpoint=path, resume=True, callbacks=[counter])
+    path, counter = tmp_path / "checkpoint.safetensors", _Counter()
+    killed_and_resumed(graph, quick(), path, 5, 3, counter)
     assert counter.count == 12
     with pytest.raises(TrainingError, match="two callbacks are named '_Counter'"):
         train(graph, quick(), 0, checkpoint=path, checkpoint_every=1, callbacks=[_Counter(), _Counter()])
@@ -304,17 +261,10 @@ def test_the_state_of_callbacks_is_in_the_checkpoint(graph: Graph, tmp_path: Pat
 )
 def test_resumed_is_bit_identical(graph: Graph, tmp_path: Path, method: str, extra: dict[str, Any]) -> None:
     settings = quick(method, epochs=21, **extra)
-    whole = train(graph, settings, 3)
-    path = tmp_path / "checkpoint.safetensors"
-    with pytest.raises(_Killed):
-        train(graph, settings, 3, checkpoint=path, checkpoint_every=5, callbacks=[_Recorder(kill, epoch=14)])
     seen = _Recorder()
-    resumed = train(graph, settings, 3, checkpoint=path, resume=True, callbacks=[seen])
-    assert seen.calls[0] == ("on_start", 10)
-    assert seen.epochs[0] == 11
-    assert without_times(resumed.metrics) == without_times(whole.metrics)
-    assert all(torch.equal(resumed.weights[name], whole.weights[name]) for name in whole.weights)
-    assert resumed.best == whole.best
+    resumed = killed_and_resumed(graph, settings, tmp_path / "c", 14, 5, seen, seed=3)
+    assert seen.calls[seen.calls.index(("on_start", 10)) + 2] == ("on_epoch", 11)
+    assert same(resumed, train(graph, settings, 3))
 
 
 @pytest.mark.parametrize("hook", ["on_backward", "on_epoch"])
@@ -332,8 +282,7 @@ def test_ctrl_c_finishes_the_epoch_and_saves_a_checkpoint(graph: Graph, tmp_path
     seen = _Recorder()
     resumed = train(graph, settings, 0, checkpoint=path, resume=True, callbacks=[seen])
     assert seen.epochs[0] == 8
-    assert without_times(resumed.metrics) == without_times(whole.metrics)
-    assert all(torch.equal(resumed.weights[name], whole.weights[name]) for name in whole.weights)
+    assert same(resumed, whole)
 
 
 def test_ctrl_c_twice_stops_at_once_and_keeps_the_last_checkpoint(graph: Graph, tmp_path: Path) -> None:
@@ -343,27 +292,12 @@ def test_ctrl_c_twice_stops_at_once_and_keeps_the_last_checkpoint(graph: Graph, 
         press_ctrl_c()
         press_ctrl_c()
 
+    pressed = _Recorder(twice, "on_backward", 6)
     with pytest.raises(KeyboardInterrupt):
-        train(
-            graph,
-            quick(),
-            0,
-            checkpoint=path,
-            checkpoint_every=5,
-            callbacks=[_Recorder(twice, "on_backward", 6)],
-        )
+        train(graph, quick(), 0, checkpoint=path, checkpoint_every=5, callbacks=[pressed])
     seen = _Recorder()
     train(graph, quick(), 0, checkpoint=path, resume=True, callbacks=[seen])
     assert seen.epochs[0] == 6
-
-
-def test_a_run_that_stopped_early_stays_stopped(graph: Graph, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    settings = quick("none", epochs=500, patience=5)
-    whole = train(graph, settings, 0, checkpoint=path, checkpoint_every=1)
-    again = train(graph, settings, 0, checkpoint=path, resume=True)
-    assert without_times(again.metrics) == without_times(whole.metrics)
-    assert again.best == whole.best
 
 
 def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> None:
@@ -382,75 +316,31 @@ def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> 
         train(graph, quick(epochs=2), 0, checkpoint=path, resume=True)
 
 
-def test_a_damaged_checkpoint_is_refused_before_anything_changes(graph: Graph, tmp_path: Path) -> None:
-    path = tmp_path / "c.safetensors"
-    state = start_training(graph, quick("none"), 0)
-    loop.run_epoch(state)
-    Checkpoint(path).save(state)
-    content = path.read_bytes()
-    for place in range(0, len(content), 997):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 2]) + content[place + 1 :])
-        fresh = start_training(graph, quick("none"), 0)
-        with pytest.raises(TrainingError, match="delete it and start"):
-            Checkpoint(path).load(fresh)
-        assert (fresh.epoch, fresh.metrics) == (0, [])
-    path.write_bytes(content)
-    Checkpoint(path).load(state)
-
-
-ODD_CHECKPOINTS: dict[str, dict[str, Any]] = {
-    "another shape": {"model.weights.0": torch.zeros(2, 2)},
-    "a shape that would be broadcast": {"optimizer.0.first.0": torch.zeros(1)},
-    "another type": {"optimizer.0.second.0": torch.zeros(60, 16, dtype=torch.int64)},
-    "no generator": {"generator": None},
-    "another generator": {"generator": torch.zeros(3)},
-    "no moments": {"optimizer.0.first.0": None},
-    "a search that kept something else": {"method.count": None},
-    "best weights of another model": {"callback.BestEpoch/weights.weights.0": torch.zeros(2)},
-    "a best epoch to come": {"callback.BestEpoch/numbers": torch.tensor([999.0, 1, 1, 1, 1])},
-    "no best epoch": {"callback.BestEpoch/numbers": torch.tensor([float("inf")])},
-    "too few metrics": {"metrics": torch.zeros(1, 13)},
-    "no metrics": {"metrics": None},
-    "no number of epochs": {"epoch": None},
-    "more epochs than metrics": {"epoch": "1" * 30},
-    "columns that are no list": {"columns": "7"},
-    "other columns": {"columns": json.dumps([f"c{k}" for k in range(13)])},
-    "stop": {"stop": "[]"},
-    "events": {"events": "3"},
-    "nested": {"events": "[" * 10_000},
-}
-
-
-KEPT = quick("obvat", keep_moments=True, pretrain=0, select="best")
-
-
-@pytest.fixture(scope="module")
-def checkpoint(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is kept of ``KEPT`` after its last epoch but one."""
-    path = tmp_path_factory.mktemp("kept") / "c.safetensors"
-    train(graph, KEPT, 0, checkpoint=path, checkpoint_every=KEPT.epochs - 1)
-    return path
-
-
-@pytest.mark.parametrize("how", ODD_CHECKPOINTS)
-def test_a_checkpoint_of_another_state_is_refused_before_anything_changes(
-    how: str, graph: Graph, checkpoint: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "c.safetensors"
-    about, tensors = read_safetensors(checkpoint)
-    for name, value in ODD_CHECKPOINTS[how].items():
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model.weights.0": torch.zeros(2, 2)},
+        {"optimizer.0.first.0": None},
+        {"method.count": None},
+        {"generator": torch.zeros(3)},
+        {"callback.BestEpoch/numbers": torch.zeros(2)},
+        {"epoch": None},
+        {"events": "[" * 10_000},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_other_code_is_refused(changes: dict[str, Any], graph: Graph, tmp_path: Path) -> None:
+    path, settings = tmp_path / "c.safetensors", quick("obvat", keep_moments=True, select="best")
+    train(graph, settings, 0, checkpoint=path, checkpoint_every=11)
+    about, tensors = read_safetensors(path)
+    for name, value in changes.items():
         changed: dict[str, Any] = about if name in about else tensors  # type: ignore[assignment]
         changed[name] = value
         if value is None:
             del changed[name]
     write_safetensors(path, tensors, about)
-    fresh = start_training(graph, KEPT, 0)
-    best = BestEpoch()
-    before = {name: tensor.clone() for name, tensor in fresh.model.state_dict().items()}
     with pytest.raises(TrainingError, match=r"does not hold a state of this run .* start this seed again"):
-        Checkpoint(path, [best]).load(fresh)
-    assert (fresh.epoch, fresh.metrics, fresh.events, best.epoch) == (0, [], [], 0)
-    assert all(torch.equal(before[name], tensor) for name, tensor in fresh.model.state_dict().items())
+        train(graph, settings, 0, checkpoint=path, resume=True)
 
 
 @pytest.mark.parametrize("select", ["last", "best"])

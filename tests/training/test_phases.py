@@ -22,9 +22,10 @@ from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
 from bvat.store.results import seed_result, summary_of
 from bvat.training.callbacks import Callback
-from bvat.training.loop import TrainedModel, predict, train
+from bvat.training.loop import predict, train
 from bvat.training.settings import Settings, all_fields, preset
 from bvat.training.state import TrainState, feature_factor, restore_model, start_training
+from training_helpers import killed_and_resumed, other_values, same
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +36,6 @@ def graph() -> Graph:
 
 def quick(method: str = "vat", **settings: Any) -> Settings:
     return preset("", method, **{"hidden": 16, "epochs": 40, "pretrain": 25, "patience": 10, **settings})
-
-
-def same(one: TrainedModel, other: TrainedModel) -> bool:
-    rows = zip(one.metrics, other.metrics, strict=True)
-    equal = all(a[k] == b[k] or a[k] != a[k] for a, b in rows for k in a if k != "ms")
-    return equal and all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
 
 
 class Watch(Callback):
@@ -147,15 +142,6 @@ BASES = [
 ]
 
 
-def other_values(field: Field[Any], value: Any) -> list[Any]:
-    """Return values of a setting that differ from ``value``."""
-    if field.metadata["choices"]:
-        return [name for name in field.metadata["choices"] if name != value]
-    if isinstance(value, bool):
-        return [not value]
-    return [2 * value or 1] if isinstance(value, int) else [value / 2 or 0.25]
-
-
 class FirstPhaseOnly(Callback):
     def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
         state.stop = state.epoch >= state.settings.pretrain
@@ -205,22 +191,10 @@ def test_all_methods_share_the_first_phase_of_a_model(first_phase_of: FirstPhase
 
 def test_resumed_equals_uninterrupted(graph: Graph, tmp_path: Path) -> None:
     """In either phase, and across the change of phases."""
-
-    class Stop(Callback):
-        def __init__(self, at: int) -> None:
-            self.at = at
-
-        def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-            if state.epoch == self.at:
-                raise RuntimeError("killed")
-
     settings = quick("obvat", patience=0)
     whole = train(graph, settings)
-    for stop_at in (4, 20, 30):
-        path = tmp_path / f"{stop_at}.safetensors"
-        with pytest.raises(RuntimeError, match="killed"):
-            train(graph, settings, checkpoint=path, checkpoint_every=3, callbacks=[Stop(stop_at)])
-        assert same(whole, train(graph, settings, checkpoint=path, resume=True))
+    for at in (4, 20, 30):
+        assert same(whole, killed_and_resumed(graph, settings, tmp_path / str(at), at, 3))
 
 
 def test_collapse_is_noticed_weakened_and_reported(graph: Graph) -> None:

@@ -67,17 +67,6 @@ def test_the_weights_enter_the_supervised_loss(unbalanced: Graph) -> None:
     assert training_step(state)["supervised"] == pytest.approx(float((weights * losses).mean()), rel=1e-5)
 
 
-@pytest.mark.parametrize("method", ["none", "flag"])
-def test_balanced_weights_change_training_and_none_does_not(unbalanced: Graph, method: str) -> None:
-    settings = {"method": method, "epochs": 3, "alpha": 0.0}
-    plain, same, balanced = (
-        train(unbalanced, Settings(**settings, **more)).weights
-        for more in ({}, {"class_weights": "none"}, {"class_weights": "balanced"})
-    )
-    assert all(torch.equal(plain[name], same[name]) for name in plain)
-    assert not all(torch.equal(plain[name], balanced[name]) for name in plain)
-
-
 def test_flag_weighs_classes_as_the_supervised_loss_does(unbalanced: Graph) -> None:
     """Without a perturbation FLAG's loss is the supervised loss minus itself."""
     settings = Settings(method="flag", alpha=0, dropout=0, class_weights="balanced", step_size=1e-12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import Field, fields, replace
+from dataclasses import fields, replace
 from inspect import isfunction
 from typing import Any
 
@@ -16,8 +16,10 @@ from bvat.models.table import MODELS
 from bvat.perturb import FLAG, OBVAT, SBVAT, VAT, Consistency, Random
 from bvat.perturb.methods import METHODS
 from bvat.training.loop import train
-from bvat.training.settings import Settings, Training, all_fields, has_preset, owners, preset
+from bvat.training.options import Training
+from bvat.training.settings import Settings, all_fields, has_preset, owners, preset
 from bvat.tuning.variants import settings_of
+from training_helpers import other_values
 
 DATASETS = ("cora", "citeseer", "pubmed", "nell")
 
@@ -168,15 +170,6 @@ def test_of_several_methods_one_must_read_a_setting() -> None:
         settings_of(["gcn", "vat"], {"count": 4})
     with pytest.raises(SettingsError, match="there is no setting 'nothing'"):
         settings_of(["gcn", "lp"], {"nothing": 4})
-
-
-def other_values(field: Field[Any], value: Any) -> list[Any]:
-    """Return values of a setting that differ from ``value``."""
-    if field.metadata["choices"]:
-        return [name for name in field.metadata["choices"] if name != value]
-    if isinstance(value, bool):
-        return [not value]
-    return [2 * value or 1] if isinstance(value, int) else [value / 2 or 0.25]
 
 
 def described(thing: Any) -> Any:

@@ -16,12 +16,12 @@ from bvat.errors import SettingsError
 from bvat.models.own import OwnModule
 from bvat.perturb import KL, Bernoulli
 from bvat.perturb.methods import METHODS
-from bvat.training.callbacks import BestEpoch, Callback
+from bvat.training.callbacks import BestEpoch
 from bvat.training.metrics import all_metrics
-from bvat.training.state import TrainState
 from bvat.training.statistics import f1_scores, macro_f1, micro_f1
 from own_models import Net, yes_or_no
 from several_labels import songs
+from training_helpers import killed_and_resumed, same
 
 SHORT: dict[str, Any] = {"epochs": 30, "pretrain": 15, "ramp": 5, "margin": 0.0, "patience": 0, "lr": 0.05}
 SAMPLED = {"grand"}  # compares passes by their softmax
@@ -93,24 +93,11 @@ def test_micro_f1_chooses_the_epoch() -> None:
 
 
 def test_killed_and_resumed_equals_uninterrupted(graph: bvat.Graph, tmp_path: Path) -> None:
-    class Stop(Callback):
-        def __init__(self, at: int) -> None:
-            self.at = at
-
-        def on_epoch(self, state: TrainState, row: dict[str, float]) -> None:
-            if state.epoch == self.at:
-                raise RuntimeError("killed")
-
     settings = bvat.preset("", "obvat", **SHORT)
     whole = bvat.train(graph, settings)
     assert whole.metrics[-1]["r_vadv"] > 0
-    for stop_at in (8, 25):
-        path = tmp_path / f"{stop_at}.safetensors"
-        with pytest.raises(RuntimeError, match="killed"):
-            bvat.train(graph, settings, checkpoint=path, checkpoint_every=3, callbacks=[Stop(stop_at)])
-        resumed = bvat.train(graph, settings, checkpoint=path, resume=True)
-        assert all(torch.equal(resumed.weights[name], tensor) for name, tensor in whole.weights.items())
-        assert (resumed.f1, resumed.selected) == (whole.f1, whole.selected)
+    for at in (8, 25):
+        assert same(whole, killed_and_resumed(graph, settings, tmp_path / str(at), at, 3))
 
 
 def test_a_module_of_your_own_has_one_logit_per_label(graph: bvat.Graph) -> None:

@@ -36,7 +36,7 @@ def list_runs(
 
       bvat runs list experiments --json
     """
-    from bvat.inference.runs import find_runs
+    from bvat.inference.records import find_runs
 
     runs, faults = find_runs(folder)
     rows = [run.summary() for run in runs]
@@ -60,7 +60,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
 
       bvat runs show runs/cora-obvat
     """
-    from bvat.inference.runs import MEASURES, read_run
+    from bvat.inference.records import MEASURES, read_run
     from bvat.training.settings import Settings
 
     found = read_run(run)
@@ -84,7 +84,7 @@ def show_run(run: RunArgument, as_json: Json = False) -> None:
 
 def _seed_row(result: dict[str, Any]) -> tuple[Any, ...]:
     """Return the seed, its measures, the epoch that was kept, and why training stopped early."""
-    from bvat.inference.runs import MEASURES, measure_of
+    from bvat.inference.records import MEASURES, measure_of
 
     values = [measure_of(result, name) for name in MEASURES]
     shown = [None if value is None else f"{value:.2f}" for value in values]
@@ -106,8 +106,8 @@ def compare_runs(
 
       bvat runs compare runs/cora-gcn runs/cora-obvat runs/cora-vat
     """
-    from bvat.inference.runs import MEASURES, read_run
-    from bvat.inference.runs import compare_runs as compared
+    from bvat.inference.records import MEASURES, read_run
+    from bvat.inference.records import compare_runs as compared
 
     if len(runs) < 2:
         raise SettingsError("a comparison needs at least two run folders: name another one")

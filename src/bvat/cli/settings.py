@@ -13,7 +13,8 @@ from bvat.cli.common import Json
 from bvat.errors import SettingsError
 from bvat.models.table import MODELS
 from bvat.perturb.methods import METHODS
-from bvat.training.settings import Training, all_fields, owners, preset
+from bvat.training.options import Training
+from bvat.training.settings import all_fields, owners, preset
 
 
 def settings(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bvat._version import __version__
 from bvat.baselines.table import AUTO
-from bvat.data.checksums import CHECKSUM
-from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.engine.cpu import choose_device
-from bvat.errors import DataError, GraphError, SettingsError, TrainingError
+from bvat.errors import GraphError, SettingsError, TrainingError
+from bvat.estimator.saved import read_classifier, write_classifier
 from bvat.graph import Graph
-from bvat.graph.targets import ONE_CLASS, TARGETS
-from bvat.inference.classifier import (
-    INSIDE,
-    Classifier,
-    build_classifier,
-    read_class_names,
-    read_settings,
-    uncalibrated,
-)
+from bvat.inference.classifier import INSIDE, Classifier, uncalibrated
 from bvat.training.loop import TrainedModel, train
 from bvat.training.settings import Settings, all_fields, preset
+from bvat.training.state import restore_model
 from bvat.trust.conformal import prediction_sets
 from bvat.trust.explain import Explanation, explain, frame
 from bvat.trust.held_out import HeldOut, no_held_out
@@ -37,7 +26,6 @@ from bvat.trust.review import review
 from bvat.trust.suggest import suggest
 from bvat.tuning.cross_validation import (
     Choice,
-    checked_logits,
     cross_validate,
     estimate_of,
     for_ensemble,
@@ -45,9 +33,6 @@ from bvat.tuning.cross_validation import (
     scores_of,
 )
 
-CLASSIFIER_FORMAT = 3
-"""Version of the file that :meth:`NodeClassifier.save` writes."""
-_KIND = "bvat node classifier"
 _OWN = ("method", "seed", "device", "calibrate")
 
 
@@ -133,15 +118,15 @@ class NodeClassifier:
         self.training_ = train(graph.to(device), settings, self.seed)
         found = self.choice_.out_of_fold if self.choice_ else self.training_.fit.get("out_of_fold")
         factor = self.choice_.temperature if self.choice_ and self.calibrate else 1.0
-        about = graph.class_names, graph.num_features, graph.recipe
         weights = self.training_.weights
         if not self.calibrate:
             if found and INSIDE in weights:  # what is held out is judged by the same probabilities
                 logits = np.array(found["logits"]) / float(weights[INSIDE])
                 found = {**found, "logits": logits.tolist()}
             weights = uncalibrated(weights)
-        made = build_classifier([weights], settings, *about, "memory", factor)
-        self._fitted = replace(made, targets=graph.targets)
+        names, width = graph.class_names, graph.num_features
+        model = restore_model(settings, width, len(names), weights)
+        self._fitted = Classifier((model,), settings, names, width, graph.recipe, factor, graph.targets)
         self._out_of_fold = found
         return self
 
@@ -277,25 +262,9 @@ class NodeClassifier:
         The file contains a checksum, which :meth:`load` and ``bvat data check FILE`` verify.
         """
         fitted, params = self.classifier_, self.get_params()
-        about = {
-            "kind": _KIND,
-            "format": str(CLASSIFIER_FORMAT),
-            "version": __version__,
-            "params": json.dumps(
-                params | ({} if params["model"] is None else {"model": fitted.settings.model})
-            ),
-            "settings": json.dumps(fitted.settings.as_dict()),
-            "classes": json.dumps(fitted.class_names),
-            "targets": fitted.targets.name,
-            "features": str(fitted.num_features),
-            "recipe": json.dumps(dict(fitted.recipe)),
-            "temperature": repr(fitted.temperature),
-            "out_of_fold": json.dumps(self._out_of_fold),
-        }
-        try:
-            write_safetensors(Path(path), fitted.models[0].state_dict(), about)
-        except OSError as error:
-            raise DataError(f"{path} cannot be written ({error.strerror}): choose another location") from None
+        if params["model"] is not None:
+            params["model"] = fitted.settings.model
+        write_classifier(Path(path), fitted, params, self._out_of_fold)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, model: Any = None) -> NodeClassifier:
@@ -309,38 +278,12 @@ class NodeClassifier:
             DataError: the file is damaged, was not written by :meth:`save`, or by a version that cannot be
                 read.
         """
-        try:
-            about, tensors = read_safetensors(Path(path))
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{path} cannot be read as a saved NodeClassifier ({error}): check the path"
-            ) from None
-        where, version = str(path), about.get("version", "?")
-        if about.get("kind") != _KIND:
-            raise DataError(f"{path} is not a saved NodeClassifier: write it with classifier.save(path)")
-        if about.get("format") != str(CLASSIFIER_FORMAT):
-            raise DataError(
-                f"{path} has format {about.get('format')} of bvat {version}, and bvat {__version__} reads "
-                f"format {CLASSIFIER_FORMAT}: install that version, or fit and save again"
-            )
-        if CHECKSUM not in about:
-            raise DataError(f"{path} is damaged (its checksum is missing): fit and save again")
-        try:
-            params = dict(json.loads(about["params"]))
-            classes = read_class_names(json.loads(about["classes"]), where)
-            targets = TARGETS[about.get("targets", ONE_CLASS.name)]
-            recipe, features = dict(json.loads(about["recipe"])), int(about["features"])
-            stored = json.loads(about["settings"])
-            factor = float(about["temperature"])
-            found = checked_logits(json.loads(about["out_of_fold"]))
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise DataError(f"{path} is damaged ({error}): fit and save again") from None
-        settings = read_settings(stored, where, version, () if model is None else (model,))
-        params["model"] = settings.given_model if params.get("model") is not None else None
-        loaded = cls(**{name: value for name, value in params.items() if name in cls().get_params()})
-        made = build_classifier([tensors], settings, classes, features, recipe, where, factor)
-        loaded._fitted = replace(made, targets=targets)
-        loaded._out_of_fold = found
+        fitted, params, held_out = read_classifier(Path(path), () if model is None else (model,))
+        if params.get("model") is not None:
+            params["model"] = fitted.settings.given_model
+        known = cls().get_params()
+        loaded = cls(**{name: value for name, value in params.items() if name in known})
+        loaded._fitted, loaded._out_of_fold = fitted, held_out
         return loaded
 
     def __repr__(self) -> str:

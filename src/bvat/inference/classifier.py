@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,45 @@ class Classifier:
     """The factor of the logits that calibrates probabilities; that of an ensemble is in its model."""
     targets: OneClass = ONE_CLASS
     """Whether a node has one class or several labels."""
+
+    @classmethod
+    def read(
+        cls,
+        about: Mapping[str, Any],
+        weights: Iterable[Mapping[str, Tensor]],
+        where: str,
+        targets: OneClass,
+        models: Sequence[Any] = (),
+    ) -> Classifier:
+        """Return models from what is stored of them; DataError naming ``where`` if it cannot be used.
+
+        Args:
+            about: the ``settings``, ``classes``, ``features``, ``recipe``, ``temperature`` and ``version``.
+            weights: of each model.
+            where: they were read.
+            targets: what they predict.
+            models: those that may be imported, by name or themselves: what a file names could be anybody's
+                code.
+        """
+        names, features, factor = about["classes"], about["features"], about["temperature"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise DataError(f"{where} is damaged (its class names are not a list of texts): train again")
+        if type(features) is not int or not 0 < features < 2**31 or not names:
+            raise DataError(f"{where} is damaged (it names no classes, or no features): train again")
+        if not 0 < factor < math.inf:
+            raise DataError(f"{where} is damaged (its temperature is {factor}): train again")
+        settings, made = _stored_settings(about, where, models), []
+        for state in weights:
+            if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
+                raise DataError(f"the weights in {where} are not finite numbers: train again with a lower lr")
+            try:
+                made.append(restore_model(settings, features, len(names), state))
+            except ValueError:
+                raise DataError(
+                    f"the weights in {where} do not fit the model {settings.model!r} described beside them: "
+                    "train again"
+                ) from None
+        return cls(tuple(made), settings, tuple(names), features, about["recipe"], factor, targets)
 
     def check(self, graph: Graph) -> None:
         """Raise GraphError unless the graph has the features and classes of the training graph."""
@@ -127,40 +166,9 @@ def uncalibrated(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return weights | {INSIDE: torch.ones_like(weights[INSIDE])} if INSIDE in weights else weights
 
 
-def build_classifier(
-    weights: list[dict[str, Tensor]],
-    settings: Settings,
-    class_names: tuple[str, ...],
-    num_features: int,
-    recipe: Mapping[str, Any],
-    where: str,
-    temperature: float = 1.0,
-) -> Classifier:
-    """Build the models and load their weights; DataError naming ``where`` if they cannot be used."""
-    if type(num_features) is not int or not 0 < num_features < 2**31 or not class_names:
-        raise DataError(f"{where} is damaged (it names no classes, or no features): train again")
-    if not 0 < temperature < math.inf:
-        raise DataError(f"{where} is damaged (its temperature is {temperature}): train again")
-    models: list[nn.Module] = []
-    for state in weights:
-        if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
-            raise DataError(f"the weights in {where} are not finite numbers: train again with a lower lr")
-        try:
-            models.append(restore_model(settings, num_features, len(class_names), state))
-        except ValueError:
-            raise DataError(
-                f"the weights in {where} do not fit the model {settings.model!r} described beside them: "
-                "train again"
-            ) from None
-    return Classifier(tuple(models), settings, class_names, num_features, recipe, temperature)
-
-
-def read_settings(stored: Any, where: str, version: str, models: Sequence[Any] = ()) -> Settings:
-    """Return stored settings; missing ones get their defaults, unknown or invalid ones raise DataError.
-
-    A model that would be imported must be among ``models``, by its name or itself: what a file names could be
-    anybody's code.
-    """
+def _stored_settings(about: Mapping[str, Any], where: str, models: Sequence[Any]) -> Settings:
+    """Return stored settings; missing ones get their defaults, unknown or invalid ones raise DataError."""
+    stored = about["settings"]
     name = stored.get("model") if isinstance(stored, dict) else None
     if is_path(name):
         given = [model for model in models if not isinstance(model, str) or model == name]
@@ -174,15 +182,9 @@ def read_settings(stored: Any, where: str, version: str, models: Sequence[Any] =
         return Settings(**stored)
     except (SettingsError, TypeError) as error:
         raise DataError(
-            f"{where} was written by bvat {version} with settings that are not valid here ({error}): use "
-            "that version, or train again"
+            f"{where} was written by bvat {about.get('version')} with settings that are not valid here "
+            f"({error}): use that version, or train again"
         ) from None
-
-
-def read_class_names(stored: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
-        raise DataError(f"{where} is damaged (its class names are not a list of texts): train again")
-    return tuple(stored)
 
 
 _OTHERS = ("classes", "directed", "edge_attr", "targets")

@@ -1,12 +1,9 @@
-"""Run folders: their models and graphs, which runs there are, and paired differences between several."""
+"""Run folders: their models and graphs."""
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,23 +14,14 @@ from torch import Tensor
 from bvat.baselines.table import AUTO
 from bvat.data import load
 from bvat.data.loading import names
-from bvat.errors import BvatError, DataError, SettingsError
+from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
 from bvat.graph.targets import ONE_CLASS, TARGETS, OneClass
-from bvat.inference.classifier import (
-    Classifier,
-    build_classifier,
-    read_class_names,
-    read_settings,
-    uncalibrated,
-)
+from bvat.inference.classifier import Classifier, uncalibrated
 from bvat.store.folder import AUTO_FILE, GRAPH_FILE, RunFolder
 from bvat.training.provenance import graph_fingerprint
-from bvat.training.statistics import sample, summarize
-from bvat.tuning.cross_validation import calibration_of, checked_estimate, checked_logits, estimate_of
+from bvat.tuning.cross_validation import calibration_of, checked_logits
 
-MEASURES = {"val": "validation accuracy", "test": "test accuracy", "macro_f1": "test macro F1"}
-"""What is compared, in percent."""
 _CONTENT = {
     "settings": (dict, "an object"),
     "classes": (list, "a list"),
@@ -76,10 +64,10 @@ class SavedRun:
     def targets(self) -> OneClass:
         """What is predicted of a node."""
         found = self.about.get("targets", ONE_CLASS.name)
-        if not isinstance(found, str) or found not in TARGETS:
+        if str(found) not in TARGETS:
             where = self.folder.path / "settings.json"
             raise DataError(f"{where} is damaged (targets are {found!r}): train again")
-        return TARGETS[found]
+        return TARGETS[str(found)]
 
     @property
     def temperature(self) -> float:
@@ -91,18 +79,11 @@ class SavedRun:
         if seed is not None and seed not in self.seeds:
             finished = ", ".join(map(str, self.seeds))
             raise SettingsError(f"{self.folder.path} has no finished seed {seed}: use one of {finished}")
-        where = str(self.folder.path)
         weights = [self.folder.weights(k) for k in (self.seeds if seed is None else (seed,))]
-        found = build_classifier(
-            weights if calibrate else list(map(uncalibrated, weights)),
-            read_settings(self.about["settings"], where, str(self.about.get("version")), self.models),
-            read_class_names(self.about["classes"], where),
-            self.about["features"],
-            self.kept_graph.recipe if self.kept_graph is not None else {},
-            where,
-            self.temperature if calibrate else 1.0,
-        )
-        found = replace(found, targets=self.targets)
+        recipe = {} if self.kept_graph is None else self.kept_graph.recipe
+        about = {**self.about, "recipe": recipe, "temperature": self.temperature if calibrate else 1.0}
+        weights = weights if calibrate else list(map(uncalibrated, weights))
+        found = Classifier.read(about, weights, str(self.folder.path), self.targets, self.models)
         found.check(graph)
         return found
 
@@ -169,7 +150,7 @@ def open_run(path: str | Path, models: Sequence[Any] = ()) -> SavedRun:
     Raises:
         DataError: it is not a run folder, no seed has finished, or it lacks what predicting needs.
     """
-    folder = _run_folder(path)
+    folder = run_folder(path)
     about = folder.read("settings.json")
     for key, (kind, described) in _CONTENT.items():
         if not isinstance(about.get(key), kind):
@@ -184,153 +165,9 @@ def open_run(path: str | Path, models: Sequence[Any] = ()) -> SavedRun:
     return SavedRun(folder, about, seeds, tuple(models))
 
 
-def _run_folder(path: str | Path) -> RunFolder:
+def run_folder(path: str | Path) -> RunFolder:
+    """Return a run folder that exists; DataError if it is none."""
     folder = RunFolder(Path(path))
     if not folder.exists:
         raise DataError(f"{folder.path} is not a run folder: give the folder that bvat train wrote")
     return folder
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """A run folder as its files describe it.
-
-    ``about`` is its ``settings.json``, ``results`` are the results of the finished seeds, and ``damaged`` has
-    a sentence for each seed that is left out because its files are not intact.
-    """
-
-    path: Path
-    about: dict[str, Any]
-    results: tuple[dict[str, Any], ...]
-    damaged: dict[int, str] = field(default_factory=dict)
-    cross_validation: dict[str, Any] | None = None
-    """The accuracy by cross-validation, of a run that trained on all labelled nodes."""
-    notes: tuple[str, ...] = ()
-    """What else is damaged, a sentence each."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        found = self.about.get("settings")
-        return found if isinstance(found, dict) else {}
-
-    def values(self, measure: str) -> dict[int, float]:
-        """Return a measure of each finished seed that has it; see :data:`MEASURES`."""
-        found = {result["seed"]: measure_of(result, measure) for result in self.results}
-        return {seed: value for seed, value in found.items() if value is not None}
-
-    def summary(self) -> dict[str, Any]:
-        """Return the run as plain values: one row of a table."""
-        newest = max((file.stat().st_mtime for file in self.path.glob("seed-*/result.json")), default=None)
-        return {
-            "run": str(self.path),
-            "dataset": self.about.get("dataset"),
-            "model": self.settings.get("model"),
-            "method": self.settings.get("method"),
-            "seeds": sorted(result["seed"] for result in self.results),
-            "damaged": sorted(self.damaged),
-            "unfinished": len(RunFolder(self.path).started()) - len(self.results) - len(self.damaged),
-            **{name: summarize(list(self.values(name).values())) for name in MEASURES},
-            "finished": newest,
-            "version": self.about.get("version"),
-            "nodes": self.results[0].get("nodes", {}) if self.results else {},
-            "cross_validation": self.cross_validation,
-        }
-
-    @property
-    def faults(self) -> list[str]:
-        return [*self.damaged.values(), *self.notes]
-
-
-def measure_of(result: dict[str, Any], measure: str) -> float | None:
-    try:
-        value = result["f1"]["test"]["macro"] if measure == "macro_f1" else result["selected"][measure]
-    except (KeyError, TypeError):
-        return None
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def read_run(path: str | Path) -> RunRecord:
-    """Read a run folder; it may have no finished seed yet. DataError if it is none."""
-    folder = _run_folder(path)
-    about = folder.read("settings.json")
-    results, damaged = [], {}
-    for seed in folder.seeds():
-        try:
-            results.append(folder.checked_result(seed))
-        except DataError as error:
-            damaged[seed] = str(error)
-    estimate, notes = None, tuple[str, ...]()
-    if (folder.path / AUTO_FILE).exists():
-        try:
-            estimate = checked_estimate(folder.read(AUTO_FILE).get("estimate"))
-        except (BvatError, KeyError, TypeError, AttributeError) as error:
-            why = str(error) if isinstance(error, BvatError) else f"{AUTO_FILE} is damaged"
-            notes = (f"the accuracy by cross-validation of {folder.path} is left out: {why}",)
-    elif results:
-        with suppress(KeyError, TypeError, AttributeError):
-            estimate = estimate_of(results)
-    return RunRecord(folder.path, about, tuple(results), damaged, estimate, notes)
-
-
-def find_runs(root: str | Path) -> tuple[list[RunRecord], list[str]]:
-    """Return the runs in a folder and its subfolders, and a sentence about each that cannot be read.
-
-    The many runs of ``bvat compare``, ``reproduce`` and ``tune`` are left out.
-    """
-    if not Path(root).is_dir():
-        raise DataError(f"there is no folder {root}: give the folder that holds your runs")
-    found, faults = list[RunRecord](), list[str]()
-    for name, folders, files in os.walk(root):
-        folders.sort()
-        if "settings.json" not in files:
-            continue
-        folders.clear()  # a run has no runs inside
-        try:
-            if RunFolder(Path(name)).read("settings.json").get("keep") != "result":
-                found.append(read_run(name))
-                faults += found[-1].faults
-        except BvatError as error:
-            faults.append(str(error))
-    return found, faults
-
-
-def compare_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
-    """Compare runs on the same graph and split with the first of them, paired by seed.
-
-    Raises:
-        SettingsError: they were trained on different graphs or splits, or share no seed.
-    """
-    base, *others = runs
-    rows = []
-    for run in others:
-        seeds = _shared_seeds(base, run)
-        rows.append({"run": str(run.path), "seeds": seeds, **_differences(base, run, seeds)})
-    shared = sorted(set.intersection(*(set(run.settings) for run in runs)))
-    values = {name: [run.settings[name] for run in runs] for name in shared}
-    changed = {name: each for name, each in values.items() if len(set(map(repr, each))) > 1}
-    summaries = [run.summary() for run in runs]
-    return {"base": summaries[0], "runs": summaries[1:], "differences": rows, "settings": changed}
-
-
-def _shared_seeds(base: RunRecord, run: RunRecord) -> list[int]:
-    if not base.about.get("graph") or run.about.get("graph") != base.about.get("graph"):
-        raise SettingsError(
-            f"{base.path} and {run.path} were trained on different graphs or splits: compare runs on the "
-            "same one"
-        )
-    for measure in ("test", "val"):
-        if shared := base.values(measure).keys() & run.values(measure).keys():
-            return sorted(shared)
-    raise SettingsError(
-        f"{base.path} and {run.path} have no finished seed in common with a test or validation accuracy: "
-        "train the same seeds, and hold nodes out with --test N"
-    )
-
-
-def _differences(base: RunRecord, run: RunRecord, seeds: Sequence[int]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for measure in MEASURES:
-        before, after = base.values(measure), run.values(measure)
-        gains = [after[seed] - before[seed] for seed in seeds if seed in before and seed in after]
-        found[measure] = {**sample(gains).as_dict(), "values": gains} if gains else None
-    return found

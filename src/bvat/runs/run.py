@@ -16,8 +16,8 @@ from bvat.graph import Graph
 from bvat.graph.targets import ONE_CLASS, SEVERAL_LABELS, OneClass
 from bvat.plugins import imported
 from bvat.runs.parts import whole
-from bvat.store.claim import claim
-from bvat.store.folder import AUTO_FILE, RunFolder, choose_folder
+from bvat.store.claim import choose_folder, claim
+from bvat.store.folder import AUTO_FILE, RunFolder
 from bvat.store.progress import ProgressDisplay
 from bvat.store.results import summary_of
 from bvat.store.store import SeedTrainer, train_seeds
@@ -130,9 +130,10 @@ def run(
     device = choose_device(how.device)
     _prepare_trackers(how.trackers, leads=graph.engine.leads)
     label = f"{how.name or short_name(graph.name)}-{name}"
-    place = graph.engine.agree(
-        lambda: RunFolder(Path(folder)) if folder else choose_folder(Path("runs"), label, resume=resume)
+    path = graph.engine.agree(
+        lambda: Path(folder) if folder else choose_folder(Path("runs"), label, resume=resume)
     )
+    place = RunFolder(path)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     with claim(place.path) if graph.engine.leads else nullcontext():
         choice = None
@@ -144,22 +145,31 @@ def run(
             settings, graph = choice.settings, choice.graph
         elif not graph.engine.total(graph.val.numel()) and graph.engine.leads:
             note("there are no validation nodes: training runs to its last epoch", how.console)
-        if graph.engine.leads:
-            place.start(graph, settings, resume=resume or choice is not None)  # AUTO_FILE is there already
         trainer = SeedTrainer(
             place, graph, settings, resume=resume, device=device, trackers=tuple(how.trackers),
             notes=how.console is not None and len(numbers) == 1,
         )  # fmt: skip
-        results = _train(trainer, numbers, 1 if graph.engine.processes else jobs, name, how)
-        done = FinishedRun(place.path, graph, settings, results, _summary(graph, settings, results, choice))
-        if graph.engine.leads:
-            place.summarize(numbers, done.summary)
-        if graph.engine.leads and how.page:
-            with keep_results(how.console):
-                from bvat.report.run_page import write_run_page
+        return _finished(trainer, numbers, jobs, name, how, choice)
 
-                write_run_page(place, whole(graph), settings, numbers, done.summary, how.command)
-    return done
+
+def _finished(
+    trainer: SeedTrainer, seeds: list[int], jobs: int, name: str, how: RunOptions, choice: Choice | None
+) -> FinishedRun:
+    """Train the seeds, and write the summary and the page."""
+    place, graph, settings = trainer.folder, trainer.graph, trainer.settings
+    if graph.engine.leads:
+        place.start(graph, settings, resume=trainer.resume or choice is not None)  # AUTO_FILE is there
+    results = _train(trainer, seeds, 1 if graph.engine.processes else jobs, name, how)
+    summary = summary_of(graph, settings, results, choice.estimate if choice else estimate_of(results))
+    summary["events"] += choice.notes if choice else []
+    if graph.engine.leads:
+        place.summarize(seeds, summary)
+    if graph.engine.leads and how.page:
+        with keep_results(how.console):
+            from bvat.report.run_page import write_run_page
+
+            write_run_page(place, whole(graph), settings, seeds, summary, how.command)
+    return FinishedRun(place.path, graph, settings, results, summary)
 
 
 def _prepare_trackers(names: Sequence[str], *, leads: bool) -> None:
@@ -238,13 +248,3 @@ def _train(
                 display.set_title(f"{title} (seed {seed} {result['stopped']})")
 
         return train_seeds(trainer, seeds, jobs, display.update, finished=finished, threads=how.threads)
-
-
-def _summary(
-    graph: Graph, settings: Settings, results: list[dict[str, Any]], choice: Choice | None
-) -> dict[str, Any]:
-    if choice is None:
-        return summary_of(graph, settings, results, estimate_of(results))
-    summary = summary_of(graph, settings, results, choice.estimate)
-    summary["events"] += choice.notes
-    return summary

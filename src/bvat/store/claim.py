@@ -7,6 +7,7 @@ import errno
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count, takewhile
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,6 +20,21 @@ LOCK = ".lock"
 """The end of the name of every file that is locked."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What file systems answer that cannot lock (some network ones); they are used without."""
+
+
+def choose_folder(parent: Path, name: str, *, resume: bool) -> Path:
+    """Create and return a new folder ``name[-n]`` in ``parent``; with ``resume``, return the newest one."""
+    candidates = (parent / (name if n == 1 else f"{name}-{n}") for n in count(1))
+    if resume:
+        existing = list(takewhile(Path.exists, candidates))
+        if not existing:
+            raise SettingsError(f"there is no run to resume at {parent / name}: give its folder with --out")
+        return existing[-1]
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with contextlib.suppress(FileExistsError):  # two processes never get the same one
+            (path := next(candidates)).mkdir()
+            return path
 
 
 @contextlib.contextmanager

@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -34,7 +32,7 @@ from torch import Tensor
 
 from bvat._version import __version__
 from bvat.data.checksums import read_sealed_json, sha256, write_sealed_json
-from bvat.data.files import csv_text, read_regular, write_atomic, write_csv
+from bvat.data.files import csv_text, read_regular, write_atomic
 from bvat.data.loading import names
 from bvat.data.store import graph_to_bytes, load_graph
 from bvat.errors import DataError, SettingsError, TrainingError
@@ -46,6 +44,8 @@ from bvat.training.baseline import SHARED
 from bvat.training.provenance import digest, graph_fingerprint, versions
 from bvat.training.settings import Settings
 from bvat.training.trained import METRICS, TrainedModel
+
+T = TypeVar("T")
 
 GRAPH_FILE = "graph.npz"
 """The graph that was trained on, kept so that predictions do not depend on its original files."""
@@ -74,12 +74,11 @@ class RunFolder:
 
     def check_new(self, *, resume: bool) -> None:
         """Raise SettingsError unless the folder is new or empty, or holds a run that is to be resumed."""
-        if self.exists or (self.path / AUTO_FILE).is_file():
+        found = {path.name for path in self.path.iterdir()} - {LOCK} if self.path.is_dir() else set()
+        if found & {"settings.json", AUTO_FILE}:
             if not resume:
                 raise SettingsError(f"{self.path} already holds a run: use --resume, or another --out")
-        elif self.path.exists() and (
-            not self.path.is_dir() or {p.name for p in self.path.iterdir()} - {LOCK}
-        ):
+        elif found or (self.path.exists() and not self.path.is_dir()):
             raise SettingsError(f"{self.path} exists but is not a run folder: use another --out")
 
     def start(self, graph: Graph, settings: Settings, *, resume: bool) -> None:
@@ -90,24 +89,23 @@ class RunFolder:
             DataError: its split or graph is damaged.
         """
         self.check_new(resume=resume)
-        before = self._same_run(_describe(graph, settings)) if self.exists else {}
+        about = _describe(graph, settings)
+        before = self._same_run(about) if self.exists else about
         if parts := graph_parts(graph):
-            if not before:
-                self.write_settings(graph, settings, parts=parts)
+            if "parts" not in before:
+                self.write("settings.json", {**before, "parts": parts})
             return
-        files, recorded = _files_of(graph), before.get("files", {})
-        missing = {name: data for name, data in files.items() if not (self.path / name).exists()}
-        for name in (files.keys() - missing) & recorded.keys():
-            if sha256(read_regular(self.path / name)) != recorded[name]:
+        sums, missing = dict(before.get("files", {})), _files_of(graph)
+        for name in sums.keys() & {name for name in missing if (self.path / name).exists()}:
+            if sha256(read_regular(self.path / name)) != sums[name]:
                 raise DataError(
                     f"{self.path / name} is damaged (its checksum is not the one in settings.json): delete "
                     "it, and --resume writes it again"
                 )
-        if not before:
-            self.write_settings(graph, settings, files={name: sha256(data) for name, data in files.items()})
-        elif missing:  # other versions of numpy and zlib may write other bytes for the same graph
-            written = {name: sha256(data) for name, data in missing.items()}
-            self.write("settings.json", {**before, "files": {**recorded, **written}})
+            del missing[name]
+        if missing:  # other versions of numpy and zlib may write other bytes for the same graph
+            sums |= {name: sha256(data) for name, data in missing.items()}
+            self.write("settings.json", {**before, "files": sums})
         for name, data in missing.items():  # also if the process was killed before it wrote them
             write_atomic(self.path / name, data)
 
@@ -201,23 +199,19 @@ class RunFolder:
 
     def weights(self, seed: int) -> dict[str, Tensor]:
         """Return the weights of a finished seed; DataError if they cannot be read or are damaged."""
-        with self._explained("weights", seed):
-            return load(self._checked(seed, WEIGHTS, self._stored(seed)))
+        return self._parsed(seed, WEIGHTS, load)
 
     def curves(self, seed: int) -> list[list[str]]:
         """Return the rows of the metrics of a finished seed; DataError if they are damaged."""
-        with self._explained("metrics", seed):
-            text = self._checked(seed, CURVES, self._stored(seed)).decode("utf-8")
-            return list(csv.reader(io.StringIO(text, newline="")))
+        return list(csv.reader(self._parsed(seed, CURVES, bytes.decode).splitlines()))
 
-    @contextmanager
-    def _explained(self, what: str, seed: int) -> Iterator[None]:
+    def _parsed(self, seed: int, name: str, parse: Callable[[bytes], T]) -> T:
         try:
-            yield
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, csv.Error) as error:
+            return parse(self._checked(seed, name, self._stored(seed)))
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise DataError(
-                f"the {what} of seed {seed} in {self.path} cannot be read ({error}): delete "
-                f"{self.seed_path(seed)} and train this seed again with --resume"
+                f"{self.seed_path(seed) / name} cannot be read ({error}): delete {self.seed_path(seed)} and "
+                "train this seed again with --resume"
             ) from None
 
     def _checked(self, seed: int, name: str, result: dict[str, Any]) -> bytes:
@@ -234,19 +228,22 @@ class RunFolder:
         parts = self.read("settings.json").get("parts")
         return whole_graph(Path(parts)) if isinstance(parts, str) else None
 
-    def write_model(self, trained: TrainedModel) -> None:
-        folder = self.seed_path(trained.seed)
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
-        self.path.stat()  # a run folder that was removed in the meantime is not created again
-        write_atomic(folder / WEIGHTS, save(weights, {"version": __version__}))
-        rows = [[metric_cell(row[metric]) for metric in METRICS] for row in trained.metrics]
-        write_csv(folder / CURVES, METRICS, rows)
+    def finish(self, seed: int, result: dict[str, Any], trained: TrainedModel | None = None) -> None:
+        """Write the result of a seed, which marks it as finished, and delete what would continue it.
 
-    def finish(self, seed: int, result: dict[str, Any]) -> None:
-        """Write the result of a seed, which marks it as finished, and delete what would continue it."""
-        paths = [path for name in (WEIGHTS, CURVES) if (path := self.seed_path(seed) / name).is_file()]
-        files = {"files": {path.name: sha256(path.read_bytes()) for path in paths}} if paths else {}
-        content = {**result, "identity": self._identity(), **files}
+        The weights and the metrics of ``trained`` are written before it.
+        """
+        files: dict[str, bytes] = {}
+        if trained is not None:
+            weights = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.weights.items()}
+            rows = [[_metric_cell(row[metric]) for metric in METRICS] for row in trained.metrics]
+            files[WEIGHTS] = save(weights, {"version": __version__})
+            files[CURVES] = csv_text(METRICS, rows).encode()
+            self.path.stat()  # a run folder that was removed in the meantime is not created again
+        for name, data in files.items():
+            write_atomic(self.seed_path(seed) / name, data)
+        sums = {"files": {name: sha256(data) for name, data in files.items()}} if files else {}
+        content = {**result, "identity": self._identity(), **sums}
         write_sealed_json(self.seed_path(seed) / "result.json", content)
         for pattern in ("checkpoint*.safetensors", f"{SHARED}*.safetensors"):
             for path in self.seed_path(seed).glob(pattern):
@@ -264,22 +261,6 @@ def graph_parts(graph: Graph) -> str:
     """Return the folder of the parts that a graph is one of; nothing for a whole graph."""
     folder = getattr(graph, "folder", "")
     return str(Path(folder).resolve()) if folder else ""
-
-
-def choose_folder(parent: Path, name: str, *, resume: bool) -> RunFolder:
-    """Create and return a new folder ``name[-n]`` in ``parent``; with ``resume``, return the newest one."""
-    candidates = [parent / name, *[parent / f"{name}-{n}" for n in range(2, 10_000)]]
-    if resume:
-        existing = list(takewhile(Path.exists, candidates))
-        if not existing:
-            raise SettingsError(f"there is no run to resume at {parent / name}: give its folder with --out")
-        return RunFolder(existing[-1])
-    parent.mkdir(parents=True, exist_ok=True)
-    for path in candidates:
-        with suppress(FileExistsError):  # two processes never get the same one
-            path.mkdir()
-            return RunFolder(path)
-    raise SettingsError(f"{parent} is full of folders called {name}: give one with --out")
 
 
 def _describe(graph: Graph, settings: Settings) -> dict[str, Any]:
@@ -314,9 +295,6 @@ def _difference(what: str, before: Any, now: Any) -> str:
     return f"{what}: it was {before!r}, now {now!r}"
 
 
-def metric_cell(value: float) -> float | str:
-    """Return a metric for a table: nothing for NaN, and whole numbers without decimals."""
-    if math.isnan(value):
-        return ""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e9
-    return int(value) if whole else value
+def _metric_cell(value: float) -> float:
+    """Return a metric for a table: whole numbers without decimals."""
+    return int(value) if float(value).is_integer() and abs(value) < 1e9 else value

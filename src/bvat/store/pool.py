@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait as wait_for_end
 from typing import Any, NoReturn, TypeVar
@@ -60,63 +61,43 @@ def run_tasks(
         threads: number of threads per process.
         advice: what the user can do if a process dies.
     """
-    if jobs > 1 and len(tasks) > 1:
-        jobs = min(jobs, len(tasks))
-        return _run_in_processes(function, tasks, jobs, progress, finished, threads, advice)
-    results = []
-    with thread_count(threads):
-        for task in tasks:
-            results.append(function(task, lambda done, task=task: progress(task, done)))  # type: ignore[misc]
-            finished(task, results[-1])
-    return results
-
-
-class _Shared:
-    """Numbers in memory that all processes see, without a lock that a killed one would leave locked."""
-
-    def __init__(self, context: Any, tasks: int) -> None:
-        self.done = context.RawArray("d", tasks)  # the progress of each task
-        self.stop = context.RawValue("b", 0)  # whether no further task is to begin
-
-
-def _run_in_processes(
-    function: TaskFunction[Task],
-    tasks: Sequence[Task],
-    jobs: int,
-    progress: Callable[[Task, float], None],
-    finished: Callable[[Task, Any], None],
-    threads: int,
-    advice: str,
-) -> list[Any]:
+    if jobs < 2 or len(tasks) < 2:
+        results = []
+        with thread_count(threads):
+            for task in tasks:
+                results.append(function(task, partial(progress, task)))
+                finished(task, results[-1])
+        return results
     with _environment(threads):  # not from the current folder
         _start_tracker()
     context = mp.get_context("spawn")
-    shared = _Shared(context, len(tasks))
+    # memory that all processes see, without a lock that a killed one would leave locked
+    done, stop = context.RawArray("d", len(tasks)), context.RawValue("b", 0)
     others, workers = set(multiprocessing.active_children()), set[Any]()
     # the function, which may hold a graph, is sent to each process once, not with every task
-    pool = ProcessPoolExecutor(jobs, context, _begin, (function, threads, shared))
+    pool = ProcessPoolExecutor(min(jobs, len(tasks)), context, _begin, (function, threads, done, stop))
     try:
         futures = []
         with _environment(threads), _sheltered():
             for numbered in enumerate(tasks):
                 futures.append(pool.submit(_do, *numbered))
                 workers |= set(multiprocessing.active_children()) - others
-        results = _follow(tasks, futures, shared, progress, finished)
+        results = _follow(tasks, futures, done, progress, finished)
         pool.shutdown()
         return results
     except (BrokenProcessPool, BrokenPipeError):
-        _stop(pool, workers, shared)
+        _stop(pool, workers, stop)
         raise TrainingError(f"a process {_ending({each.exitcode for each in workers})}: {advice}") from None
     except OSError as error:
         raise TrainingError(explain(error)) from error
     finally:
-        _stop(pool, workers, shared)
+        _stop(pool, workers, stop)
 
 
 def _follow(
     tasks: Sequence[Task],
     futures: Sequence[Future[Any]],
-    shared: _Shared,
+    done: Sequence[float],
     progress: Callable[[Task, float], None],
     finished: Callable[[Task, Any], None],
 ) -> list[Any]:
@@ -125,7 +106,7 @@ def _follow(
     shown, waiting = [0.0] * len(tasks), set(futures)
     while waiting:
         ended, waiting = wait(waiting, _REFRESH, FIRST_COMPLETED)
-        before, shown = shown, list(shared.done)
+        before, shown = shown, list(done)
         for task, old, new in zip(tasks, before, shown, strict=True):
             if old != new:
                 progress(task, new)
@@ -134,10 +115,10 @@ def _follow(
     return [future.result() for future in futures]
 
 
-def _stop(pool: ProcessPoolExecutor, workers: Iterable[Any], shared: _Shared) -> None:
+def _stop(pool: ProcessPoolExecutor, workers: Iterable[Any], stop: Any) -> None:
     """Let processes finish their epoch and save it; Ctrl-C in the meantime ends them at once."""
     try:
-        shared.stop.value = 1
+        stop.value = 1
         for worker in workers:
             worker.terminate()
         pool.shutdown(cancel_futures=True)
@@ -159,36 +140,34 @@ def _ending(codes: set[int | None]) -> str:
     return f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
 
 
+@contextlib.contextmanager
+def _blocked(*numbers: int) -> Iterator[None]:
+    """Block signals in this thread, and in processes started in the block, which inherit it."""
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
 def _start_tracker() -> None:
     """Start Python's process for cleaning up semaphores, so that a closed terminal (SIGHUP) does not end it.
 
     If it were started later, with the first process, it would also unblock signals that are blocked then.
     """
-    mask = getattr(signal, "pthread_sigmask", None)
-    if mask is not None:
-        old = mask(signal.SIG_BLOCK, set(STOP_SIGNALS) - {signal.SIGTERM})
-        resource_tracker.ensure_running()  # it inherits what is blocked
-        mask(signal.SIG_SETMASK, old)
+    with _blocked(signal.SIGHUP):
+        resource_tracker.ensure_running()
 
 
 @contextlib.contextmanager
 def _sheltered() -> Iterator[None]:
     """Keep signals of the terminal away from processes started in the block.
 
-    They inherit blocked signals, so that Ctrl-C does not end them before they have said how to handle it.
-    Other threads of this process still receive them: it finishes starting processes first, because one that
-    is started by half complains.
+    Ctrl-C does not end them before they have said how to handle it. Other threads of this process still
+    receive it: it finishes starting processes first, because one that is started by half complains.
     """
-    mask = getattr(signal, "pthread_sigmask", None)
-    if mask is None:  # not a POSIX system
+    with _blocked(signal.SIGINT, signal.SIGHUP), postpone_interrupts():
         yield
-        return
-    old = mask(signal.SIG_BLOCK, {signal.SIGINT, *STOP_SIGNALS} - {signal.SIGTERM})
-    try:
-        with postpone_interrupts():
-            yield
-    finally:
-        mask(signal.SIG_SETMASK, old)
 
 
 @contextlib.contextmanager
@@ -214,34 +193,32 @@ class _Worker:
     """What a process of the pool knows; :func:`_begin` sets it."""
 
     function: Callable[..., Any]
-    shared: _Shared
+    done: Any
+    """The progress of each task."""
+    stop: Any
+    """Whether no further task is to begin."""
     busy = False
 
 
-def _begin(function: Callable[..., Any], threads: int, shared: _Shared) -> None:
+def _begin(function: Callable[..., Any], threads: int, done: Any, stop: Any) -> None:
     for number in (signal.SIGINT, *STOP_SIGNALS):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    _Worker.function, _Worker.shared = staticmethod(function), shared
+    _Worker.function, _Worker.done, _Worker.stop = staticmethod(function), done, stop
 
 
 def _do(number: int, task: Any) -> Any:
-    shared = _Worker.shared
-
-    def report(done: float) -> None:
-        shared.done[number] = done
-
     try:
         try:
             _Worker.busy = True
-            if shared.stop.value:
+            if _Worker.stop.value:
                 raise KeyboardInterrupt
-            return _Worker.function(task, report)
+            return _Worker.function(task, partial(_Worker.done.__setitem__, number))
         finally:
             _Worker.busy = False
-            if shared.stop.value:  # also after an error while saving: the result is not needed
+            if _Worker.stop.value:  # also after an error while saving: the result is not needed
                 _end()
     except KeyboardInterrupt:
         _end()

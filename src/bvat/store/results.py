@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median_high
 from typing import Any
 
 from bvat._version import __version__
@@ -36,7 +37,6 @@ def summary_of(
     cross_validation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Combine the results of several seeds: what ``bvat train --json`` prints."""
-    times = sorted(result["epoch_ms"] for result in results)
     accuracies = {
         f"{name}_accuracy": accuracy_summary([result["selected"][name] for result in results], nodes)
         for name, nodes in held_out(graph).items()
@@ -54,7 +54,7 @@ def summary_of(
         **accuracies,
         "cross_validation": cross_validation,
         **summarize_f1(graph, results, cross_validation),
-        "epoch_ms": times[len(times) // 2],
+        "epoch_ms": median_high(result["epoch_ms"] for result in results),
         "stopped": [f"seed {each['seed']} {each['stopped']}" for each in results if each.get("stopped")],
         "events": _events(results),
         **({"fit": fits} if fits else {}),
@@ -112,7 +112,6 @@ def cross_validation_text(found: Mapping[str, Any]) -> str:
 
 def member_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Return the members of the first seed's ensemble: title, weight, out-of-fold accuracy, seconds."""
-    fit = (summary.get("fit") or [{}])[0]
     return [
         (
             row["title"],
@@ -120,13 +119,13 @@ def member_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
             "no estimate" if row["accuracy"] is None else f"{row['accuracy']:.1f} % of {row['nodes']} nodes",
             f"{row['seconds']:.1f} s",
         )
-        for row in fit.get("members", ())
+        for row in _first_fit(summary).get("members", ())
     ]
 
 
 def ensemble_notes(summary: Mapping[str, Any]) -> list[str]:
     """Return how an ensemble uses the edges, a sentence each."""
-    fit = (summary.get("fit") or [{}])[0]
+    fit = _first_fit(summary)
     if "members" not in fit:
         return []
     shares = ", ".join(f"{name} {share:.2f}" for name, share in fit["smoothing"].items())
@@ -135,6 +134,10 @@ def ensemble_notes(summary: Mapping[str, Any]) -> list[str]:
         "similar features, 0.1: they have not)."
     )
     return [trust, f"Smoothing of the predictions (over given edges, similar nodes, none): {shares}."]
+
+
+def _first_fit(summary: Mapping[str, Any]) -> Any:
+    return (summary.get("fit") or [{}])[0]
 
 
 def is_result(stored: dict[str, Any], seed: int) -> bool:

@@ -102,10 +102,8 @@ class SeedTrainer:
         result["seconds"] = round(time.perf_counter() - started, 3)
         if self.key:
             result["key"] = self.key
-        if leads and all_files:
-            self.folder.write_model(trained)
         if leads:
-            self.folder.finish(seed, result)
+            self.folder.finish(seed, result, trained if all_files else None)
         report(self.settings.epochs)
         return result
 

@@ -205,7 +205,7 @@ def trains(case: ModelCase) -> None:
     if expected:
         assert len(first[0]) == len(expected)
         assert all(one is other for one, other in zip(first[0], expected, strict=True))
-        assert sum(len(group) for group, _ in others) == len(list(model.parameters())) - len(expected)
+        assert sum(len(group) for group, *_ in others) == len(list(model.parameters())) - len(expected)
 
 
 class _AlongFeatures(RandomDirection):

@@ -24,7 +24,7 @@ from bvat.training.provenance import digest, graph_fingerprint
 from bvat.training.settings import Settings
 from bvat.training.state import check_targets
 from bvat.training.statistics import split_scores
-from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict
+from bvat.training.trained import METRICS, TrainedModel, accuracy, held_out, predict, reached
 
 SHARED = "shared-"
 """How the names of files begin that hold what several baselines need."""
@@ -48,16 +48,14 @@ def fit_baseline(
     graph = graph.to("cpu")
     started = time.perf_counter()
     baseline = BASELINES[settings.method]
-    more: dict[str, Any] = {}
+
+    def tell(text: str) -> None:
+        for callback in callbacks:
+            callback.on_note(text)
+
+    more: dict[str, Any] = {"tell": tell} if settings.method == AUTO else {}
     if shared is not None and baseline.shares:
         more["once"] = kept_in(shared, graph, seed, settings)
-    if settings.method == AUTO:
-
-        def tell(text: str) -> None:
-            for callback in callbacks:
-                callback.on_note(text)
-
-        more["tell"] = tell
     fit: Fit = baseline.fit(graph, seed, settings.of_method, **more)
     ms = 1000 * (time.perf_counter() - started)
     logits = predict(fit.model, graph)
@@ -65,24 +63,21 @@ def fit_baseline(
     if not all(bool(tensor.isfinite().all()) for tensor in (logits, *weights.values())):
         raise TrainingError(f"{settings.method} found no finite numbers: scale the features of {graph.name}")
     row = _metrics(graph, logits, ms)
-    found = {"epoch": 1, "val": row["val_accuracy"], "test": row["test_accuracy"]}
-    reached = {name: None if math.isnan(value) else value for name, value in found.items()}
+    unread = f"{settings.method} does not use the edge attributes of {graph.name}"
     alone = torch.zeros(graph.num_nodes, dtype=torch.bool) if fit.unscored is None else fit.unscored
     return TrainedModel(
         seed=seed,
         weights=weights,
-        last=reached,
-        best=reached,
-        selected=reached,
+        last=reached(row),
+        best=reached(row),
+        selected=reached(row),
         metrics=[row],
         space="none",
         epoch_ms=ms,
         phases={"first": 0, "second": 1},
         f1=split_scores(logits.argmax(1), graph),
         nodes=held_out(graph),
-        events=[]
-        if graph.edge_attr is None
-        else [f"{settings.method} does not use the edge attributes of {graph.name}"],
+        events=[unread] if graph.edge_attr is not None else [],
         fit={
             "chosen": fit.chosen if graph.val.numel() else {},
             "unscored": 100 * float(alone.double().mean()),
@@ -116,13 +111,12 @@ def kept_in(folder: Path, graph: Graph, seed: int, settings: Settings) -> Once:
 
 def fit_notes(result: Mapping[str, Any]) -> list[str]:
     """Return what a reader should know of the fit of a seed, a sentence each."""
-    fit, notes = result.get("fit", {}), []
-    if "members" in fit and fit["estimate"] is None and not result.get("nodes", {}).get("val"):
+    fit, notes = result.get("fit", {}), list[str]()
+    estimate = fit.get("estimate")
+    if "members" in fit and estimate is None and not result["nodes"]["val"]:
         notes.append("no class has two labelled nodes, so how accurate the predictions are is unknown")
-    if "members" in fit and fit["estimate"] is not None:
-        unknown = [entry["class"] for entry in fit["estimate"]["f1"] if not entry["nodes"]]
-        if unknown:
-            notes.append(f"the accuracy says nothing of {', '.join(unknown)}: too few labels to hold one out")
+    if unknown := [each["class"] for each in (estimate or {"f1": []})["f1"] if not each["nodes"]]:
+        notes.append(f"the accuracy says nothing of {', '.join(unknown)}: too few labels to hold one out")
     if fit.get("chosen"):
         chosen = ", ".join(f"{name} {value:g}" for name, value in fit["chosen"].items())
         notes.append(f"chosen on the validation nodes: {chosen}")

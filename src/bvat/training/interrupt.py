@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+STOP_SIGNALS: tuple[int, ...] = (signal.SIGTERM, signal.SIGHUP)
 """What a job scheduler, a shutdown or a closed terminal sends."""
 _SAME_REQUEST = 2.0
 """Seconds."""

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import torch
@@ -22,8 +23,9 @@ from bvat.training.callbacks import BestEpoch, Callback, EarlyStopping
 from bvat.training.checkpoint import Checkpoint, PretrainedState
 from bvat.training.interrupt import postpone_interrupts
 from bvat.training.optimizer import backward, clip_gradients, learning_rate
+from bvat.training.options import LOSS_RULES
 from bvat.training.phases import CollapseGuard, Ramp, TwoPhases, why_stopped
-from bvat.training.settings import LOSS_RULES, Settings, preset
+from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, start_training
 from bvat.training.statistics import split_scores
 from bvat.training.trained import (
@@ -32,6 +34,7 @@ from bvat.training.trained import (
     TrainedModel,
     held_out,
     predict,
+    reached,
     share_right,
     split_micro_f1,
 )
@@ -73,16 +76,9 @@ def train(
     settings = _chosen(settings, graph, model)
     if settings.method in BASELINES:
         return fit_baseline(graph, settings, seed, pretrained, callbacks)
-    blind = not graph.engine.total(graph.val.numel())
-    if blind and settings.select in ("last", "best") and (settings.select == "best" or settings.patience):
-        raise SettingsError(
-            "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
-        )
     state = start_training(graph, settings, seed)
-    rule = settings.select if settings.select in LOSS_RULES else "best"
-    best = BestEpoch(rule, with_optimizer=bool(settings.pretrain))
-    phases = TwoPhases(best) if settings.pretrain else None
-    hooks = [*_own_hooks(state, best, phases, pretrained, blind=blind), *callbacks]
+    best, phases, hooks = _own_hooks(state, pretrained)
+    hooks += callbacks
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, hooks, checkpoint_every)
         if resume and checkpoint.exists():
@@ -108,19 +104,26 @@ def _chosen(settings: Settings | None, graph: Graph, model: Any) -> Settings:
 
 
 def _own_hooks(
-    state: TrainState, best: BestEpoch, phases: TwoPhases | None, pretrained: Path | None, *, blind: bool
-) -> list[Callback]:
+    state: TrainState, pretrained: Path | None
+) -> tuple[BestEpoch, TwoPhases | None, list[Callback]]:
     """Return what decides on epochs and on the strength of the regulariser, in the order of its calls."""
     settings = state.settings
-    if phases is None:
+    blind, rule = not state.graph.engine.total(state.graph.val.numel()), settings.select
+    if blind and (rule == "best" or (rule == "last" and settings.patience)):
+        raise SettingsError(
+            "choosing the best epoch needs validation nodes: use select 'last' and patience 0"
+        )
+    best = BestEpoch(rule if rule in LOSS_RULES else "best", with_optimizer=bool(settings.pretrain))
+    if not settings.pretrain:
         stopping = [EarlyStopping(best, settings.patience)] if settings.patience and not blind else []
-        return [best, *stopping, *([Ramp()] if settings.ramp else [])]
+        return best, None, [best, *stopping, *([Ramp()] if settings.ramp else [])]
+    phases = TwoPhases(best)
     hooks = [best, phases, *([CollapseGuard(best, phases)] if settings.guard else [])]
     if pretrained is not None:
         kept = PretrainedState(pretrained, hooks, state)
         phases.when_pretrained = kept.save
         kept.load_if_present(state)
-    return hooks
+    return best, phases, hooks
 
 
 def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
@@ -202,16 +205,10 @@ def update_average(average: Any, model: Any, kept: float) -> None:
 
 
 def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> TrainedModel:
-    def summary(row: dict[str, float]) -> dict[str, Any]:
-        part = {"epoch": int(row["epoch"]), "val": row["val_accuracy"], "test": row["test_accuracy"]}
-        return {name: None if math.isnan(value) else value for name, value in part.items()}
-
-    last_row = state.metrics[-1]
-    last = summary(last_row)
-    best_or_last = summary(state.metrics[best.epoch - 1] if best.counts else last_row)
+    last = reached(state.metrics[-1])
+    best_or_last = reached(state.metrics[best.epoch - 1]) if best.counts else last
     select_best = best.final or (best.counts and state.settings.select != "last")
     selected = best_or_last if select_best else last
-    times = sorted(row["ms"] for row in state.metrics)
     if select_best:
         state.evaluated.load_state_dict(best.weights)
     weights = _unscaled(state, dict(state.evaluated.state_dict()))
@@ -231,7 +228,7 @@ def _result(state: TrainState, best: BestEpoch, phases: TwoPhases | None) -> Tra
         selected=selected,
         metrics=state.metrics,
         space=state.method.space,
-        epoch_ms=times[len(times) // 2],
+        epoch_ms=median_high(row["ms"] for row in state.metrics),
         events=state.events,
         phases=phases.lengths(selected["epoch"]) if phases else {"first": 0, "second": selected["epoch"]},
         f1=split_scores(state.graph.targets.predicted(logits), state.graph),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bvat.engine.tensor import AdamRates, adam_step_
 from bvat.errors import SettingsError
 from bvat.models.base import first_weights
-from bvat.training.settings import Training
+from bvat.training.options import Training
 
 try:  # torch.autograd.backward calls it too, but first imports sympy: a quarter of the time of a start
     from torch.autograd.graph import _engine_run_backward as _run_engine
@@ -24,40 +24,35 @@ class Adam:
     """Adam (Kingma and Ba, 2015) for groups of parameters, each with its own L2 penalty.
 
     Args:
-        groups: pairs of parameters and the weight w of their penalty ``w/2 |W|²``.
+        groups: parameters, the weight w of their penalty ``w/2 |W|²``, and a factor of their learning rate;
+            groups without parameters are left out.
         lr: learning rate; it may be changed between steps.
-        factors: of the learning rate, one per group.
         epsilon: added to the root in the divisor.
     """
 
     def __init__(
-        self,
-        groups: Sequence[tuple[Sequence[nn.Parameter], float]],
-        lr: float,
-        factors: Sequence[float] = (),
-        epsilon: float = 1e-8,
+        self, groups: Iterable[tuple[Sequence[nn.Parameter], float, float]], lr: float, epsilon: float = 1e-8
     ) -> None:
         self.lr, self.epsilon = lr, epsilon
-        self.groups = [(list(parameters), weight) for parameters, weight in groups if parameters]
-        self.factors = list(factors) or [1.0] * len(self.groups)
+        self.groups = [group for group in groups if group[0]]
         self.state = [
             {
                 "first": [torch.zeros_like(p.detach()) for p in parameters],
                 "second": [torch.zeros_like(p.detach()) for p in parameters],
                 "count": [p.new_zeros((), requires_grad=False) for p in parameters],
             }
-            for parameters, _ in self.groups
+            for parameters, *_ in self.groups
         ]
 
     def zero_grad(self) -> None:
-        for parameters, _ in self.groups:
+        for parameters, *_ in self.groups:
             for parameter in parameters:
                 parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
         """Update the parameters from their gradients; parameters without one stay as they are."""
-        for (parameters, weight), state, factor in zip(self.groups, self.state, self.factors, strict=True):
+        for (parameters, weight, factor), state in zip(self.groups, self.state, strict=True):
             used = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
             gradients = [g for i in used if (g := parameters[i].grad) is not None]
             if used:
@@ -111,10 +106,9 @@ def make_optimizer(model: Any, settings: Training) -> Adam:
             "first layer: use decay 'all' and first_lr 1"
         )
     rest = [p for p in model.parameters() if all(p is not each for each in first)]
-    decays = settings.weight_decay, settings.weight_decay if settings.decay == "all" else 0.0
-    parts = [part for part in zip((first, rest), decays, (settings.first_lr, 1.0), strict=True) if part[0]]
-    groups = [(parameters, decay) for parameters, decay, _ in parts]
-    return Adam(groups, settings.lr, [factor for *_, factor in parts], settings.adam_epsilon)
+    of_rest = settings.weight_decay if settings.decay == "all" else 0.0
+    groups = [(first, settings.weight_decay, settings.first_lr), (rest, of_rest, 1.0)]
+    return Adam(groups, settings.lr, settings.adam_epsilon)
 
 
 def learning_rate(settings: Training, epoch: int) -> float:

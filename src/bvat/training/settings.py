@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -16,60 +16,14 @@ from typing import Any
 
 from bvat.baselines.table import AUTO, BASELINES, all_methods
 from bvat.errors import SettingsError
-from bvat.models.options import Options, option
+from bvat.models.options import Options
 from bvat.models.table import MODELS, Model, find_model
 from bvat.perturb.methods import METHODS, PLAIN, SEVERAL
 from bvat.plugins import is_path, path_of, source_of
+from bvat.training.options import Training
 
 OWN = "own"
 """What the presets call every model that is not bvat's."""
-LOSS_RULES = ("accuracy", "loss", "both")
-"""Values of ``select`` that need the validation loss of every epoch."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training(Options):
-    """How the weights are found, whatever the model and the method."""
-
-    epochs: int = option(200, "number of epochs", at_least=1)
-    lr: float = option(0.01, "Adam's learning rate", above=0)
-    weight_decay: float = option(5e-4, "L2 penalty", at_least=0)
-    decay: str = option("first", "what the L2 penalty is on: the first layer or all parameters",
-                        choices=("first", "all"))  # fmt: skip
-    select: str = option("last", "epoch whose weights are kept: the last, the first with the best "
-                         "validation accuracy, the best by accuracy with ties decided by the validation "
-                         "loss, the one with the lowest validation loss, or the last at which neither "
-                         "was worse than ever before (both)",
-                         choices=("last", "best", *LOSS_RULES))  # fmt: skip
-    patience: int = option(0, "stop after this many epochs without better validation; 0: never", at_least=0)
-    pretrain: int = option(0, "epochs at most without regulariser; the best of them is where regularised "
-                           "training starts, and what is kept if that brings nothing; 0: no such phase",
-                           at_least=0)  # fmt: skip
-    margin: float = option(0.0, "points of validation accuracy that regularised training must gain over "
-                           "the phase before to be kept", at_least=0)  # fmt: skip
-    ramp: int = option(0, "epochs over which alpha and beta grow to their values", at_least=0)
-    guard: bool = option(False, "weaken the regulariser when predictions collapse")
-    scale: str = option("none", "features as they are, times one factor that makes the root mean square "
-                        "length of their rows 1 (epsilon is then a share of that length), or with columns "
-                        "of about the same variance", choices=("none", "unit", "columns"))  # fmt: skip
-    class_weights: str = option("none", "how much a labelled node counts in the supervised loss: the same "
-                                "for all, or balanced, so that every class counts the same",
-                                choices=("none", "balanced"))  # fmt: skip
-    schedule: str = option("constant", "learning rate: constant, or falling to 0 along a cosine",
-                           choices=("constant", "cosine"))  # fmt: skip
-    first_lr: float = option(1.0, "factor of the learning rate of the first layer", above=0)
-    clip: float = option(0.0, "largest length of the gradient of all weights; 0: no limit", at_least=0)
-    adam_epsilon: float = option(1e-8, "added to the root in Adam's divisor", above=0)
-    average: float = option(0.0, "use a moving average of the weights that keeps this share of itself per "
-                            "epoch; 0: none", at_least=0, below=1)  # fmt: skip
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pretrain >= self.epochs and self.pretrain:
-            raise SettingsError(
-                f"pretrain must be below epochs, which counts both phases, not {self.pretrain} of "
-                f"{self.epochs}"
-            )
 
 
 @dataclass(frozen=True, init=False)
@@ -116,23 +70,20 @@ class Settings:
     ) -> None:
         if not isinstance(model, str):
             own, model = model, path_of(model)
-        elif own is not None and path_of(own) != model:
+        elif own is not None and path_of(own) != model:  # dataclasses.replace with another model
             own = None
-        object.__setattr__(self, "own", own)
         parts = (
             ("training", Training, training),
             ("of_model", _model_row(model, own).options, of_model),
             ("of_method", method_options(method), of_method),
         )
-        object.__setattr__(self, "method", method)
-        object.__setattr__(self, "model", model)
-        left = dict(values)
-        for name, kind, given in parts:
-            own = {f.name: left.pop(f.name) for f in fields(kind) if f.name in left}
-            found = kind(**({} if given is None else given.as_dict()) | own)
-            object.__setattr__(self, name, found)
-        for name in left:
-            raise SettingsError(no_effect(name, self))
+        self.__dict__.update(method=method, model=model, own=own)  # it is frozen
+        for part, kind, given in parts:
+            found = {} if given is None else given.as_dict()
+            found |= {f.name: values.pop(f.name) for f in fields(kind) if f.name in values}
+            self.__dict__[part] = kind(**found)
+        for unknown in values:
+            raise SettingsError(no_effect(unknown, self))
         if method in BASELINES and model != "gcn":
             raise SettingsError(
                 f"{method} is a classifier of its own: use it without --model {model}, or choose what trains "
@@ -148,13 +99,12 @@ class Settings:
 
     def replace(self, **changes: Any) -> Settings:
         """Return the settings with some changed; another model or method starts from its own defaults."""
-        parts: dict[str, Any] = {"training": self.training}
-        same = {"method": self.method, "model": self.given_model}
+        kept = {"method": self.method, "model": self.given_model, "training": self.training}
         if changes.get("model", self.given_model) in (self.model, self.given_model):
-            parts["of_model"] = self.of_model
+            kept["of_model"] = self.of_model
         if changes.get("method", self.method) == self.method:
-            parts["of_method"] = self.of_method
-        return Settings(**{**same, **parts, **changes})
+            kept["of_method"] = self.of_method
+        return Settings(**kept | changes)
 
     @property
     def given_model(self) -> Any:
@@ -167,14 +117,13 @@ class Settings:
 
     def read(self) -> set[str]:
         """Return the names of the settings that have an effect on this method and model."""
-        if self.method in BASELINES:
-            return {"method", "model"} | self.of_method.read()
-        return {"method", "model"} | self.training.read() | self.of_model.read() | self.of_method.read()
+        own = {"method", "model"} | self.of_method.read()
+        return own if self.method in BASELINES else own | self.training.read() | self.of_model.read()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values; ``Settings(**them)`` are the same."""
-        parts = asdict(self.training), asdict(self.of_model), asdict(self.of_method)
-        return {"method": self.method, "model": self.model} | parts[0] | parts[1] | parts[2]
+        options = self.training.as_dict() | self.of_model.as_dict() | self.of_method.as_dict()
+        return {"method": self.method, "model": self.model, **options}
 
     def identity(self) -> dict[str, Any]:
         """Return :meth:`as_dict`, and a digest of the code of a model or method that is not bvat's."""
@@ -182,11 +131,11 @@ class Settings:
 
     def first_phase(self) -> dict[str, Any]:
         """Return what the first of two phases depends on: methods that agree in it share that phase."""
-        return {"model": self.model, **asdict(self.training), **asdict(self.of_model), **self._code()}
+        options = self.training.as_dict() | self.of_model.as_dict()
+        return {"model": self.model, **options, **self._code()}
 
     def _code(self, *homes: Any) -> dict[str, str]:
-        row = self.model_row
-        found = [*homes, *([] if row.is_own else [row.load()])]
+        found = homes if self.model_row.is_own else (*homes, self.model_row.load())
         texts = [text for home in found if home and (text := source_of(home))]
         return {"code": hashlib.sha256("".join(texts).encode()).hexdigest()} if texts else {}
 
@@ -271,10 +220,8 @@ def preset(dataset: str, method: str, **overrides: Any) -> Settings:
 
 def preset_among(dataset: str, method: str, **overrides: Any) -> Settings:
     """Return the same for one of several methods: overrides that only others read are left out."""
-    known = {*all_fields(), "model"}
-    for name in overrides:
-        if name not in known:
-            raise SettingsError(no_effect(name))
+    for name in sorted(overrides.keys() - {*all_fields(), "model"}):
+        raise SettingsError(no_effect(name))
     switches = {f.metadata["only"][0] for f in all_fields().values() if f.metadata.get("only")}
     switches &= {f.name for f in fields(method_options(method))}
     deciding = {name: value for name, value in overrides.items() if name in switches | {"model"}}
@@ -295,8 +242,9 @@ def _merged(dataset: str, method: str, overrides: Mapping[str, Any]) -> Settings
     kinds = Training, row.options, method_options(method)
     defaults = {f.name: f.default for kind in kinds for f in fields(kind)}
     values = {"method": method, "model": model}
-    known = row.name if row.is_own else OWN
-    for layer in _layers(dataset, method, known):  # they also name what other methods have
+    for layer in _layers(
+        dataset, method, row.name if row.is_own else OWN
+    ):  # they also name what other methods have
         values |= {name: value for name, value in layer.items() if name in defaults}
     values |= overrides
     if "epochs" in overrides and "pretrain" not in overrides and values.get("pretrain"):

@@ -23,7 +23,8 @@ from bvat.perturb.nodes import DisjointFields
 from bvat.perturb.terms import Method, build_method
 from bvat.training.memory import keep_freed_arrays
 from bvat.training.optimizer import Adam, make_optimizer
-from bvat.training.settings import LOSS_RULES, Settings
+from bvat.training.options import LOSS_RULES
+from bvat.training.settings import Settings
 from bvat.training.statistics import balanced_weights
 from bvat.training.trained import Scored, scored_part
 
@@ -117,7 +118,7 @@ def _check_memory(graph: Graph, settings: Settings) -> None:
     width = getattr(settings, "hidden", 1) * getattr(settings, "heads", 1)
     layers = getattr(settings, "layers", 1)
     needed = 16 * width * (graph.num_features + (layers - 2) * width)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if layers > 1 and needed > there:
         raise SettingsError(
             f"hidden {width} with {graph.num_features} features needs {needed / 2**30:.0f} GiB, "
@@ -133,8 +134,9 @@ def build_model(
     edge_features: int = 0,
 ) -> nn.Module:
     """Return a model for D features, C classes and F edge attributes, with weights from ``generator``."""
-    row, sizes = settings.model_row, (num_features, num_classes)
-    model: nn.Module = row.build(settings.of_model, *sizes, generator, edge_features)
+    model: nn.Module = settings.model_row.build(
+        settings.of_model, num_features, num_classes, generator, edge_features
+    )
     return model
 
 
@@ -236,17 +238,12 @@ def restore_model(
         return fitted.eval()
     sizes = num_features, num_classes, None, len(weights.get("edge.0", ()))
     wide = any(tensor.dtype == torch.float64 for tensor in weights.values())
-    if not settings.model_row.is_own:
-        return _restored(build_model(settings, num_features, num_classes), weights, wide=wide)
-    with torch.device("meta"):  # shapes alone: settings of others may ask for more memory than there is
-        shapes = build_model(settings, *sizes).to(torch.float64 if wide else torch.float32)
-    check_fits(weights, shapes.state_dict())
-    return _restored(build_model(settings, *sizes), weights, wide=wide)
-
-
-def _restored(model: nn.Module, weights: Mapping[str, Tensor], *, wide: bool) -> nn.Module:
+    dtype = torch.float64 if wide else torch.float32
+    if settings.model_row.is_own:
+        with torch.device("meta"):  # shapes alone: settings of others may ask for more memory than there is
+            check_fits(weights, build_model(settings, *sizes).to(dtype).state_dict())
+    model = build_model(settings, *sizes).to(dtype)
     try:
-        model = model.to(torch.float64) if wide else model
         model.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(str(error)) from None

@@ -128,6 +128,12 @@ def validation_score(row: Mapping[str, float]) -> tuple[str, float]:
     return ("accuracy", row["val_accuracy"]) if math.isnan(f1) else ("micro F1", f1)
 
 
+def reached(row: Mapping[str, float]) -> dict[str, Any]:
+    """Return epoch, validation and test accuracy of a row of metrics; None without such nodes."""
+    found = {"epoch": int(row["epoch"]), "val": row["val_accuracy"], "test": row["test_accuracy"]}
+    return {name: None if math.isnan(value) else value for name, value in found.items()}
+
+
 FEW = 0.5
 """Receptive fields are used if at most this share of the nodes has labels, and if dense features of at most
 this share have to be copied."""

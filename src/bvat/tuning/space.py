@@ -11,7 +11,7 @@ from typing import Any
 from bvat.errors import SettingsError
 from bvat.models.table import find_model
 from bvat.perturb.methods import METHODS, PLAIN
-from bvat.training.settings import Training
+from bvat.training.options import Training
 
 STARTS: list[dict[str, Any]] = [
     {"alpha": 0.7, "beta": 1.2, "epsilon": 0.01, "masks": "fresh"},  # as in the authors' code
