@@ -32,13 +32,18 @@ def review(run: RunArgument, out: Out = None, model: Models = None, as_json: Jso
 
       bvat review runs/papers-auto --out labels.csv
     """
+    from bvat.inference.runs import open_run
+    from bvat.inference.tables import check_writable
     from bvat.trust.held_out import held_out
     from bvat.trust.review import review as reviewed
 
-    opened, graph, probabilities = _open(run, out, model)
+    check_writable(out)
+    opened = open_run(run, model or ())
     found = reviewed(held_out(opened))
     title = f"{int(found.suspect.sum())} of {found.nodes.size} labels of {opened.name} are suspect"
-    _show(title, found.columns(graph, probabilities), out, as_json)
+    graph = opened.graph()
+    columns = found.columns(graph, opened.classifier(graph).probabilities(graph))
+    _show(title, columns, out, as_json)
 
 
 def suggest(
@@ -53,22 +58,18 @@ def suggest(
 
       bvat suggest runs/papers-auto --count 50 --out next.csv
     """
-    from bvat.trust.suggest import suggest as suggested
+    import torch
 
-    _, graph, probabilities = _open(run, out, model)
-    found = suggested(graph, probabilities, graph.labelled.nonzero()[:, 0], count)
-    _show(f"nodes of {graph.name} to label next", found.columns(graph), out, as_json)
-
-
-def _open(run: str, out: Path | None, model: list[str] | None) -> tuple[Any, Any, Any]:
-    """Return a run, its graph and the probabilities of all nodes."""
     from bvat.inference.runs import open_run
     from bvat.inference.tables import check_writable
+    from bvat.trust.suggest import suggest as suggested
 
     check_writable(out)
     opened = open_run(run, model or ())
     graph = opened.graph()
-    return opened, graph, opened.classifier(graph).probabilities(graph)
+    labelled = torch.nonzero(graph.labelled)[:, 0]
+    found = suggested(graph, opened.classifier(graph).probabilities(graph), labelled, count)
+    _show(f"nodes of {graph.name} to label next", found.columns(graph), out, as_json)
 
 
 def _show(title: str, columns: Mapping[str, list[Any]], out: Path | None, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,16 @@ from bvat.training.phases import stopping_text
 from bvat.training.settings import Settings
 from bvat.training.state import restore_model
 from bvat.training.statistics import wilson
-from bvat.trust.held_out import held_out
+from bvat.trust.held_out import HeldOut, held_out
+from bvat.trust.review import SUSPECT, review
+from bvat.trust.suggest import suggest
 from bvat.tuning.variants import Variant
 
 PAGE = "report.html"
+ROWS = 10
+"""Rows of a table of nodes; the commands list all."""
+LARGE = 50_000
+"""On larger graphs the page has no suggestions, which take long there."""
 MOST_CLASSES = 20
 """With more classes a matrix is unreadable: the most common confusions are listed instead."""
 
@@ -70,7 +77,7 @@ def write_run_page(
         settings={settings.method: settings.as_dict()},
         **_predictions(graph, logits),
         f1_rows=[[row["class"], row["nodes"], _spread(row)] for row in summary["f1_classes"]],
-        reliability=reliability_diagram(open_run(folder.path, [settings.given_model])),
+        **trust_sections(open_run(folder.path, [settings.given_model]), graph),
     )
     write_atomic(folder.path / PAGE, content)
 
@@ -128,17 +135,30 @@ def most_common(counts: Tensor, names: Sequence[str], most: int = 15) -> list[li
     ]
 
 
-def reliability_diagram(run: SavedRun) -> Chart | None:
-    """Draw the accuracy in each bin of confidence with its 95 % interval; calibrated is the diagonal.
-
-    There is none for few held-out labels, and none if nodes have several labels.
-    """
-    try:
+def trust_sections(run: SavedRun, graph: Graph) -> dict[str, Any]:
+    """Return what the page shows: a reliability diagram, doubtful labels, and nodes to label next."""
+    p = run.classifier(graph).probabilities(graph)
+    found: dict[str, Any] = {"reliability": None, "doubtful": [], "next_nodes": [], "suspect": SUSPECT}
+    with suppress(BvatError):  # one label per class, or several per node
         held = held_out(run)
-    except BvatError:
-        return None
-    if held.labels.size < ENOUGH:
-        return None
+        found["reliability"] = reliability_diagram(held) if held.labels.size >= ENOUGH else None
+        table = review(held).columns(graph, p)
+        names = ("id", "given", "suggested", "score", "neighbours")
+        found["doubtful"] = [
+            (node, Cell(given), Cell(likelier), f"{score:.2f}", Cell(around))
+            for node, given, likelier, score, around in zip(*map(table.get, names), strict=True)
+            if score < 0.5
+        ][:ROWS]
+    unlabelled = int((~graph.labelled).sum())
+    if unlabelled and graph.num_nodes <= LARGE and not graph.targets.independent:
+        labelled = graph.labelled.nonzero()[:, 0]
+        table = suggest(graph, p, labelled, min(ROWS, unlabelled)).columns(graph)
+        found["next_nodes"] = [(n, Cell(why)) for n, why in zip(table["id"], table["why"], strict=True)]
+    return found
+
+
+def reliability_diagram(held: HeldOut) -> Chart:
+    """Draw the accuracy in each bin of confidence with its 95 % interval; calibrated is the diagonal."""
     confidence, accuracy, count, error = calibration_bins(held.probabilities, held.labels)
 
     def draw(ax: Axes) -> None:

@@ -76,9 +76,7 @@ def _svg_root(figure: Figure, salt: str) -> ET.Element:
         canvas.print_svg(file, metadata=metadata)  # savefig draws everything twice
     root = ET.fromstring(file.getvalue())
     # everything is inside the axes; rules for every element would reach the page around the drawing
-    for parent in list(root.iter()):
-        for child in [each for each in parent if each.tag in (f"{SVG}style", f"{SVG}clipPath")]:
-            parent.remove(child)
+    _drop(root, {f"{SVG}style", f"{SVG}clipPath", f"{SVG}metadata"})
     root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
     for element in root.iter():
         element.attrib.pop("clip-path", None)
@@ -95,3 +93,10 @@ def _svg_root(figure: Figure, salt: str) -> ET.Element:
     root.set("width", f"{float(width):g}")
     root.set("height", f"{float(height):g}")
     return root
+
+
+def _drop(parent: ET.Element, tags: set[str]) -> None:
+    for child in list(parent):
+        _drop(child, tags)
+        if child.tag in tags or (child.tag == f"{SVG}defs" and not len(child)):
+            parent.remove(child)
