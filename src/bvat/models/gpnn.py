@@ -76,7 +76,7 @@ class GPNN(LayeredModel):
     graph in the same way every time. Edge weights are not used.
 
     Args:
-        in_features, classes: as for every :class:`LayeredModel`.
+        in_features, classes: as for :class:`GCN`.
         hidden: width of the states.
         layers: T, at least 1.
         dropout: rate for the features and for the final states.
@@ -100,7 +100,7 @@ class GPNN(LayeredModel):
         generator: torch.Generator | None = None,
         clusters: int = 5,
     ) -> None:
-        GPNNOptions(hidden=hidden, layers=layers, clusters=clusters)  # checks them
+        GPNNOptions(hidden=hidden, layers=layers, dropout=dropout, clusters=clusters)  # checks them
         states, direct = glorot(in_features, hidden, generator), glorot(in_features, classes, generator)
         first = nn.Parameter(torch.cat([states, direct], 1).detach())
         super().__init__(
