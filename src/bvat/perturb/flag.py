@@ -125,25 +125,25 @@ class FLAG(OnLabels):
         parameters = [p for p in module.parameters() if p.requires_grad]
         draws, engine = as_draws(cast("Source | None", self.generator)), inputs.engine
         supervised = targets_of(labels).loss
-        passes = make_passes(self.dropout, model, inputs, draws, clean.masks, clean.projected)
+        next_pass, _ = make_passes(self.dropout, model, inputs, draws, clean.masks, clean.projected)
         space = make_space(self.space, model, inputs)
         r = draws.uniform(space.shape, -self.step_size, self.step_size, logits)
         value = logits.new_zeros(())
         totals = [torch.zeros_like(parameter) for parameter in parameters]
         for step in range(self.steps):
             with torch.enable_grad():
-                step_masks, base = passes.last()
+                step_masks, base = next_pass()
                 point = base + space.trained_effect(r)
                 perturbed = model.propagate(inputs, point, step_masks)
                 loss = supervised(perturbed.index_select(0, train), labels, self.class_weights, engine)
                 loss = loss / self.steps
             keep = self.dropout != "fresh"  # these passes share their projection, also with the clean one
             slope, *gradients = torch.autograd.grad(
-                loss, [point, *parameters], retain_graph=keep, allow_unused=True
+                loss, [point, *parameters], retain_graph=keep, materialize_grads=True
             )
             value += loss.detach()
             for total, gradient in zip(totals, gradients, strict=True):
-                total.add_(0 if gradient is None else gradient)
+                total.add_(gradient)
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
         adversarial = with_gradients(parameters, value, totals)

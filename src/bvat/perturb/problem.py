@@ -98,9 +98,9 @@ class Problem:
         """Return the gradient with respect to the perturbed logits, both (b, C)."""
         return self.divergence.gradient(self.clean, logits)
 
-    def loss(self, found: Found | None, last: NextPass) -> Tensor:
-        """Return the mean of ``LDS_u`` at a perturbation, in the pass whose masks ``last`` gives."""
-        masks, projected = last()
+    def loss(self, found: Found | None) -> Tensor:
+        """Return the mean of ``LDS_u`` at a perturbation, in the next pass."""
+        masks, projected = self.next_pass()
         if found is not None:
             projected = projected + self.space.trained_effect(found.r)
         perturbed = self.model.propagate(self.inputs, projected, masks)
@@ -163,19 +163,6 @@ class FixedPass:
         return logits if self.problem.rows is None else logits.index_select(0, self.problem.rows)
 
 
-@dataclass(frozen=True)
-class PerturbedPasses:
-    """Where the perturbed passes get their masks from.
-
-    ``search`` serves the passes of the search, without gradient; ``last`` the pass of the loss.
-    """
-
-    search: NextPass
-    last: NextPass
-    same_masks: bool
-    """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
-
-
 def make_passes(
     policy: DropoutPolicy,
     model: ProjectedModel,
@@ -183,9 +170,10 @@ def make_passes(
     generator: Source | None,
     masks: Any,
     projected: Tensor | None,
-) -> PerturbedPasses:
-    """Return the passes on ``inputs`` (the graph, or a part of it that knows its ``nodes``).
+) -> tuple[NextPass, bool]:
+    """Return the perturbed passes on ``inputs``, and whether they have the masks of the clean pass.
 
+    If so, they agree with it at r = 0. The inputs are the graph, or a part of it that knows its ``nodes``;
     ``masks`` and ``projected`` (N, H) are those of the clean pass on the whole graph.
     """
     nodes: Tensor | None = getattr(inputs, "nodes", None)
@@ -201,21 +189,13 @@ def make_passes(
     if policy == "reuse" and projected is not None:
         base = projected if nodes is None else projected.index_select(0, nodes)
     elif policy == "fresh" and held is not None:
-        return _fresh_passes(model, inputs, generator, held)
+        unused = [held]
+
+        def fresh() -> tuple[Any, Tensor]:
+            drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
+            return drawn, model.project(inputs, drawn)
+
+        return fresh, False
     else:
         base = model.project(inputs, held)
-    same = policy == "shared" or held is None
-    return PerturbedPasses(lambda: (held, base.detach()), lambda: (held, base), same)
-
-
-def _fresh_passes(
-    model: ProjectedModel, inputs: GraphInputs, generator: Source | None, first: Any
-) -> PerturbedPasses:
-    """Return passes with masks of their own, of which those of the first are drawn already."""
-    unused = [first]
-
-    def fresh() -> tuple[Any, Tensor]:
-        drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
-        return drawn, model.project(inputs, drawn)
-
-    return PerturbedPasses(fresh, fresh, same_masks=False)
+    return lambda: (held, base), policy == "shared" or held is None

@@ -23,7 +23,7 @@ def Consistency(**shared: Any) -> Regulariser:
 
 def Random(epsilon: float = RandomOptions.epsilon, norm: Norm = "row", **shared: Any) -> Regulariser:
     """A Gaussian direction of length epsilon at every node."""
-    return Regulariser(AllNodes(), RandomDirection(epsilon, norm), **shared)
+    return Regulariser(AllNodes(), RandomDirection(epsilon, norm=norm), **shared)
 
 
 def VAT(
