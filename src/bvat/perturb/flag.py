@@ -67,7 +67,14 @@ class OnLabels(Stateless):
 
         There is no use for ``target``. With ``nodes`` only these count, and the training nodes among them.
         """
-        train, labels = _labelled(graph, type(self).__name__)
+        if hasattr(graph, "labels"):
+            train, labels = graph.train, graph.labels
+        else:  # torch_geometric's Data
+            mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
+            if mask is None or labels is None:
+                who = type(self).__name__
+                raise SettingsError(f"{who} needs labels and training nodes: set data.y and data.train_mask")
+            train = torch.nonzero(mask).flatten()
         chosen = None if nodes is None else node_indices(nodes, logits)
         if chosen is not None:
             train = train[torch.isin(train, chosen)]
@@ -76,16 +83,6 @@ class OnLabels(Stateless):
 
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
         raise NotImplementedError
-
-
-def _labelled(graph: Any, who: str) -> tuple[Tensor, Tensor]:
-    """Return the training nodes, int64, and the labels of a graph or of torch_geometric's Data."""
-    if hasattr(graph, "labels"):
-        return graph.train, graph.labels
-    mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
-    if mask is None or labels is None:
-        raise SettingsError(f"{who} needs labels and training nodes: set data.y and data.train_mask")
-    return torch.nonzero(mask).flatten(), labels
 
 
 @dataclass
