@@ -49,24 +49,22 @@ def call_arguments(
             f"{_name(function)} is called with {first.name}, not with x: pass a function of the features, "
             "regulariser(lambda x: model(data.update({'x': x})), data.x, logits)"
         )
-    parameters = [first, *following] if first.kind is inspect.Parameter.VAR_POSITIONAL else following
-    names = {p.name for p in parameters if p.kind in _NAMED}
-    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    unknown = sorted(given.keys() - names - {"edge_index"})
+    named = [parameter for parameter in following if parameter.kind in _NAMED]
+    open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in following)
+    unknown = sorted(given.keys() - {parameter.name for parameter in named} - {"edge_index"})
     if unknown and not open_ended:
         raise SettingsError(f"{_name(function)} takes no argument {unknown[0]!r}: leave it out")
     kwargs = {name: given[name] for name in unknown}
-    args: tuple[Any, ...] = ()
-    if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL and edge_index is not None:
-        args = (edge_index,)
-    for number, parameter in enumerate(parameters):
-        if parameter.kind in _NAMED:
-            edges = edge_index if number == 0 else None  # whatever it is called: edges, adj, ...
-            value = _value(parameter, given, source, edges)
-            if value is not None:
-                kwargs[parameter.name] = value
-            elif parameter.default is inspect.Parameter.empty:
-                raise _missing(function, parameter.name)
+    any_number = inspect.Parameter.VAR_POSITIONAL in (p.kind for p in (first, *following[:1]))
+    args = (edge_index,) if any_number and edge_index is not None else ()
+    for parameter in named:
+        # the first gets the edges, whatever it is called: edges, adj, ...
+        edges = edge_index if parameter is following[0] and not any_number else None
+        value = _value(parameter, given, source, edges)
+        if value is not None:
+            kwargs[parameter.name] = value
+        elif parameter.default is inspect.Parameter.empty:
+            raise _missing(function, parameter.name)
     if args or open_ended:
         _warn_of_unused(function, source, {*given, *kwargs})
     return x, edge_index, Arguments(args, kwargs)

@@ -18,11 +18,8 @@ from bvat.errors import SettingsError
 LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
 """Larger numbers are beyond float32."""
 _BOUNDS: dict[str, Any] = {
-    "at_least": operator.ge,
-    "at_most": operator.le,
-    "above": operator.gt,
-    "below": operator.lt,
-}
+    "at_least": operator.ge, "at_most": operator.le, "above": operator.gt, "below": operator.lt,
+}  # fmt: skip
 
 
 def option(default: Any, text: str, *, choices: tuple[str, ...] = (), **rest: Any) -> Any:

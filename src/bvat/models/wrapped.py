@@ -212,16 +212,15 @@ class WrappedModule:
         """Refuse: the passes run on the whole graph."""
         raise SettingsError("a wrapped module runs on the whole graph: its masks cannot be cut")
 
-    def project(self, inputs: EdgeInputs, masks: int | None = None) -> Tensor:
+    def project(self, inputs: Any, masks: int | None = None) -> Tensor:
         """Return zeros (N, H) for what is added behind the linear maps, or x (N, D)."""
-        if not self._maps:
-            return inputs.features.values
+        x = self.inputs(inputs).features.values
         width = sum(weight.shape[0] for weight in self._weights())
-        return inputs.features.values.new_zeros(inputs.features.shape[0], width)
+        return x.new_zeros(x.shape[0], width) if width else x
 
-    def propagate(self, inputs: EdgeInputs, projected: Tensor, masks: int | None = None) -> Tensor:
+    def propagate(self, inputs: Any, projected: Tensor, masks: int | None = None) -> Tensor:
         """Run the module; projected (N, H) or (N, D), logits (N, C)."""
-        maps = self._maps
+        inputs, maps = self.inputs(inputs), self._maps
         with _frozen_statistics(self.module):
             if not maps:
                 return self._run(projected, inputs.arguments, masks)
