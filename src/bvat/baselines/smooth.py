@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.sparse import coo_array, triu
 from torch import Tensor
 
 from bvat.baselines.base import Fit, Frozen, VisiblePart, choose, glorot, visible_part
@@ -140,7 +142,8 @@ def _batches(
     part: VisiblePart, smoothness: float, generator: torch.Generator
 ) -> Iterator[tuple[Any, Tensor, Tensor]]:
     """Yield features, the rows of the training nodes in them, and pairs of rows (2, e) for every step."""
-    edges = part.edges if smoothness else torch.zeros(2, 0, dtype=torch.int64)
+    once = triu(part.adjacency, 1) if smoothness else coo_array((0, 0))
+    edges = torch.from_numpy(np.stack([once.row, once.col])).long()
     if edges.shape[1] <= PAIRS:
         yield from repeat(_cut(part, edges))
     while True:

@@ -54,17 +54,11 @@ def call_arguments(
     unknown = sorted(given.keys() - {parameter.name for parameter in named} - {"edge_index"})
     if unknown and not open_ended:
         raise SettingsError(f"{_name(function)} takes no argument {unknown[0]!r}: leave it out")
-    kwargs = {name: given[name] for name in unknown}
     any_number = inspect.Parameter.VAR_POSITIONAL in (p.kind for p in (first, *following[:1]))
     args = (edge_index,) if any_number and edge_index is not None else ()
-    for parameter in named:
-        # the first gets the edges, whatever it is called: edges, adj, ...
-        edges = edge_index if parameter is following[0] and not any_number else None
-        value = _value(parameter, given, source, edges)
-        if value is not None:
-            kwargs[parameter.name] = value
-        elif parameter.default is inspect.Parameter.empty:
-            raise _missing(function, parameter.name)
+    # the second argument gets the edges, whatever it is called: edges, adj, ...
+    edges = edge_index if named[:1] == following[:1] and not any_number else None
+    kwargs = {name: given[name] for name in unknown} | _by_name(function, named, given, source, edges)
     if args or open_ended:
         _warn_of_unused(function, source, {*given, *kwargs})
     return x, edge_index, Arguments(args, kwargs)
@@ -84,12 +78,21 @@ def reads_attributes(model: Any) -> bool:
     return named or bool(getattr(model, "edge_features", 0))
 
 
-def _value(parameter: inspect.Parameter, given: Mapping[str, Any], source: Any, edges: Any) -> Any:
-    """Return what is given by the name of a parameter, or what the data has, or edges if it needs a value."""
-    value = given.get(parameter.name, getattr(source, parameter.name, None))
-    if value is None and parameter.default is inspect.Parameter.empty:
-        value = edges
-    return None if callable(value) else value  # Data has methods too, such as size
+def _by_name(
+    function: Any, named: list[inspect.Parameter], given: Mapping[str, Any], source: Any, edges: Any
+) -> dict[str, Any]:
+    """Return what is given by the names of parameters, or what the data has; the first may need ``edges``."""
+    found = {}
+    for parameter in named:
+        value = given.get(parameter.name, getattr(source, parameter.name, None))
+        needed = parameter.default is inspect.Parameter.empty
+        if value is None and needed and parameter is named[0]:
+            value = edges
+        if value is not None and not callable(value):  # Data has methods too, such as size
+            found[parameter.name] = value
+        elif needed:
+            raise _missing(function, parameter.name)
+    return found
 
 
 def _source(data: Any) -> Any:

@@ -83,11 +83,13 @@ def _check(name: str, value: Any, kind: type, limits: Mapping[str, Any]) -> None
         raise SettingsError(f"{name} must be of type {kind.__name__}, not {value!r}")
     if limits["choices"] and value not in limits["choices"]:
         raise SettingsError(f"{name} must be one of {', '.join(limits['choices'])}, not {value!r}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SettingsError(f"{name} must be a finite number, not {value}")
     if kind in (int, float):
-        limits = {"at_most": LARGEST_INT if kind is int else LARGEST_FLOAT, **limits}
-        for words, holds in _BOUNDS.items():
-            if words in limits and not holds(value, limits[words]):
-                bound = f"{words.replace('_', ' ')} {limits[words]}"
-                raise SettingsError(f"{name} must be {bound}, not {value}")
+        _check_range(name, value, {"at_most": LARGEST_INT if kind is int else LARGEST_FLOAT, **limits})
+
+
+def _check_range(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    if not math.isfinite(value):
+        raise SettingsError(f"{name} must be a finite number, not {value}")
+    for words, holds in _BOUNDS.items():
+        if words in limits and not holds(value, limits[words]):
+            raise SettingsError(f"{name} must be {words.replace('_', ' ')} {limits[words]}, not {value}")

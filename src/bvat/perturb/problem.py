@@ -177,18 +177,18 @@ def make_passes(
     ``masks`` and ``projected`` (N, H) are those of the clean pass on the whole graph.
     """
     nodes: Tensor | None = getattr(inputs, "nodes", None)
-    if policy == "reuse" and projected is None:
-        policy = "pair"
+    if policy == "reuse" and projected is not None:
+        kept = model.draw_masks(inputs, generator, features=False)
+        part = projected if nodes is None else projected.index_select(0, nodes)
+        return lambda: (kept, part), kept is None
     if policy == "shared":
         held = masks if nodes is None else model.restrict_masks(masks, inputs.whole, nodes)  # type: ignore[attr-defined]
         if held is None and model.training and model.draw_masks(inputs, generator) is not None:
             raise SettingsError("dropout 'shared' needs the masks of the clean pass: call with masks=...")
     else:
-        held = model.draw_masks(inputs, generator, features=policy != "reuse")
+        held = model.draw_masks(inputs, generator)
     # held is None in training mode too when the rate is 0: then all passes agree at r = 0
-    if policy == "reuse" and projected is not None:
-        base = projected if nodes is None else projected.index_select(0, nodes)
-    elif policy == "fresh" and held is not None:
+    if policy == "fresh" and held is not None:
         unused = [held]
 
         def fresh() -> tuple[Any, Tensor]:
@@ -196,6 +196,5 @@ def make_passes(
             return drawn, model.project(inputs, drawn)
 
         return fresh, False
-    else:
-        base = model.project(inputs, held)
+    base = model.project(inputs, held)
     return lambda: (held, base), policy == "shared" or held is None
