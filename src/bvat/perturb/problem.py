@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -56,15 +56,16 @@ class Problem:
     """Weight of each chosen node, (b); None for 1."""
     share: float = 1.0
     """Factor of the loss."""
+    num_chosen: int = field(init=False)
+    """b, the number of chosen nodes."""
 
     @property
     def engine(self) -> TensorEngine:
         return self.inputs.engine
 
-    @cached_property
-    def num_chosen(self) -> int:
-        """b, the number of chosen nodes, of all ranks."""
-        return self.engine.total(self.clean_logits.shape[0])
+    def __post_init__(self) -> None:
+        # not cached on first use: ranks that are threads would wait for each other within its lock
+        object.__setattr__(self, "num_chosen", self.engine.total(self.clean_logits.shape[0]))
 
     @cached_property
     def clean(self) -> CleanPrediction:
