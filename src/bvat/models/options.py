@@ -88,7 +88,7 @@ def _check(name: str, value: Any, kind: type, limits: Mapping[str, Any]) -> None
 
 
 def _check_range(name: str, value: Any, limits: Mapping[str, Any]) -> None:
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise SettingsError(f"{name} must be a finite number, not {value}")
     for words, holds in _BOUNDS.items():
         if words in limits and not holds(value, limits[words]):
