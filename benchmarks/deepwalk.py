@@ -48,9 +48,9 @@ def measured(action: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 def measure(nodes: int, edges: int, workers: int, gensim_share: float) -> dict[str, Any]:
     """Return the times of walks and skip-gram, the peak memory, and gensim's time if requested."""
     adjacency = random_adjacency(nodes, edges)
-    embed(walks_from_all(adjacency[:50, :50], 1, 3, 0, workers), 50, 0)  # compiles
+    embed(walks_from_all(adjacency[:50, :50], 1, 3, 0), 50, 0)  # compiles
     reset_peak()
-    walks, of_walks = measured(lambda: walks_from_all(adjacency, WALKS, LENGTH, 0, workers))
+    walks, of_walks = measured(lambda: walks_from_all(adjacency, WALKS, LENGTH, 0))
     _, of_skipgram = measured(lambda: embed(walks, nodes, 0))
     result: dict[str, Any] = {
         "graph": {"nodes": nodes, "edges": int(adjacency.nnz // 2)},
@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python benchmarks/deepwalk.py")
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=1_000_000)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2, help="threads of gensim")
     parser.add_argument("--gensim-share", type=float, default=0.0, help="share of the walks for gensim")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args(arguments)

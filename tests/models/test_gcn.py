@@ -246,8 +246,8 @@ def test_glorot() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": 0}, "layers >= 1"),
-        ({"hidden": 0}, "hidden >= 1"),
+        ({"layers": 0}, "layers must be at least 1"),
+        ({"hidden": 0}, "hidden must be at least 1"),
         ({"dropout": 1.0}, "below 1, not 1.0"),
         ({"dropout": -0.1}, "at least 0"),
         ({"dropout": float("nan")}, "not nan"),

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import bvat
-from bvat.perturb.divergence import DIVERGENCES
-from bvat.perturb.samples import agreement, draw_passes, nodes_of_passes, sharpened_mean, stacked
+from bvat.perturb.samples import draw_passes, nodes_of_passes, sharpened_mean, stacked
 from bvat.training.loop import training_step
 from bvat.training.settings import preset
 from bvat.training.state import start_training
@@ -31,7 +30,7 @@ def test_the_target_is_the_sharpened_mean(temperature: float) -> None:
 
 def test_a_target_close_to_one_class_stays_finite() -> None:
     certain = torch.tensor([[200.0, 0.0, -200.0]])
-    target, loss = agreement(certain, 1, 0.05, DIVERGENCES["kl"]())
+    target, loss = bvat.GRAND(2, temperature=0.05, divergence="kl").agree(certain.repeat(2, 1))
     assert torch.isfinite(target).all()
     assert torch.isfinite(loss)
 
@@ -49,7 +48,7 @@ def test_reused_passes_share_the_projection_and_nothing_else(graph: bvat.Graph) 
 @pytest.mark.parametrize("name", ["kl", "squared"])
 def test_disagreement_and_its_gradient_are_the_literal_ones(name: str) -> None:
     parts, target = logits(), sharpened_mean(logits(), 0.5)
-    same, found = agreement(stacked(parts), len(parts), 0.5, DIVERGENCES[name]())
+    same, found = bvat.GRAND(3, divergence=name).agree(stacked(parts))
     assert torch.equal(same, target)
     assert not same.requires_grad
     each = [
@@ -140,7 +139,7 @@ def test_nodes_without_a_confident_mean_do_not_count() -> None:
     bar = mean.amax(1).median().item()
     sure = mean.amax(1) >= bar
     assert 0 < int(sure.sum()) < len(sure)
-    loss = agreement(stacked(parts), len(parts), 0.5, DIVERGENCES["squared"](), bar).loss
+    _, loss = bvat.GRAND(3, confidence=bar).agree(stacked(parts))
     squares = [(torch.softmax(part, 1) - target).square().sum(1) for part in parts]
     torch.testing.assert_close(loss, (sum(squares) * sure / len(parts)).mean())
     for gradient in torch.autograd.grad(loss, parts):
@@ -166,7 +165,7 @@ def test_grand_in_a_loop_of_ones_own_is_the_loss_of_training(graph: bvat.Graph, 
     labels = graph.labels[train]
     supervised = [torch.nn.functional.cross_entropy(part[train], labels) for part in logits]
     part = [one[:nodes] for one in logits]
-    apart = agreement(stacked(part), 3, grand.temperature, grand.divergence).loss
+    _, apart = grand.agree(stacked(part))
     expected = sum(supervised) / 3 - supervised[0] + 0.7 * apart
     assert float(found.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
     ours, theirs = (torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)

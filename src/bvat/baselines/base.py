@@ -157,13 +157,6 @@ class VisiblePart:
     train: Tensor
     labels: Tensor
 
-    @property
-    def edges(self) -> Tensor:
-        """Every edge once, int64 (2, e)."""
-        coo = self.adjacency.tocoo()
-        once = coo.row < coo.col
-        return torch.from_numpy(np.stack([coo.row[once], coo.col[once]]).astype(np.int64))
-
 
 def visible_part(graph: Graph, features: FeatureMatrix) -> VisiblePart:
     """Return what is left without validation and test nodes; features (N, D) are those of the graph."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
@@ -34,7 +33,7 @@ def fit(graph: Graph, seed: int) -> Fit:
     """Embed the nodes, and fit the regression to the training nodes; nodes without edges have no score."""
     adjacency = graph.adjacency.to_scipy()
     rounds = walks_per_node(graph.num_nodes, LENGTH, WALKS, MOST)
-    walks = walks_from_all(adjacency, rounds, LENGTH, seed, torch.get_num_threads())
+    walks = walks_from_all(adjacency, rounds, LENGTH, seed)
     x = embed(walks, graph.num_nodes, seed).astype(np.float64)
     alone = np.diff(adjacency.indptr) == 0
     train, labels = graph.train.numpy(), graph.labels.numpy()

@@ -81,14 +81,9 @@ def _fit_table(graph: Graph, features: FeatureMatrix | None, seed: int, once: On
         weights = head(None if x is None else x.shape[1], graph.num_classes, seed, dtype)
         weights["e"] = embeddings[count][graph.train].requires_grad_()
         e_val = embeddings[count][val]
-        right, step = descend(
-            list(weights.values()),
-            lambda: sum_of_losses(head_logits(weights, x, weights["e"]), graph.labels[graph.train]),
-            lambda: head_logits(weights, x_val, e_val)[0].argmax(1) == graph.labels[val],
-            decay,
-            rate,
-        )
-        return right, (step, weights)
+        train = graph.labels[graph.train], lambda: head_logits(weights, x, weights["e"])
+        held_out = graph.labels[val], lambda: head_logits(weights, x_val, e_val)
+        return descend(weights, train, held_out, decay, rate)
 
     (count, decay, rate), (step, weights) = choose(graph, LABEL_WALKS, DECAYS, RATES, fit=fitted)
     embedding = embeddings[count]
@@ -150,14 +145,9 @@ def fit_i(graph: Graph, seed: int) -> Fit:
     def fitted(decay: float, rate: float) -> tuple[float, tuple[int, Weights]]:
         weights = {"v": v[used].requires_grad_(), "c": c.clone().requires_grad_()}
         weights |= head(used.numel(), graph.num_classes, seed, dtype)
-        right, step = descend(
-            list(weights.values()),
-            lambda: sum_of_losses(inductive_logits(weights, x), part.labels),
-            lambda: inductive_logits(weights, x_val, rest)[0].argmax(1) == graph.labels[graph.val],
-            decay,
-            rate,
-        )
-        return right, (step, weights)
+        train = part.labels, lambda: inductive_logits(weights, x)
+        held_out = graph.labels[graph.val], lambda: inductive_logits(weights, x_val, rest)
+        return descend(weights, train, held_out, decay, rate)
 
     (decay, rate), (step, weights) = choose(graph, DECAYS, RATES, fit=fitted)
     tensors = {name: tensor.detach() for name, tensor in weights.items()}
@@ -233,31 +223,29 @@ def head_logits(weights: Weights, x: FeatureMatrix | None, e: Tensor) -> list[Te
     return [both @ weights["wf"] + weights["bf"], of_x, of_e]
 
 
-def sum_of_losses(every: list[Tensor], labels: Tensor) -> Tensor:
-    return torch.stack([F.cross_entropy(logits, labels) for logits in every]).sum()
+Labelled = tuple[Tensor, Callable[[], list[Tensor]]]
+"""Labels (m), and a function that returns logits for them, the first (m, C) those of the classifier."""
 
 
 def descend(
-    parameters: list[Tensor],
-    loss: Callable[[], Tensor],
-    right: Callable[[], Tensor],
-    decay: float,
-    rate: float,
-) -> tuple[float, int]:
-    """Descend by SGD; leave the parameters as they were when most validation nodes were right.
+    weights: Weights, train: Labelled, held_out: Labelled, decay: float, rate: float
+) -> tuple[float, tuple[int, Weights]]:
+    """Descend the sum of all losses by SGD; leave the weights as when most validation nodes were right.
 
-    Return how many these were, and the step. Without validation nodes the last step is kept.
+    Return how many these were, the step and the weights. Without validation nodes the last step is kept.
     """
+    parameters = list(weights.values())
     optimizer = torch.optim.SGD(parameters, lr=rate, weight_decay=decay)
     most, at, kept = -1.0, 0, parameters
     for step in range(1, STEPS + 1):
         optimizer.zero_grad()
-        loss().backward()  # type: ignore[no-untyped-call]
+        loss = torch.stack([F.cross_entropy(logits, train[0]) for logits in train[1]()]).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if step % EVERY and step < STEPS:
             continue
         with torch.no_grad():
-            found = right()
+            found = held_out[1]()[0].argmax(1) == held_out[0]
         if not found.numel() or float(found.sum()) > most:
             most, at, kept = float(found.sum()), step, [p.detach().clone() for p in parameters]
         elif step - at >= PATIENCE:
@@ -265,4 +253,4 @@ def descend(
     with torch.no_grad():
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.copy_(value)
-    return most, at
+    return most, (at, weights)

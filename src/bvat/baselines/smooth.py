@@ -8,12 +8,14 @@ Mobahi, Collobert 2012) has a hidden layer h.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise, repeat
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.sparse import coo_array, triu
 from torch import Tensor
 
 from bvat.baselines.base import Fit, Frozen, VisiblePart, choose, glorot, visible_part
@@ -33,31 +35,96 @@ FEW_CLASSES = 10
 classes of NELL validate at 9.6 with those of Cora, and at 23 with a tenth of them."""
 
 Weights = dict[str, Tensor]
-Network = Callable[[FeatureMatrix, Weights], tuple[Tensor, Tensor]]
-"""From features (m, D) and weights to what must be smooth (m, H) and the logits (m, C)."""
+
+
+class Smooth(Frozen):
+    """A network of the features."""
+
+    epochs: ClassVar[int]
+    lr: ClassVar[float]
+
+    @staticmethod
+    def network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Return from features (m, D) what must be smooth (m, H), and the logits (m, C)."""
+        raise NotImplementedError
+
+    def forward(self, graph: Graph) -> Tensor:
+        return self.network(normalize_rows(graph.features), dict(self.named_parameters()))[1]
+
+
+class Linear(Smooth):
+    """Logits X W + b, h their softmax. Shapes: weight (D, C), bias (C)."""
+
+    shapes: ClassVar = {"weight": "DC", "bias": "C"}
+    epochs, lr = 100, 0.2
+
+    @staticmethod
+    def network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor, Tensor]:
+        logits = features @ weights["weight"] + weights["bias"]
+        return logits.softmax(1), logits
+
+
+class Embedding(Smooth):
+    """Logits h W2 + b2, h = ReLU(X W1 + b1). Shapes: weight1 (D, H), bias1 (H), weight2 (H, C), bias2 (C)."""
+
+    shapes: ClassVar = {"weight1": "DH", "bias1": "H", "weight2": "HC", "bias2": "C"}
+    epochs, lr = 150, 0.01
+
+    @staticmethod
+    def network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor, Tensor]:
+        hidden = (features @ weights["weight1"] + weights["bias1"]).relu()
+        return hidden, hidden @ weights["weight2"] + weights["bias2"]
+
+
+def fit_manireg(graph: Graph, seed: int) -> Fit:
+    return _fit(Linear, graph, LINEAR_GRID)
+
+
+def fit_semiemb(graph: Graph, seed: int) -> Fit:
+    lower = min(1.0, FEW_CLASSES / graph.num_classes)
+    grid = tuple(decay * lower for decay in DECAYS), SMOOTHNESS
+    return _fit(Embedding, graph, grid, torch.Generator().manual_seed(seed))
+
+
+def _fit(kind: type[Smooth], graph: Graph, grid: Any, generator: torch.Generator | None = None) -> Fit:
+    """Fit with the strengths that are best on the validation nodes, which are hidden like the test nodes.
+
+    Weights start at zero, or with a generator as Glorot and Bengio draw them.
+    """
+    features = normalize_rows(graph.features)
+    part, held_out = visible_part(graph, features), features.select(graph.val)
+    sizes = {"D": graph.num_features, "H": WIDTH, "C": graph.num_classes}
+    start: Weights = {}
+    for name, letters in kind.shapes.items():
+        first, *rest = (sizes[letter] for letter in letters)
+        start[name] = torch.zeros(first, *rest, dtype=features.dtype)
+        if generator is not None and rest:
+            start[name] = glorot(first, rest[0], generator, features.dtype)
+
+    def fitted(*strengths: float) -> tuple[float, Weights]:
+        weights = train_smooth(kind, part, start, strengths, generator or torch.Generator().manual_seed(0))
+        right = kind.network(held_out, weights)[1].argmax(1) == graph.labels[graph.val]
+        return float(right.sum()), weights
+
+    (decay, smoothness), weights = choose(graph, *grid, fit=fitted)
+    return Fit(kind(**weights), {"weight_decay": decay, "smoothness": smoothness})
 
 
 def train_smooth(
+    kind: type[Smooth],
     part: VisiblePart,
-    network: Network,
-    weights: Weights,
+    start: Weights,
+    strengths: tuple[float, ...],
     generator: torch.Generator,
-    *,
-    epochs: int,
-    lr: float,
-    strengths: tuple[float, float],
 ) -> Weights:
-    """Train by Adam from ``weights`` on all training nodes per step; return the trained weights.
-
-    ``strengths`` are the weight decay and the smoothness.
-    """
+    """Train by Adam from ``start`` on all training nodes per step; return the trained weights."""
     weight_decay, smoothness = strengths
-    trained = {name: tensor.clone().requires_grad_() for name, tensor in weights.items()}
-    optimizer = torch.optim.Adam(trained.values(), lr=lr)
+    trained = {name: tensor.clone().requires_grad_() for name, tensor in start.items()}
+    optimizer = torch.optim.Adam(trained.values(), lr=kind.lr)
     batches = _batches(part, smoothness, generator)
-    for _ in range(epochs):
+    for _ in range(kind.epochs):
         features, train, pairs = next(batches)
-        hidden, logits = network(features, trained)
+        hidden, logits = kind.network(features, trained)
         loss = F.cross_entropy(logits[train], part.labels)
         for name, tensor in trained.items():
             if not name.startswith("bias"):
@@ -75,7 +142,8 @@ def _batches(
     part: VisiblePart, smoothness: float, generator: torch.Generator
 ) -> Iterator[tuple[Any, Tensor, Tensor]]:
     """Yield features, the rows of the training nodes in them, and pairs of rows (2, e) for every step."""
-    edges = part.edges if smoothness else torch.zeros(2, 0, dtype=torch.int64)
+    once = triu(part.adjacency, 1) if smoothness else coo_array((0, 0))
+    edges = torch.from_numpy(np.stack([once.row, once.col])).long()
     if edges.shape[1] <= PAIRS:
         yield from repeat(_cut(part, edges))
     while True:
@@ -88,79 +156,3 @@ def _cut(part: VisiblePart, pairs: Tensor) -> tuple[Any, Tensor, Tensor]:
     used, place = torch.cat([part.train, pairs.flatten()]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     count = part.train.numel()
     return part.features.select(used), place[:count], place[count:].view(2, -1)
-
-
-class Linear(Frozen):
-    """Logits X W + b. Shapes: weight (D, C), bias (C)."""
-
-    shapes: ClassVar = {"weight": "DC", "bias": "C"}
-    weight: Tensor
-    bias: Tensor
-
-    def forward(self, graph: Graph) -> Tensor:
-        return normalize_rows(graph.features) @ self.weight + self.bias
-
-
-def fit_manireg(graph: Graph, seed: int) -> Fit:
-    """Fit with the strengths that are best on the validation nodes, which are hidden like the test nodes."""
-    features = normalize_rows(graph.features)
-    part = visible_part(graph, features)
-    held_out, expected = features.select(graph.val), graph.labels[graph.val]
-
-    def fitted(weight_decay: float, smoothness: float) -> tuple[float, Linear]:
-        model = Linear(**gradient(part, graph.num_classes, weight_decay, smoothness))
-        scores = held_out @ model.weight + model.bias
-        return float((scores.argmax(1) == expected).sum()), model
-
-    (weight_decay, smoothness), model = choose(graph, *LINEAR_GRID, fit=fitted)
-    return Fit(model, {"weight_decay": weight_decay, "smoothness": smoothness})
-
-
-def gradient(part: VisiblePart, classes: int, weight_decay: float, smoothness: float) -> Weights:
-    """Minimise the loss with h = softmax of the logits, from zero."""
-    shapes = {"weight": (part.features.shape[1], classes), "bias": (classes,)}
-    start = {name: torch.zeros(shape, dtype=part.features.dtype) for name, shape in shapes.items()}
-
-    def network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor, Tensor]:
-        logits = features @ weights["weight"] + weights["bias"]
-        return logits.softmax(1), logits
-
-    generator, strengths = torch.Generator().manual_seed(0), (weight_decay, smoothness)
-    return train_smooth(part, network, start, generator, epochs=100, lr=0.2, strengths=strengths)
-
-
-class Embedding(Frozen):
-    """Logits ReLU(X W1 + b1) W2 + b2. Shapes: weight1 (D, H), bias1 (H), weight2 (H, C), bias2 (C)."""
-
-    shapes: ClassVar = {"weight1": "DH", "bias1": "H", "weight2": "HC", "bias2": "C"}
-
-    def forward(self, graph: Graph) -> Tensor:
-        return embedding_network(normalize_rows(graph.features), dict(self.named_parameters()))[1]
-
-
-def embedding_network(features: FeatureMatrix, weights: Weights) -> tuple[Tensor, Tensor]:
-    """Return the hidden layer (m, H), which must be smooth, and the logits (m, C)."""
-    hidden = (features @ weights["weight1"] + weights["bias1"]).relu()
-    return hidden, hidden @ weights["weight2"] + weights["bias2"]
-
-
-def fit_semiemb(graph: Graph, seed: int) -> Fit:
-    """Fit with the strengths that are best on the validation nodes, which are hidden like the test nodes."""
-    features = normalize_rows(graph.features)
-    part, held_out = visible_part(graph, features), features.select(graph.val)
-    generator = torch.Generator().manual_seed(seed)
-    start: Weights = {}
-    for number, (inputs, outputs) in enumerate(pairwise((graph.num_features, WIDTH, graph.num_classes)), 1):
-        start[f"weight{number}"] = glorot(inputs, outputs, generator, graph.features.dtype)
-        start[f"bias{number}"] = torch.zeros(outputs, dtype=graph.features.dtype)
-    lower = min(1.0, FEW_CLASSES / graph.num_classes)
-
-    def fitted(*strengths: float) -> tuple[float, Weights]:
-        options: dict[str, Any] = {"epochs": 150, "lr": 0.01, "strengths": strengths}
-        weights = train_smooth(part, embedding_network, start, generator, **options)
-        right = embedding_network(held_out, weights)[1].argmax(1) == graph.labels[graph.val]
-        return float(right.sum()), weights
-
-    decays = tuple(decay * lower for decay in DECAYS)
-    (decay, smoothness), weights = choose(graph, decays, SMOOTHNESS, fit=fitted)
-    return Fit(Embedding(**weights), {"weight_decay": decay, "smoothness": smoothness})

@@ -1,8 +1,7 @@
-"""Uniform random walks, compiled. A walk depends on its number and the seed only, not on threads."""
+"""Uniform random walks, compiled."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,17 @@ NOWHERE = -1
 Nodes = NDArray[np.int32]
 
 
-def _walk(crow: Any, col: Any, starts: Any, first: int, seed: int, walks: Any) -> None:
-    """Fill walks (n, length); the random numbers of row k are those of walk ``first + k``."""
+def _walk(crow: Any, col: Any, starts: Any, seed: int, walks: Any) -> None:
+    """Fill walks (n, length)."""
     for k in range(walks.shape[0]):
         # splitmix64, from a place of its own for every walk
-        state = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + np.uint64(first + k) * np.uint64(
-            0x2545F4914F6CDD1D
-        )
+        state = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + np.uint64(k) * np.uint64(0x2545F4914F6CDD1D)
         node = starts[k]
         walks[k, 0] = node
         for step in range(1, walks.shape[1]):
             degree = crow[node + 1] - crow[node] if node >= 0 else 0
             if degree == 0:
-                node = -1
+                node = NOWHERE
             else:
                 state += np.uint64(0x9E3779B97F4A7C15)
                 bits = state
@@ -42,25 +39,15 @@ def _walk(crow: Any, col: Any, starts: Any, first: int, seed: int, walks: Any) -
 walk = Compiled(_walk, nogil=True)
 
 
-def random_walks(adjacency: Any, starts: Nodes, length: int, seed: int, *, workers: int = 1) -> Nodes:
-    """Return one walk per start, int32 (n, length), the same for any number of workers (threads).
+def random_walks(adjacency: Any, starts: Nodes, length: int, seed: int) -> Nodes:
+    """Return one walk per start, int32 (n, length).
 
     Shapes: adjacency scipy CSR (N, N), starts int32 (n).
     """
-    walks = np.full((len(starts), length), NOWHERE, np.int32)
+    walks = np.empty((len(starts), length), np.int32)
     crow, col = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int32)
-    parts = np.linspace(0, len(starts), max(1, workers) + 1).astype(int)
-
-    def make(k: int) -> None:
-        here = slice(parts[k], parts[k + 1])
-        with np.errstate(over="ignore"):  # without numba, numpy warns of the intended overflow
-            walk(crow, col, starts[here], int(parts[k]), seed, walks[here])
-
-    if len(parts) == 2:
-        make(0)
-    else:
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(make, range(workers)))
+    with np.errstate(over="ignore"):  # without numba, numpy warns of the intended overflow
+        walk(crow, col, starts, seed, walks)
     return walks
 
 
@@ -69,9 +56,9 @@ def walks_per_node(nodes: int, length: int, most: int, total: int) -> int:
     return min(most, -(-total // (nodes * length)))
 
 
-def walks_from_all(adjacency: Any, rounds: int, length: int, seed: int, workers: int = 1) -> Nodes:
+def walks_from_all(adjacency: Any, rounds: int, length: int, seed: int) -> Nodes:
     """Return ``rounds`` walks from every node that has a neighbour, in a random order in every round."""
     nodes = np.flatnonzero(np.diff(adjacency.indptr)).astype(np.int32)
     rng = np.random.default_rng(seed)
     starts = np.concatenate([rng.permutation(nodes) for _ in range(rounds)])
-    return random_walks(adjacency, starts, length, seed, workers=workers)
+    return random_walks(adjacency, starts, length, seed)

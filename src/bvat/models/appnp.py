@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
@@ -18,7 +19,7 @@ class APPNP(MLP):
     perceptron without biases makes of the features.
 
     Args:
-        in_features, classes: as for every :class:`LayeredModel`.
+        in_features, classes: as for :class:`GCN`.
         hidden: width of the perceptron's hidden layers.
         layers: its number of linear maps, at least 1.
         dropout: rate for the input of every linear map and for the entries of Â in every step.
@@ -30,28 +31,19 @@ class APPNP(MLP):
         >>> logits = APPNP(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
 
+    has_biases = False
+
     def __init__(
         self,
         in_features: int,
         classes: int,
         *,
-        hidden: int = 64,
-        layers: int = 2,
-        dropout: float = 0.5,
-        generator: torch.Generator | None = None,
         power_steps: int = 10,
         teleport: float = 0.1,
+        **shared: Any,
     ) -> None:
         APPNPOptions(power_steps=power_steps, teleport=teleport)  # checks them
-        super().__init__(
-            in_features,
-            classes,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            generator=generator,
-            bias=False,
-        )
+        super().__init__(in_features, classes, **shared)
         self.edge_widths = (1,) * power_steps
         self.power_steps, self.teleport = power_steps, teleport
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +18,11 @@ from bvat.graph import Graph
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(NamedTuple):
     """What follows x in a call: by position, and by name."""
 
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 def call_arguments(
@@ -51,24 +49,16 @@ def call_arguments(
             f"{_name(function)} is called with {first.name}, not with x: pass a function of the features, "
             "regulariser(lambda x: model(data.update({'x': x})), data.x, logits)"
         )
-    parameters = [first, *following] if first.kind is inspect.Parameter.VAR_POSITIONAL else following
-    names = {p.name for p in parameters if p.kind in _NAMED}
-    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    unknown = sorted(given.keys() - names - {"edge_index"})
+    named = [parameter for parameter in following if parameter.kind in _NAMED]
+    open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in following)
+    unknown = sorted(given.keys() - {parameter.name for parameter in named} - {"edge_index"})
     if unknown and not open_ended:
         raise SettingsError(f"{_name(function)} takes no argument {unknown[0]!r}: leave it out")
-    kwargs = {name: given[name] for name in unknown}
-    args: tuple[Any, ...] = ()
-    if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL and edge_index is not None:
-        args = (edge_index,)
-    for number, parameter in enumerate(parameters):
-        if parameter.kind in _NAMED:
-            edges = edge_index if number == 0 else None  # whatever it is called: edges, adj, ...
-            value = _value(parameter, given, source, edges)
-            if value is not None:
-                kwargs[parameter.name] = value
-            elif parameter.default is inspect.Parameter.empty:
-                raise _missing(function, parameter.name)
+    any_number = inspect.Parameter.VAR_POSITIONAL in (p.kind for p in (first, *following[:1]))
+    args = (edge_index,) if any_number and edge_index is not None else ()
+    # the second argument gets the edges, whatever it is called: edges, adj, ...
+    edges = edge_index if named[:1] == following[:1] and not any_number else None
+    kwargs = {name: given[name] for name in unknown} | _by_name(function, named, given, source, edges)
     if args or open_ended:
         _warn_of_unused(function, source, {*given, *kwargs})
     return x, edge_index, Arguments(args, kwargs)
@@ -88,12 +78,21 @@ def reads_attributes(model: Any) -> bool:
     return named or bool(getattr(model, "edge_features", 0))
 
 
-def _value(parameter: inspect.Parameter, given: Mapping[str, Any], source: Any, edges: Any) -> Any:
-    """Return what is given by the name of a parameter, or what the data has, or edges if it needs a value."""
-    value = given.get(parameter.name, getattr(source, parameter.name, None))
-    if value is None and parameter.default is inspect.Parameter.empty:
-        value = edges
-    return None if callable(value) else value  # Data has methods too, such as size
+def _by_name(
+    function: Any, named: list[inspect.Parameter], given: Mapping[str, Any], source: Any, edges: Any
+) -> dict[str, Any]:
+    """Return what is given by the names of parameters, or what the data has; the first may need ``edges``."""
+    found = {}
+    for parameter in named:
+        value = given.get(parameter.name, getattr(source, parameter.name, None))
+        needed = parameter.default is inspect.Parameter.empty
+        if value is None and needed and parameter is named[0]:
+            value = edges
+        if value is not None and not callable(value):  # Data has methods too, such as size
+            found[parameter.name] = value
+        elif needed:
+            raise _missing(function, parameter.name)
+    return found
 
 
 def _source(data: Any) -> Any:

@@ -10,7 +10,7 @@ from bvat.engine.draws import Draws
 from bvat.errors import GraphError, SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, layer_widths, side_by_side
+from bvat.models.layered import LayeredModel, side_by_side
 from bvat.models.table import GATOptions
 
 
@@ -24,7 +24,7 @@ class GAT(LayeredModel):
     before the leaky relu, as in PyG with ``edge_dim``; those of j = i are the mean of what i reads.
 
     Args:
-        in_features, classes, layers, generator: as for every :class:`LayeredModel`.
+        in_features, classes, layers, generator: as for :class:`GCN`.
         hidden: width of the hidden layers, all heads together: a multiple of ``heads``.
         dropout: rate for the input of every head, for what it projects the input to, and for the attention.
         heads: number of heads of the hidden layers.
@@ -48,8 +48,9 @@ class GAT(LayeredModel):
         output_heads: int = 1,
         edge_features: int = 0,
     ) -> None:
-        GATOptions(heads=heads, output_heads=output_heads)  # checks them
-        widths = layer_widths(in_features, classes, hidden, layers)
+        GATOptions(hidden=hidden, layers=layers, dropout=dropout)  # checks them
+        GATOptions(heads=heads, output_heads=output_heads)
+        widths = [in_features, *[hidden] * (layers - 1), classes]
         if hidden % heads:
             raise SettingsError(f"hidden must be a multiple of the {heads} attention heads, not {hidden}")
         shapes = [*[(heads, hidden // heads)] * (layers - 1), (output_heads, classes)]  # heads and F

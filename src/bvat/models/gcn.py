@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from bvat.engine.draws import Source, as_draws, dropout_factor
 from bvat.graph.inputs import GraphInputs, layer_matrices
 from bvat.models.base import Masks, Pullback
-from bvat.models.layered import LayeredModel, linear_layers
+from bvat.models.layered import LinearLayers
 
 
 class _Pass:
@@ -96,12 +96,14 @@ class _Propagate(torch.autograd.Function):
         return None, None, projected, *weights
 
 
-class GCN(LayeredModel):
+class GCN(LinearLayers):
     """Graph convolutional network, ``logits = Â dropout(relu(Â dropout(X) W0)) W1`` for two layers.
 
     Args:
-        in_features, classes, hidden, dropout: as for every :class:`LayeredModel`.
+        in_features, classes: D and C.
+        hidden: width of the hidden layers.
         layers: K, at least 1; the receptive field of a node is its K-hop ball.
+        dropout: rate for the input of every layer.
         generator: source of the Glorot-uniform weights; there are no biases.
 
     Example:
@@ -110,19 +112,10 @@ class GCN(LayeredModel):
     """
 
     perturbed_on = "fields"
+    has_biases = False
 
-    def __init__(
-        self,
-        in_features: int,
-        classes: int,
-        *,
-        hidden: int = 16,
-        layers: int = 2,
-        dropout: float = 0.5,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        shared = linear_layers(in_features, classes, hidden, layers, generator)
-        super().__init__(**shared | {"biases": ()}, dropout=dropout)
+    def __init__(self, in_features: int, classes: int, *, hidden: int = 16, **shared: Any) -> None:
+        super().__init__(in_features, classes, hidden=hidden, **shared)
 
     def draw_masks(
         self, inputs: GraphInputs, generator: Source | None = None, *, features: bool = True

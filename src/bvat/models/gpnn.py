@@ -76,7 +76,7 @@ class GPNN(LayeredModel):
     graph in the same way every time. Edge weights are not used.
 
     Args:
-        in_features, classes: as for every :class:`LayeredModel`.
+        in_features, classes: as for :class:`GCN`.
         hidden: width of the states.
         layers: T, at least 1.
         dropout: rate for the features and for the final states.
@@ -100,7 +100,7 @@ class GPNN(LayeredModel):
         generator: torch.Generator | None = None,
         clusters: int = 5,
     ) -> None:
-        GPNNOptions(hidden=hidden, layers=layers, clusters=clusters)  # checks them
+        GPNNOptions(hidden=hidden, layers=layers, dropout=dropout, clusters=clusters)  # checks them
         states, direct = glorot(in_features, hidden, generator), glorot(in_features, classes, generator)
         first = nn.Parameter(torch.cat([states, direct], 1).detach())
         super().__init__(
@@ -124,10 +124,7 @@ class GPNN(LayeredModel):
 
     def divided(self, inputs: GraphInputs) -> Divided:
         """Return the edges within and between clusters; a subgraph keeps the clusters of the whole graph."""
-        seed, made = self.partition_seed, getattr(self, "_seed", None)
-        if made is None or made[0] is not seed or made[1] != seed._version:  # reading it waits for a GPU
-            self._seed = made = seed, seed._version, int(seed)
-        key = (made[2], self.clusters)
+        key = int(self.partition_seed), self.clusters
         whole, nodes = getattr(inputs, "whole", inputs).propagation, getattr(inputs, "nodes", None)
 
         def divide() -> Divided:
@@ -175,7 +172,12 @@ def _divide(propagation: SparseMatrix, clusters: Any) -> Divided:
     """Return the means over neighbours within and between clusters; clusters (N)."""
     rows, col = propagation.rows.cpu().numpy(), propagation.col.cpu().numpy()
     same, other = clusters[rows] == clusters[col], rows != col
-    within, between = (_mean(rows[kept], col[kept], propagation.shape[0]) for kept in (same & other, ~same))
+
+    def mean(kept: NDArray[np.bool_]) -> Any:
+        share = 1 / np.bincount(rows[kept], minlength=len(clusters))[rows[kept]]
+        return sp.csr_array((share, (rows[kept], col[kept])), shape=propagation.shape)
+
+    within, between = mean(same & other), mean(~same)
     border = np.flatnonzero(np.diff(between.indptr))
     first, second = (
         SparseMatrix.of(SparseMatrix.from_scipy(matrix, propagation.dtype), propagation.engine).to(
@@ -184,9 +186,3 @@ def _divide(propagation: SparseMatrix, clusters: Any) -> Divided:
         for matrix in (within, between[border])
     )
     return Divided(first, second, torch.from_numpy(border).to(propagation.device))
-
-
-def _mean(rows: Any, col: Any, size: int) -> Any:
-    """Return the matrix of means over the entries (rows, col), zero in rows without any; (size, size)."""
-    counts = np.bincount(rows, minlength=size)
-    return sp.csr_array((1 / counts[rows], (rows, col)), shape=(size, size))

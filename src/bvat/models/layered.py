@@ -10,18 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from bvat.engine.draws import Draws, Source, as_draws, dropout_factor
-from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
+from bvat.models.table import NetworkOptions
 
 
 class LayeredModel(nn.Module):
     """A model ``X W0`` -> ``propagate`` -> logits with dropout before every layer.
-
-    All models are built with the same first arguments; each describes only what is its own or different:
-    ``in_features`` D, ``classes`` C, ``hidden`` (the width of the hidden layers), ``layers`` (K, at least 1),
-    ``dropout`` (the rate for the input of every layer) and ``generator`` (the source of the Glorot-uniform
-    weights; biases start at 0).
 
     Args:
         weights: W0 (D, H), then the weights of the further layers.
@@ -48,8 +43,6 @@ class LayeredModel(nn.Module):
         edge_widths: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise SettingsError(f"dropout must be at least 0 and below 1, not {dropout}")
         self.weights = nn.ParameterList(weights)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(width)) for width in biases)
         self.dropout = dropout
@@ -121,6 +114,42 @@ class LayeredModel(nn.Module):
         return self.propagate(inputs, self.project(inputs, masks), masks)
 
 
+class LinearLayers(LayeredModel):
+    """A model whose layers are linear maps.
+
+    Args:
+        in_features, classes: D and C.
+        hidden: width of the hidden layers.
+        layers: K, at least 1.
+        dropout: rate for the input of every layer.
+        generator: source of the Glorot-uniform weights; biases start at 0.
+    """
+
+    maps_per_layer: int = 1
+    """They lie side by side in one matrix."""
+    has_biases: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        *,
+        hidden: int = 64,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        NetworkOptions(hidden=hidden, layers=layers, dropout=dropout)  # checks them
+        widths = [in_features, *[hidden] * (layers - 1), classes]
+        shapes, count = pairwise(widths), self.maps_per_layer
+        super().__init__(
+            (side_by_side(rows, columns, count, generator) for rows, columns in shapes),
+            biases=widths[1:] if self.has_biases else (),
+            dropout=dropout,
+            hidden_widths=widths[1:-1],
+        )
+
+
 def glorot(rows: int, columns: int, generator: torch.Generator | None = None) -> nn.Parameter:
     """Return a parameter drawn uniformly from ±sqrt(6 / (rows + columns)); shape (rows, columns)."""
     bound = (6.0 / (rows + columns)) ** 0.5
@@ -133,22 +162,6 @@ def side_by_side(
     """Return ``count`` Glorot-uniform matrices, each drawn by itself; shape (rows, count * columns)."""
     parts: list[Tensor] = [glorot(rows, columns, generator) for _ in range(count)]
     return nn.Parameter(torch.cat(parts, 1).detach())
-
-
-def layer_widths(in_features: int, classes: int, hidden: int, layers: int) -> list[int]:
-    """Return D, the widths of the hidden layers, and C; raise SettingsError unless they make a model."""
-    if layers < 1 or hidden < 1:
-        raise SettingsError(f"a model needs layers >= 1 and hidden >= 1, not {layers} and {hidden}")
-    return [in_features, *[hidden] * (layers - 1), classes]
-
-
-def linear_layers(
-    in_features: int, classes: int, hidden: int, layers: int, generator: torch.Generator | None, maps: int = 1
-) -> dict[str, Any]:
-    """Return what :class:`LayeredModel` needs for layers that are ``maps`` linear maps side by side each."""
-    widths = layer_widths(in_features, classes, hidden, layers)
-    weights = [side_by_side(rows, columns, maps, generator) for rows, columns in pairwise(widths)]
-    return {"weights": weights, "biases": widths[1:], "hidden_widths": widths[1:-1]}
 
 
 def dropped(state: Tensor, masks: Masks | None, layer: int) -> Tensor:

@@ -7,34 +7,19 @@ from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, dropped, linear_layers
+from bvat.models.layered import LinearLayers, dropped
 
 
-class MLP(LayeredModel):
+class MLP(LinearLayers):
     """Multilayer perceptron, ``logits = dropout(relu(dropout(X) W0 + b0)) W1 + b1`` for two layers.
 
     Args:
-        in_features, classes, hidden, dropout, generator: as for every :class:`LayeredModel`.
+        in_features, classes, hidden, dropout, generator: as for :class:`GCN`.
         layers: number of linear maps, at least 1.
-        bias: whether there are biases.
 
     Example:
         >>> logits = MLP(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
-
-    def __init__(
-        self,
-        in_features: int,
-        classes: int,
-        *,
-        hidden: int = 64,
-        layers: int = 2,
-        dropout: float = 0.5,
-        generator: torch.Generator | None = None,
-        bias: bool = True,
-    ) -> None:
-        shared = linear_layers(in_features, classes, hidden, layers, generator)
-        super().__init__(**shared | ({} if bias else {"biases": ()}), dropout=dropout)
 
     @property
     def depth(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, dropped, glorot, linear_layers
+from bvat.models.layered import LinearLayers, dropped, glorot
 from bvat.models.table import MoNetOptions
 
 
@@ -40,7 +40,7 @@ def repeated(pattern: SparseMatrix, kernels: int) -> SparseMatrix:
     return SparseMatrix(pattern.crow * kernels, col, values, (size, nodes * kernels), pattern.engine)
 
 
-class MoNet(LayeredModel):
+class MoNet(LinearLayers):
     """Mixture model network (https://arxiv.org/abs/1611.08402) with the pseudo-coordinates of its citations.
 
     ``h'_i = relu(sum_{j in N(i) + i} sum_k w_k(v_ij) h_j W_k + b)`` with ``v_ij = tanh(P u_ij + p)``,
@@ -48,7 +48,7 @@ class MoNet(LayeredModel):
     The last layer has no relu. The maps W_k of a layer lie side by side in one matrix.
 
     Args:
-        in_features, classes, layers, dropout: as for every :class:`LayeredModel`.
+        in_features, classes, layers, dropout: as for :class:`GCN`.
         hidden: width of the hidden layers; W0 is (D, kernels * hidden).
         generator: source of the Glorot-uniform weights and of the centres mu; biases start at 0.
         kernels: number of kernels of a layer.
@@ -64,17 +64,16 @@ class MoNet(LayeredModel):
         in_features: int,
         classes: int,
         *,
-        hidden: int = 16,
-        layers: int = 2,
-        dropout: float = 0.5,
-        generator: torch.Generator | None = None,
         kernels: int = 3,
         coordinates: int = 2,
         aggregation: Literal["sum", "mean"] = "sum",
+        hidden: int = 16,
+        **shared: Any,
     ) -> None:
         MoNetOptions(kernels=kernels, coordinates=coordinates, aggregation=aggregation)  # checks them
-        shared = linear_layers(in_features, classes, hidden, layers, generator, maps=kernels)
-        super().__init__(**shared, dropout=dropout)
+        self.maps_per_layer = kernels
+        super().__init__(in_features, classes, hidden=hidden, **shared)
+        layers, generator = self.depth, shared.get("generator")
         self.kernels, self.aggregation = kernels, aggregation
         self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -16,6 +17,9 @@ from bvat.errors import SettingsError
 
 LARGEST_INT, LARGEST_FLOAT = 10**9, 3e38
 """Larger numbers are beyond float32."""
+_BOUNDS: dict[str, Any] = {
+    "at_least": operator.ge, "at_most": operator.le, "above": operator.gt, "below": operator.lt,
+}  # fmt: skip
 
 
 def option(default: Any, text: str, *, choices: tuple[str, ...] = (), **rest: Any) -> Any:
@@ -79,19 +83,13 @@ def _check(name: str, value: Any, kind: type, limits: Mapping[str, Any]) -> None
         raise SettingsError(f"{name} must be of type {kind.__name__}, not {value!r}")
     if limits["choices"] and value not in limits["choices"]:
         raise SettingsError(f"{name} must be one of {', '.join(limits['choices'])}, not {value!r}")
-    if kind in (int, float) and isinstance(value, (int, float)):
-        _check_range(name, value, LARGEST_INT if kind is int else LARGEST_FLOAT, limits)
+    if kind in (int, float):
+        _check_range(name, value, {"at_most": LARGEST_INT if kind is int else LARGEST_FLOAT, **limits})
 
 
-def _check_range(name: str, value: float, largest: float, limits: Mapping[str, Any]) -> None:
+def _check_range(name: str, value: Any, limits: Mapping[str, Any]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise SettingsError(f"{name} must be a finite number, not {value}")
-    broken = {
-        "at least": value < limits.get("at_least", -math.inf),
-        "at most": value > limits.get("at_most", largest),
-        "above": value <= limits.get("above", -math.inf),
-        "below": value >= limits.get("below", math.inf),
-    }
-    for words in (words for words, is_broken in broken.items() if is_broken):
-        bound = limits.get(words.replace(" ", "_"), largest)
-        raise SettingsError(f"{name} must be {words} {bound}, not {value}")
+    for words, holds in _BOUNDS.items():
+        if words in limits and not holds(value, limits[words]):
+            raise SettingsError(f"{name} must be {words.replace('_', ' ')} {limits[words]}, not {value}")

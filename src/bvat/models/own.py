@@ -121,12 +121,6 @@ class OwnModule(WrappedModule):
             raise SettingsError(f"the state {odd[0]!r} of {path_of(self.module)} is no tensor: leave it out")
         return {name: value.clone() for name, value in state.items()}
 
-    def project(self, inputs: Any, masks: int | None = None) -> Tensor:
-        return super().project(self.inputs(inputs), masks)
-
-    def propagate(self, inputs: Any, projected: Tensor, masks: int | None = None) -> Tensor:
-        return super().propagate(self.inputs(inputs), projected, masks)
-
     def _run(self, x: Tensor, arguments: Arguments, seed: int | None) -> Tensor:
         logits = super()._run(x, arguments, seed)
         if logits.shape[1] == 1 and self.classes == 2 and not self.independent:

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from bvat.engine.draws import Source, as_draws
 from bvat.engine.sparse import SparseMatrix
 from bvat.graph.inputs import GraphInputs
-from bvat.models.layered import LayeredModel, linear_layers
+from bvat.models.layered import LinearLayers
 from bvat.models.table import RandomPropagationOptions
 
 
@@ -62,7 +62,7 @@ def _power_sum(product: Callable[[Tensor], Tensor], ratio: float, steps: int, st
     return state
 
 
-class RandomPropagation(LayeredModel):
+class RandomPropagation(LinearLayers):
     """Random propagation, the model of GRAND (Feng et al., 2020, https://arxiv.org/abs/2005.11079).
 
     ``Z = sum_k theta_k Â^k D X (m ∘ W0)``, ``logits = dropout(relu(Z + b0)) W1 + b1`` for two layers, where
@@ -70,7 +70,7 @@ class RandomPropagation(LayeredModel):
     commutes with W0 and runs on N x H instead of N x D. Nothing is dropped in evaluation mode.
 
     Args:
-        in_features, classes, hidden, generator: as for every :class:`LayeredModel`.
+        in_features, classes, hidden, generator: as for :class:`GCN`.
         layers: number of linear maps, at least 1.
         dropout: rate for the hidden layers.
         power_steps: K, how far features spread.
@@ -91,20 +91,18 @@ class RandomPropagation(LayeredModel):
         in_features: int,
         classes: int,
         *,
-        hidden: int = 32,
-        layers: int = 2,
-        dropout: float = 0.5,
-        generator: torch.Generator | None = None,
         power_steps: int = 10,
         teleport: float = 0.1,
         spread: Literal["pagerank", "mean"] = "pagerank",
         node_dropout: float = 0.5,
         input_dropout: float = 0.5,
         batch_norm: bool = False,
+        hidden: int = 32,
+        **shared: Any,
     ) -> None:
         RandomPropagationOptions(power_steps=power_steps, teleport=teleport, spread=spread)  # checks them
         RandomPropagationOptions(node_dropout=node_dropout, input_dropout=input_dropout)
-        super().__init__(**linear_layers(in_features, classes, hidden, layers, generator), dropout=dropout)
+        super().__init__(in_features, classes, hidden=hidden, **shared)
         self.power_steps = power_steps
         self.first_share, self.ratio = spreading_weights(spread, power_steps, teleport)
         self.node_dropout, self.input_dropout = node_dropout, input_dropout

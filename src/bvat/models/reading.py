@@ -7,6 +7,7 @@ them) or ``S x W`` with a linear aggregation S (``SAGEConv``) need not have ``x`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ def read_module(module: nn.Module, x: Tensor, arguments: Arguments) -> Reading:
 
     Shapes: x (N, D).
     """
-    with evaluation(module), torch.random.fork_rng(_cuda(x)), torch.no_grad():
+    with evaluation(module), torch.random.fork_rng([x.device] if x.is_cuda else []), torch.no_grad():
         maps, reason, hops = _watch(module, x, arguments)
         generator = torch.Generator().manual_seed(0)
         moved = {name: _moved(p, generator) for name, p in module.named_parameters()}
@@ -139,13 +140,12 @@ class _Aggregation:
 def _watch(module: nn.Module, x: Tensor, arguments: Arguments) -> tuple[tuple[LinearMap, ...], str, int]:
     """Return the maps that read x, why there are none, and how many aggregations there were."""
     maps: list[LinearMap] = []
-    calls: dict[str, int] = {}
+    calls, aggregations = Counter[str](), Counter[str]()
     aggregated: list[tuple[str, Tensor]] = []  # holds the tensors, so that no address is used twice
-    aggregations: dict[str, int] = {}
 
     def on_linear(name: str) -> Any:
         def hook(_: nn.Module, args: Any) -> None:
-            calls[name] = calls.get(name, 0) + 1
+            calls[name] += 1
             if args and _same(args[0], x):
                 maps.append(LinearMap(name))
             maps.extend(LinearMap(name, conv) for conv, out in aggregated if args and _same(args[0], out))
@@ -154,7 +154,7 @@ def _watch(module: nn.Module, x: Tensor, arguments: Arguments) -> tuple[tuple[Li
 
     def on_aggregation(name: str) -> Any:
         def hook(_: nn.Module, inputs: Any, out: Tensor) -> None:
-            aggregations[name] = aggregations.get(name, 0) + 1
+            aggregations[name] += 1
             given = inputs[2].get("x")
             given = given if isinstance(given, tuple) else (given,)
             if all(part is None or _same(part, x) for part in given):
@@ -171,7 +171,7 @@ def _watch(module: nn.Module, x: Tensor, arguments: Arguments) -> tuple[tuple[Li
         out = module(x, *arguments.args, **arguments.kwargs)
     if not isinstance(out, Tensor) or out.dim() != 2 or out.shape[0] != x.shape[0]:
         raise SettingsError("the model must return logits (N, C), one row per node: wrap it so that it does")
-    hops = sum(aggregations.values())
+    hops = aggregations.total()
     for m in maps:
         if calls[m.name] > 1 or (m.through is not None and aggregations[m.through] > 1):
             return (), f"{m.name!r} reads x but is used more than once in a pass", hops
@@ -197,9 +197,5 @@ def _moved(parameter: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _call(module: nn.Module, weights: dict[str, Tensor], x: Tensor, arguments: Arguments) -> Tensor:
-    out: Tensor = torch.func.functional_call(module, weights, (x, *arguments.args), dict(arguments.kwargs))
+    out: Tensor = torch.func.functional_call(module, weights, (x, *arguments.args), arguments.kwargs)
     return out
-
-
-def _cuda(x: Tensor) -> list[torch.device]:
-    return [x.device] if x.is_cuda else []

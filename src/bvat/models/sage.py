@@ -7,10 +7,10 @@ from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, dropped, linear_layers
+from bvat.models.layered import LinearLayers, dropped
 
 
-class GraphSAGE(LayeredModel):
+class GraphSAGE(LinearLayers):
     """GraphSAGE (https://arxiv.org/abs/1706.02216), ``h'_v = relu(W_n mean_{u in N(v)} h_u + W_s h_v + b)``.
 
     Neighbourhoods are taken whole, their means are weighted by the edges, and the states are not scaled to
@@ -19,25 +19,14 @@ class GraphSAGE(LayeredModel):
     mean is never used.
 
     Args:
-        in_features, classes, layers, dropout, generator: as for every :class:`LayeredModel`.
+        in_features, classes, layers, dropout, generator: as for :class:`GCN`.
         hidden: width of the hidden layers; W0 is (D, 2 * hidden).
 
     Example:
         >>> logits = GraphSAGE(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        classes: int,
-        *,
-        hidden: int = 64,
-        layers: int = 2,
-        dropout: float = 0.5,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        shared = linear_layers(in_features, classes, hidden, layers, generator, maps=2)
-        super().__init__(**shared, dropout=dropout)
+    maps_per_layer = 2
 
     def propagate(self, inputs: GraphInputs, projected: Tensor, masks: Masks | None = None) -> Tensor:
         """Turn projected features (N, 2 H) into logits (N, C)."""

@@ -5,23 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bvat.errors import SettingsError
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import Masks
-from bvat.models.layered import LayeredModel, glorot
+from bvat.models.layered import LinearLayers
+from bvat.models.table import SGCOptions
 
 
-class SGC(LayeredModel):
+class SGC(LinearLayers):
     """Simple graph convolution, ``logits = Â^K dropout(X) W0`` (https://arxiv.org/abs/1902.07153).
 
     Args:
-        in_features, classes, layers: as for every :class:`LayeredModel`.
+        in_features, classes: D and C.
+        layers: K, at least 1.
         dropout: rate for the features; the paper has none.
         generator: source of the Glorot-uniform weights; there are no biases.
 
     Example:
         >>> logits = SGC(graph.num_features, graph.num_classes).eval()(graph)  # (N, C)
     """
+
+    has_biases = False
 
     def __init__(
         self,
@@ -32,9 +35,8 @@ class SGC(LayeredModel):
         dropout: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> None:
-        if layers < 1:
-            raise SettingsError(f"SGC needs layers >= 1, not {layers}")
-        super().__init__([glorot(in_features, classes, generator)], dropout=dropout)
+        SGCOptions(layers=layers)  # checks them
+        super().__init__(in_features, classes, layers=1, dropout=dropout, generator=generator)
         self.layers = layers
 
     @property

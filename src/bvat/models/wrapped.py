@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -96,7 +96,7 @@ class EdgeInputs:
     features: DenseMatrix
     edge_index: Tensor | None
     known: _Known
-    arguments: Arguments = field(default_factory=Arguments)
+    arguments: Arguments
     """What follows x in a call of the module."""
 
     @property
@@ -138,7 +138,8 @@ class WrappedModule:
             raise SettingsError(f"depth must not be negative, not {depth}")
         self.module: Any = getattr(module, "_orig_mod", module)  # of torch.compile: hooks need the original
         self.given_depth, self.factored = depth, factored
-        self._own = None if isinstance(self.module, nn.Module) else _Known(Reading((), None))
+        if not isinstance(self.module, nn.Module):
+            self._of_function = _Known(Reading((), None))
 
     def inputs(self, data: Any, arguments: Mapping[str, Any] | None = None) -> EdgeInputs:
         """Return what the module reads: from ``data``, and ``arguments`` by name; inspect the module once.
@@ -165,7 +166,7 @@ class WrappedModule:
 
     @property
     def _known(self) -> _Known:
-        return self.module.__dict__[KNOWN] if self._own is None else self._own
+        return self.module.__dict__[KNOWN] if isinstance(self.module, nn.Module) else self._of_function
 
     @property
     def _maps(self) -> tuple[Any, ...]:
@@ -211,16 +212,15 @@ class WrappedModule:
         """Refuse: the passes run on the whole graph."""
         raise SettingsError("a wrapped module runs on the whole graph: its masks cannot be cut")
 
-    def project(self, inputs: EdgeInputs, masks: int | None = None) -> Tensor:
+    def project(self, inputs: Any, masks: int | None = None) -> Tensor:
         """Return zeros (N, H) for what is added behind the linear maps, or x (N, D)."""
-        if not self._maps:
-            return inputs.features.values
+        x = self.inputs(inputs).features.values
         width = sum(weight.shape[0] for weight in self._weights())
-        return inputs.features.values.new_zeros(inputs.features.shape[0], width)
+        return x.new_zeros(x.shape[0], width) if width else x
 
-    def propagate(self, inputs: EdgeInputs, projected: Tensor, masks: int | None = None) -> Tensor:
+    def propagate(self, inputs: Any, projected: Tensor, masks: int | None = None) -> Tensor:
         """Run the module; projected (N, H) or (N, D), logits (N, C)."""
-        maps = self._maps
+        inputs, maps = self.inputs(inputs), self._maps
         with _frozen_statistics(self.module):
             if not maps:
                 return self._run(projected, inputs.arguments, masks)
@@ -262,17 +262,15 @@ def _frozen_statistics(module: Model) -> Iterator[None]:
             kept[part] = dict(part._buffers)
             part._buffers.update({name: b.clone() for name, b in part._buffers.items() if b is not None})
 
-    handle = None
+    watching: Any = nullcontext()
     if isinstance(module, nn.Module):
-        for part in module.modules():
-            copy(part)
+        module.apply(copy)
     else:
-        handle = register_module_forward_pre_hook(copy)
+        watching = register_module_forward_pre_hook(copy)
     try:
-        yield
+        with watching:
+            yield
     finally:
-        if handle is not None:
-            handle.remove()
         for part, before in kept.items():
             part._buffers.update(before)
 

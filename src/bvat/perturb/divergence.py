@@ -38,7 +38,10 @@ class CleanPrediction(NamedTuple):
 
 
 class Divergence:
-    """A measure of how far a perturbed prediction is from the clean one, node by node."""
+    """A measure of how far a perturbed prediction is from the clean one, node by node.
+
+    Predictions are of one class of C, ``p = softmax(l)``, unless a subclass says otherwise.
+    """
 
     name: str
 
@@ -51,15 +54,15 @@ class Divergence:
 
     def predict(self, logits: Tensor) -> CleanPrediction:
         """Return the clean prediction of some logits (n, C); it carries no gradient."""
-        raise NotImplementedError
+        return CleanPrediction(*self.engine.softmax_and_log(logits))
 
     def confidence(self, logits: Tensor) -> Tensor:
         """Return how sure the prediction of each node is, (n)."""
-        raise NotImplementedError
+        return self.engine.softmax(logits).amax(1)
 
     def logits(self, probabilities: Tensor) -> Tensor:
         """Return logits (n, C) that predict these probabilities (n, C)."""
-        raise NotImplementedError
+        return self.engine.log(probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny))
 
     def gradient(self, clean: CleanPrediction, logits: Tensor) -> Tensor:
         """Return the gradient of the sum over the nodes with respect to the logits, (n, C)."""
@@ -75,20 +78,7 @@ class Divergence:
         raise NotImplementedError
 
 
-class _OneOfC(Divergence):
-    """Predictions of one class of C, ``p = softmax(l)``."""
-
-    def predict(self, logits: Tensor) -> CleanPrediction:
-        return CleanPrediction(*self.engine.softmax_and_log(logits))
-
-    def confidence(self, logits: Tensor) -> Tensor:
-        return self.engine.softmax(logits).amax(1)
-
-    def logits(self, probabilities: Tensor) -> Tensor:
-        return self.engine.log(probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny))
-
-
-class KL(_OneOfC):
+class KL(Divergence):
     """``D_KL(p || q) = sum_k p_k (log p_k - log q_k)``, the divergence of the paper; gradient ``q - p``."""
 
     name = "kl"
@@ -137,7 +127,7 @@ class Bernoulli(Divergence):
         return value, self.gradient(clean, logits)
 
 
-class SquaredError(_OneOfC):
+class SquaredError(Divergence):
     """``sum_k (q_k - p_k)^2``, bounded by 2 where KL is not; as in the mean-teacher literature."""
 
     name = "squared"

@@ -67,7 +67,14 @@ class OnLabels(Stateless):
 
         There is no use for ``target``. With ``nodes`` only these count, and the training nodes among them.
         """
-        train, labels = _labelled(graph, type(self).__name__)
+        if hasattr(graph, "labels"):
+            train, labels = graph.train, graph.labels
+        else:  # torch_geometric's Data
+            mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
+            if mask is None or labels is None:
+                who = type(self).__name__
+                raise SettingsError(f"{who} needs labels and training nodes: set data.y and data.train_mask")
+            train = torch.nonzero(mask).flatten()
         chosen = None if nodes is None else node_indices(nodes, logits)
         if chosen is not None:
             train = train[torch.isin(train, chosen)]
@@ -76,16 +83,6 @@ class OnLabels(Stateless):
 
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
         raise NotImplementedError
-
-
-def _labelled(graph: Any, who: str) -> tuple[Tensor, Tensor]:
-    """Return the training nodes, int64, and the labels of a graph or of torch_geometric's Data."""
-    if hasattr(graph, "labels"):
-        return graph.train, graph.labels
-    mask, labels = getattr(graph, "train_mask", None), getattr(graph, "y", None)
-    if mask is None or labels is None:
-        raise SettingsError(f"{who} needs labels and training nodes: set data.y and data.train_mask")
-    return torch.nonzero(mask).flatten(), labels
 
 
 @dataclass
@@ -125,25 +122,25 @@ class FLAG(OnLabels):
         parameters = [p for p in module.parameters() if p.requires_grad]
         draws, engine = as_draws(cast("Source | None", self.generator)), inputs.engine
         supervised = targets_of(labels).loss
-        passes = make_passes(self.dropout, model, inputs, draws, clean.masks, clean.projected)
+        next_pass, _ = make_passes(self.dropout, model, inputs, draws, clean.masks, clean.projected)
         space = make_space(self.space, model, inputs)
         r = draws.uniform(space.shape, -self.step_size, self.step_size, logits)
         value = logits.new_zeros(())
         totals = [torch.zeros_like(parameter) for parameter in parameters]
         for step in range(self.steps):
             with torch.enable_grad():
-                step_masks, base = passes.last()
+                step_masks, base = next_pass()
                 point = base + space.trained_effect(r)
                 perturbed = model.propagate(inputs, point, step_masks)
                 loss = supervised(perturbed.index_select(0, train), labels, self.class_weights, engine)
                 loss = loss / self.steps
             keep = self.dropout != "fresh"  # these passes share their projection, also with the clean one
             slope, *gradients = torch.autograd.grad(
-                loss, [point, *parameters], retain_graph=keep, allow_unused=True
+                loss, [point, *parameters], retain_graph=keep, materialize_grads=True
             )
             value += loss.detach()
             for total, gradient in zip(totals, gradients, strict=True):
-                total.add_(0 if gradient is None else gradient)
+                total.add_(gradient)
             if step + 1 < self.steps:
                 r = r + self.step_size * space.pull(slope).sign()
         adversarial = with_gradients(parameters, value, totals)

@@ -122,6 +122,7 @@ _BETA: Span = {"low": 0.4, "high": 4.0, "step": 0.2}
 _EPSILON: Span = {"low": 0.001, "high": 0.05, "log": True}
 _MASKS: Span = {"choices": ["fresh", "pair", "reuse"]}
 _ONE_PASS: Span = {"choices": ["fresh", "reuse"]}  # with one perturbed pass "pair" is "fresh"
+_POWER: Span = {"alpha": _ALPHA, "beta": _BETA, "epsilon": _EPSILON, "masks": _MASKS}
 _WEIGHTS = {"alpha", "beta", "samples", "agreement", "temperature"}
 """What the training step reads itself."""
 
@@ -187,12 +188,7 @@ _ROWS = [
         "bvat.perturb.shorthands:Random",
         colour=5,
         effort=2.2,
-        space={
-            "alpha": _ALPHA,
-            "beta": _BETA,
-            "epsilon": {"low": 0.003, "high": 0.3, "log": True},
-            "masks": _ONE_PASS,
-        },
+        space={**_POWER, "epsilon": {"low": 0.003, "high": 0.3, "log": True}, "masks": _ONE_PASS},
     ),
     MethodRow(
         "vat",
@@ -202,7 +198,7 @@ _ROWS = [
         "bvat.perturb.shorthands:VAT",
         colour=0,
         effort=2.7,
-        space={"alpha": _ALPHA, "beta": _BETA, "epsilon": _EPSILON, "masks": _MASKS},
+        space=_POWER,
     ),
     MethodRow(
         "sbvat",
@@ -212,7 +208,7 @@ _ROWS = [
         "bvat.perturb.shorthands:SBVAT",
         colour=1,
         effort=2.0,
-        space={"alpha": _ALPHA, "beta": _BETA, "epsilon": _EPSILON, "masks": _MASKS},
+        space=_POWER,
     ),
     MethodRow(
         "obvat",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,6 +30,10 @@ class Selection:
     owner: Tensor | None = None
     numbers: Tensor | None = None
 
+    def part_of(self, rows: Tensor) -> Tensor:
+        """Return the rows (b, ...) of the chosen nodes, of a tensor with one for every node (N, ...)."""
+        return rows if self.chosen is None else rows.index_select(0, self.chosen)
+
     def only(self, kept: Tensor, engine: TensorEngine) -> Selection:
         """Return the selection without the chosen nodes that are not ``kept``, bool (b), and their fields."""
         if self.chosen is None:
@@ -47,24 +51,16 @@ class Selection:
         return Selection(self.chosen[kept], owner, numbers)
 
 
-class NodeSelection(Protocol):
-    """Chooses new nodes for each call of a regulariser."""
-
-    def choose(
-        self, inputs: GraphInputs, depth: int, generator: Source | None, among: Tensor | None = None
-    ) -> Selection:
-        """Choose nodes of a graph for a model that looks ``depth`` hops far (-1: unknown).
-
-        Only ``among`` int64 (m), without repeats, can be chosen; None stands for all nodes.
-        """
-
-
 class AllNodes:
     """Every node (VAT, O-BVAT)."""
 
     def choose(
         self, inputs: GraphInputs, depth: int, generator: Source | None, among: Tensor | None = None
     ) -> Selection:
+        """Choose nodes of a graph for a model that looks ``depth`` hops far (-1: unknown), in each call anew.
+
+        Only ``among`` int64 (m), without repeats, can be chosen; None stands for all nodes.
+        """
         return Selection(among)
 
 
@@ -72,12 +68,8 @@ FEW = 0.5
 """Share of the nodes asked for below which a selection counts as far too small."""
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=4)  # where the regulariser is called
-
-
 @dataclass
-class DisjointFields:
+class DisjointFields(AllNodes):
     """At most ``count`` nodes whose receptive fields (K-hop balls) do not meet: Algorithm 1, lines 1 to 6.
 
     A node may follow if its ball meets no ball chosen before. On an undirected graph that is the same as a
@@ -91,7 +83,7 @@ class DisjointFields:
     """
 
     count: int = 100
-    tell: Callable[[str], None] = field(default=_warn, repr=False, compare=False)
+    tell: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     told: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +105,8 @@ class DisjointFields:
         size = engine.total(matrix.shape[0] if among is None else among.numel())
         if engine.total(chosen.numel()) < FEW * min(self.count, size) and not self.told:
             self.told = True
-            self.tell(
+            tell = self.tell or partial(warnings.warn, stacklevel=3)  # where the regulariser is called
+            tell(
                 f"S-BVAT finds fewer than half of the {self.count} nodes asked for, because receptive fields "
                 f"of {depth} hops soon meet in this graph: use fewer layers, a smaller count, or VAT or "
                 "O-BVAT, which take all nodes"

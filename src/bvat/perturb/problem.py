@@ -63,12 +63,13 @@ class Problem:
     def engine(self) -> TensorEngine:
         return self.inputs.engine
 
+    def __post_init__(self) -> None:
+        # not cached on first use: ranks that are threads would wait for each other within its lock
+        object.__setattr__(self, "num_chosen", self.engine.total(self.clean_logits.shape[0]))
+
     @cached_property
     def clean(self) -> CleanPrediction:
         return self.divergence.predict(self.clean_logits)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_chosen", self.engine.total(self.clean_logits.shape[0]))
 
     @cached_property
     def group(self) -> Tensor:
@@ -98,9 +99,9 @@ class Problem:
         """Return the gradient with respect to the perturbed logits, both (b, C)."""
         return self.divergence.gradient(self.clean, logits)
 
-    def loss(self, found: Found | None, last: NextPass) -> Tensor:
-        """Return the mean of ``LDS_u`` at a perturbation, in the pass whose masks ``last`` gives."""
-        masks, projected = last()
+    def loss(self, found: Found | None) -> Tensor:
+        """Return the mean of ``LDS_u`` at a perturbation, in the next pass."""
+        masks, projected = self.next_pass()
         if found is not None:
             projected = projected + self.space.trained_effect(found.r)
         perturbed = self.model.propagate(self.inputs, projected, masks)
@@ -163,19 +164,6 @@ class FixedPass:
         return logits if self.problem.rows is None else logits.index_select(0, self.problem.rows)
 
 
-@dataclass(frozen=True)
-class PerturbedPasses:
-    """Where the perturbed passes get their masks from.
-
-    ``search`` serves the passes of the search, without gradient; ``last`` the pass of the loss.
-    """
-
-    search: NextPass
-    last: NextPass
-    same_masks: bool
-    """Whether clean and perturbed passes share their masks, so that they agree at r = 0."""
-
-
 def make_passes(
     policy: DropoutPolicy,
     model: ProjectedModel,
@@ -183,39 +171,31 @@ def make_passes(
     generator: Source | None,
     masks: Any,
     projected: Tensor | None,
-) -> PerturbedPasses:
-    """Return the passes on ``inputs`` (the graph, or a part of it that knows its ``nodes``).
+) -> tuple[NextPass, bool]:
+    """Return the perturbed passes on ``inputs``, and whether they have the masks of the clean pass.
 
+    If so, they agree with it at r = 0. The inputs are the graph, or a part of it that knows its ``nodes``;
     ``masks`` and ``projected`` (N, H) are those of the clean pass on the whole graph.
     """
     nodes: Tensor | None = getattr(inputs, "nodes", None)
-    if policy == "reuse" and projected is None:
-        policy = "pair"
+    if policy == "reuse" and projected is not None:
+        kept = model.draw_masks(inputs, generator, features=False)
+        part = projected if nodes is None else projected.index_select(0, nodes)
+        return lambda: (kept, part), kept is None
     if policy == "shared":
         held = masks if nodes is None else model.restrict_masks(masks, inputs.whole, nodes)  # type: ignore[attr-defined]
         if held is None and model.training and model.draw_masks(inputs, generator) is not None:
             raise SettingsError("dropout 'shared' needs the masks of the clean pass: call with masks=...")
     else:
-        held = model.draw_masks(inputs, generator, features=policy != "reuse")
+        held = model.draw_masks(inputs, generator)
     # held is None in training mode too when the rate is 0: then all passes agree at r = 0
-    if policy == "reuse" and projected is not None:
-        base = projected if nodes is None else projected.index_select(0, nodes)
-    elif policy == "fresh" and held is not None:
-        return _fresh_passes(model, inputs, generator, held)
-    else:
-        base = model.project(inputs, held)
-    same = policy == "shared" or held is None
-    return PerturbedPasses(lambda: (held, base.detach()), lambda: (held, base), same)
+    if policy == "fresh" and held is not None:
+        unused = [held]
 
+        def fresh() -> tuple[Any, Tensor]:
+            drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
+            return drawn, model.project(inputs, drawn)
 
-def _fresh_passes(
-    model: ProjectedModel, inputs: GraphInputs, generator: Source | None, first: Any
-) -> PerturbedPasses:
-    """Return passes with masks of their own, of which those of the first are drawn already."""
-    unused = [first]
-
-    def fresh() -> tuple[Any, Tensor]:
-        drawn = unused.pop() if unused else model.draw_masks(inputs, generator)
-        return drawn, model.project(inputs, drawn)
-
-    return PerturbedPasses(fresh, fresh, same_masks=False)
+        return fresh, False
+    base = model.project(inputs, held)
+    return lambda: (held, base), policy == "shared" or held is None

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from bvat.graph.inputs import GraphInputs, ReceptiveFields
 from bvat.models.base import ProjectedModel
 from bvat.models.wrapped import adapt
 from bvat.perturb.divergence import Bernoulli, Divergence, make_divergence, refuse_probabilities
-from bvat.perturb.nodes import AllNodes, NodeSelection, Selection
+from bvat.perturb.nodes import AllNodes, Selection
 from bvat.perturb.problem import POLICIES, DropoutPolicy, FixedPass, Problem, make_passes
 from bvat.perturb.searches import PowerIteration, Search
 from bvat.perturb.spaces import SpaceName, make_space
@@ -90,7 +89,7 @@ class Regulariser:
         >>> loss = loss + 0.7 * bvat.entropy(logits) + 1.2 * regulariser(model, graph, logits).loss
     """
 
-    nodes: NodeSelection = field(default_factory=AllNodes)
+    nodes: AllNodes = field(default_factory=AllNodes)
     search: Search = field(default_factory=PowerIteration)
     space: SpaceName = "auto"
     divergence: Divergence | str = "kl"
@@ -139,7 +138,7 @@ class Regulariser:
                 weights, which is noticed where a pass can be repeated (without dropout, or with its masks);
                 or they are probabilities. On a GPU only the first call is checked.
         """
-        independent = isinstance(graph, Graph) and graph.targets.independent
+        several = isinstance(graph, Graph) and graph.targets.independent
         model, graph = adapt(model, graph, arguments)
         generator, engine = cast("Source | None", self.generator), graph.engine
         if logits.dim() != 2 or logits.shape[0] != graph.features.shape[0]:
@@ -147,45 +146,55 @@ class Regulariser:
             raise SettingsError(f"logits must have a row for each of the {size} nodes, not the shape {shape}")
         check = logits.device.type == "cpu" or not self._checked  # on a GPU it would wait in every call
         self._checked = True
-        divergence = Bernoulli() if independent else cast("Divergence", self.divergence)
-        divergence = _divergence_for(logits, divergence, check=check).on(engine)
+        divergence = self._divergence_for(logits, several=several, check=check).on(engine)
         among = None if nodes is None else node_indices(nodes, logits)
         selection = self.nodes.choose(graph, model.depth, generator, among)
         clean = logits.detach() if target is None else divergence.logits(target)
-        weights, share = None, 1.0
+        weights, share, counted = None, 1.0, 0
         if self.confidence:
             sure = divergence.confidence(clean) >= self.confidence
-            counted = engine.total(int(sure.sum()))
-            selection, weights, share = _sure_nodes(selection, sure, clean.dtype, engine)
+            selection, weights, share, counted = _sure_nodes(selection, sure, clean.dtype, engine)
             if not counted or not share:
                 return no_outcome(logits)
         inputs, rows, owner = _cut(model, graph, selection)
-        passes = make_passes(self.dropout, model, inputs, generator, masks, projected)
-        space = make_space(self.space, model, inputs)
+        next_pass, same_masks = make_passes(self.dropout, model, inputs, generator, masks, projected)
         problem = Problem(
             model=model,
             inputs=inputs,
-            space=space,
+            space=make_space(self.space, model, inputs),
             divergence=divergence,
-            clean_logits=_chosen(clean, selection),
+            clean_logits=selection.part_of(clean),
             rows=rows,
             owner=owner,
-            next_pass=passes.search,
-            same_masks=passes.same_masks and target is None,
+            next_pass=next_pass,
+            same_masks=same_masks and target is None,
             weights=weights,
             share=share,
         )
-        if passes.same_masks and check:
-            _check_logits(problem, _chosen(logits.detach(), selection))
+        if same_masks and check:
+            _check_logits(problem, selection.part_of(logits.detach()))
         with torch.no_grad():
             found = self.search.find(problem, generator)
-        loss = problem.loss(found, passes.last)
-        squares = logits.new_zeros(1) if found is None else found.row_squares
-        norms = squares.sqrt()
+        norms = logits.new_zeros(1) if found is None else found.row_squares.sqrt()
         if owner is not None and norms.shape == owner.shape:
             norms = norms[owner >= 0]
-        counted = problem.num_chosen if weights is None else counted
-        return Outcome(loss, counted, engine.mean(norms), engine.largest(norms), space.name)
+        number = problem.num_chosen if weights is None else counted
+        loss, space = problem.loss(found), problem.space.name
+        return Outcome(loss, number, engine.mean(norms), engine.largest(norms), space)
+
+    def _divergence_for(self, logits: Tensor, *, several: bool, check: bool) -> Divergence:
+        """Return the divergence of some logits (N, C): one logit, and several labels, are yes or no."""
+        if several or logits.shape[1] == 1:
+            return Bernoulli()
+        divergence = cast("Divergence", self.divergence)
+        if check and divergence.name != "bernoulli":
+            refuse_probabilities(logits.detach())
+        elif check and bool(((logits >= 0) & (logits <= 1)).all()):
+            text = (
+                "all logits lie between 0 and 1: if they are probabilities, remove the sigmoid of the model"
+            )
+            warnings.warn(text, stacklevel=3)
+        return divergence
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.search.state_dict()
@@ -196,15 +205,17 @@ class Regulariser:
 
 def _sure_nodes(
     selection: Selection, sure: Tensor, dtype: torch.dtype, engine: TensorEngine
-) -> tuple[Selection, Tensor | None, float]:
-    """Return which nodes are searched, their weights (None: 1) and the factor of the loss; sure bool (N).
+) -> tuple[Selection, Tensor | None, float, int]:
+    """Return the nodes to search, their weights (None: 1), the factor of the loss, and how many are sure.
 
     Nodes that count as zero need no search; where all nodes are chosen, they have weights instead.
+    Shapes: sure bool (N), weights (N).
     """
+    count = engine.total(int(sure.sum()))
     if selection.chosen is None:
-        return selection, sure.to(dtype), 1.0
+        return selection, sure.to(dtype), 1.0, count
     kept = sure.index_select(0, selection.chosen)
-    return selection.only(kept, engine), None, float(engine.mean(kept.float()))
+    return selection.only(kept, engine), None, float(engine.mean(kept.float())), count
 
 
 def _cut(
@@ -225,48 +236,22 @@ def _cut(
     return graph.induced(nodes), rows, selection.owner.index_select(0, nodes)
 
 
-def _chosen(logits: Tensor, selection: Selection) -> Tensor:
-    return logits if selection.chosen is None else logits.index_select(0, selection.chosen)
-
-
 def node_indices(nodes: Any, logits: Tensor) -> Tensor:
     """Return nodes given as a mask, as indices, or as a number n for the first n, as indices int64."""
-    size = logits.shape[0]
-    if isinstance(nodes, np.integer) or (isinstance(nodes, Tensor) and not nodes.dim()):
-        nodes = nodes.item()
-    if isinstance(nodes, int) and not isinstance(nodes, bool):
-        if not 1 <= nodes <= size:
-            raise SettingsError(f"nodes must be between 1 and the number of nodes, {size}, not {nodes}")
-        return torch.arange(nodes, device=logits.device)
+    every = torch.arange(logits.shape[0], device=logits.device)
     given = torch.as_tensor(nodes, device=logits.device)
-    if given.dtype == torch.bool:
-        if given.shape != (size,):
-            raise SettingsError(f"nodes as a mask must have one entry per node, {size}, not {given.numel()}")
-        given = torch.nonzero(given).flatten()
-    inside = not given.is_floating_point() and given.dim() == 1 and given.numel() > 0
-    if not inside or not 0 <= int(given.min()) <= int(given.max()) < size:
+    if given.dtype == torch.bool and given.shape == every.shape:
+        given = every[given]
+    elif not given.dim() and given.dtype in (torch.int32, torch.int64):
+        given = torch.arange(max(0, min(int(given), len(every) + 1)))
+    inside = given.dtype != torch.bool and not given.is_floating_point() and given.dim() == 1
+    if not inside or not given.numel() or not 0 <= int(given.min()) <= int(given.max()) < len(every):
         raise SettingsError(
-            f"nodes must be a mask, a number, or indices between 0 and {size - 1}, at least one of them"
+            f"nodes must be a mask of the {len(every)} nodes, a number up to {len(every)}, or indices below "
+            "it, and have at least one of them"
         )
     unique: Tensor = torch.unique(given.long())
     return unique
-
-
-def _divergence_for(logits: Tensor, divergence: Divergence, *, check: bool) -> Divergence:
-    """Return the divergence for some logits (N, C): one logit is a yes-or-no label; refuse probabilities."""
-    if logits.shape[1] == 1:
-        return Bernoulli()
-    if not check:
-        return divergence
-    low, high = logits.detach().aminmax()
-    if low < 0 or high > 1:
-        return divergence
-    if divergence.name == "bernoulli":
-        text = "all logits lie between 0 and 1: if they are probabilities, remove the sigmoid of the model"
-        warnings.warn(text, stacklevel=3)
-    else:
-        refuse_probabilities(logits.detach())
-    return divergence
 
 
 @torch.no_grad()

@@ -99,38 +99,6 @@ def sharpened_mean(
     return _sharpened(_mean(engine.softmax(stacked(logits)), len(logits)), temperature, engine)
 
 
-class Agreement(NamedTuple):
-    """The target of all passes (N, C), and how far they are from it, a scalar with gradient."""
-
-    target: Tensor
-    loss: Tensor
-
-
-def agreement(
-    logits: Tensor,
-    count: int,
-    temperature: float,
-    divergence: Divergence,
-    confidence: float = 0.0,
-    engine: TensorEngine = DEFAULT_ENGINE,
-) -> Agreement:
-    """Return the sharpened mean q, and ``1/S sum_s mean_u D(q_u, p_su)``; q gets no gradient.
-
-    Nodes whose mean prediction has no probability of ``confidence`` count as zero.
-    Shapes: logits (S N, C) of ``count`` passes, see :func:`stacked`.
-    """
-    predicted = engine.softmax(logits)
-    mean = _mean(predicted, count)
-    target = _sharpened(mean, temperature, engine)
-    clean = CleanPrediction(*(stacked([part] * count) for part in (target, KL(engine).logits(target))))
-    value, gradient = divergence.on(engine).value_and_gradient(clean, logits, predicted)
-    if confidence:
-        unsure = (mean.amax(1) < confidence).repeat(count)
-        value, gradient = value.masked_fill(unsure, 0), gradient.masked_fill(unsure[:, None], 0)
-    loss = with_gradient(logits, engine.mean(value), gradient, 1 / engine.total(value.numel()))
-    return Agreement(target, loss)
-
-
 def _mean(predicted: Tensor, count: int) -> Tensor:
     """Return ``1/S sum_s p_s`` (N, C) of stacked predictions (S N, C)."""
     total = predicted.shape[0] // count
@@ -179,10 +147,22 @@ class GRAND(OnLabels):
         reuse = self.dropout == "reuse"
         return draw_passes(model, inputs, generator, self.samples, reuse=reuse, first=first)
 
-    def agree(self, logits: Tensor, engine: TensorEngine = DEFAULT_ENGINE) -> Agreement:
-        """Return target and distance of stacked logits (S N, C)."""
-        divergence = cast("Divergence", self.divergence)
-        return agreement(logits, self.samples, self.temperature, divergence, self.confidence, engine)
+    def agree(self, logits: Tensor, engine: TensorEngine = DEFAULT_ENGINE) -> tuple[Tensor, Tensor]:
+        """Return the sharpened mean q, (N, C), and ``1/S sum_s mean_u D(q_u, p_su)``; q gets no gradient.
+
+        Nodes whose mean prediction has no probability of ``confidence`` count as zero.
+        Shapes: logits (S N, C), see :func:`stacked`.
+        """
+        predicted = engine.softmax(logits)
+        mean = _mean(predicted, self.samples)
+        target = _sharpened(mean, self.temperature, engine)
+        parts = (stacked([part] * self.samples) for part in (target, KL(engine).logits(target)))
+        divergence = cast("Divergence", self.divergence).on(engine)
+        value, gradient = divergence.value_and_gradient(CleanPrediction(*parts), logits, predicted)
+        if self.confidence:
+            unsure = (mean.amax(1) < self.confidence).repeat(self.samples)
+            value, gradient = value.masked_fill(unsure, 0), gradient.masked_fill(unsure[:, None], 0)
+        return target, with_gradient(logits, engine.mean(value), gradient, 1 / engine.total(value.numel()))
 
     def outcome(self, model: Any, inputs: Any, clean: CleanPass) -> Outcome:
         engine, generator = inputs.engine, as_draws(cast("Source | None", self.generator))
@@ -199,5 +179,5 @@ class GRAND(OnLabels):
             every = every.index_select(0, nodes_of_passes(clean.nodes, count, self.samples))
             count = clean.nodes.numel()
         none = logits.new_zeros(())
-        loss = supervised + self.agreement * self.agree(every, engine).loss
+        loss = supervised + self.agreement * self.agree(every, engine)[1]
         return Outcome(loss, engine.total(count), none, none, "none")

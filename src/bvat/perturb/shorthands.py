@@ -23,7 +23,7 @@ def Consistency(**shared: Any) -> Regulariser:
 
 def Random(epsilon: float = RandomOptions.epsilon, norm: Norm = "row", **shared: Any) -> Regulariser:
     """A Gaussian direction of length epsilon at every node."""
-    return Regulariser(AllNodes(), RandomDirection(epsilon, norm), **shared)
+    return Regulariser(AllNodes(), RandomDirection(epsilon, norm=norm), **shared)
 
 
 def VAT(
@@ -72,9 +72,6 @@ def OBVAT(
     given = {name: shared.pop(name) for name in of_adam if name in shared}
     if search == "fast" and given:
         raise SettingsError(f"{next(iter(given))} belongs to Adam's search: use OBVAT(search='adam', ...)")
-    if search == "fast":
-        return Regulariser(AllNodes(), FastAscent(epsilon, steps), **shared)
-    if search != "adam":
-        raise SettingsError(f"search must be adam or fast, not {search!r}")
-    options = {name: getattr(OBVATOptions, name) for name in of_adam} | given
-    return Regulariser(AllNodes(), AdamAscent(steps, **options), **shared)
+    OBVATOptions(search=search)  # checks it
+    how = FastAscent(epsilon, steps) if search == "fast" else AdamAscent(steps, **given)
+    return Regulariser(AllNodes(), how, **shared)

@@ -34,6 +34,8 @@ class Space:
     name: str
     shape: tuple[int, ...]
     """The shape of r."""
+    like: Tensor
+    """Has the type and the device of r."""
     engine: TensorEngine
 
     @property
@@ -43,7 +45,7 @@ class Space:
 
     def draw(self, generator: Source | None) -> Tensor:
         """Draw R with independent N(0, 1) entries; return its coordinates r."""
-        raise NotImplementedError
+        return as_draws(generator).normal(self.shape, self.like)
 
     def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
         """Draw as :meth:`draw` does; return r and the squared length of each row (N)."""
@@ -101,9 +103,6 @@ class DenseSpace(Space):
     @property
     def effect_map(self) -> Tensor | None:
         return None if self.weight is None else self.weight.detach()
-
-    def draw(self, generator: Source | None) -> Tensor:
-        return as_draws(generator).normal(self.shape, self.like)
 
     def trained_effect(self, r: Tensor) -> Tensor:
         return r if self.weight is None else self.engine.times(r, self.weight)
@@ -195,6 +194,7 @@ class FactoredSpace(Space):
                 f"not {weight.shape[0]} and {weight.shape[1]}: use 'auto' or 'dense'"
             )
         self.weight, self.shape, self.engine = weight, (rows, int(weight.shape[1])), engine
+        self.like = weight.detach()
 
     @cached_property
     def upper(self) -> Tensor:
@@ -210,9 +210,6 @@ class FactoredSpace(Space):
         gram.diagonal().add_(shift * gram.diagonal().mean() + torch.finfo(weight.dtype).tiny)
         factor: Tensor = torch.linalg.cholesky(gram, upper=True)
         return factor.to(weight.dtype).contiguous()
-
-    def draw(self, generator: Source | None) -> Tensor:
-        return as_draws(generator).normal(self.shape, self.upper)
 
     def gaussian(self, generator: Source | None) -> tuple[Tensor, Tensor]:
         """Draw Z (N, H); the D - H directions that have no effect add a chi-squared number to each |R_v|².

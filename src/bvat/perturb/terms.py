@@ -113,15 +113,9 @@ def build_method(
     """
     several = None
     if options.samples > 1:
-        several = GRAND(
-            options.samples,
-            options.agreement,
-            options.temperature,
-            options.divergence,
-            options.masks,
-            options.confidence,
-            generator=generator,
-        )
+        names = ("samples", "agreement", "temperature", "divergence", "confidence")
+        own = {name: getattr(options, name) for name in names}
+        several = GRAND(**own, dropout=options.masks, generator=generator)
     regulariser = METHODS[name].build(options, generator)
     if hasattr(regulariser, "class_weights"):
         regulariser.class_weights = class_weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,21 +16,8 @@ from bvat.perturb.methods import OBVATOptions, SBVATOptions
 from bvat.perturb.problem import Found, Norm, Problem
 
 
-class Search(Protocol):
-    """Finds a perturbation for a problem; None means no perturbation at all."""
-
-    def find(self, problem: Problem, generator: Source | None) -> Found | None:
-        """Return the perturbation found."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return what the search keeps from call to call."""
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the state."""
-
-
 class Stateless:
-    """A search that keeps nothing between calls."""
+    """What keeps nothing between calls."""
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}
@@ -39,13 +26,33 @@ class Stateless:
         """Restore nothing."""
 
 
+class Search(Stateless):
+    """Finds a perturbation for a problem; None means no perturbation at all."""
+
+    def find(self, problem: Problem, generator: Source | None) -> Found | None:
+        raise NotImplementedError
+
+
+@dataclass
+class Keeping:
+    """What keeps tensors from call to call, by name."""
+
+    kept: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: tensor.clone() for name, tensor in self.kept.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.kept = {name: tensor.clone() for name, tensor in state.items()}
+
+
 def check(condition: bool, message: str) -> None:
     """Raise SettingsError unless a condition holds."""
     if not condition:
         raise SettingsError(message)
 
 
-class NoSearch(Stateless):
+class NoSearch(Search):
     """No perturbation: what is left is the disagreement of two dropout passes ("consistency")."""
 
     def find(self, problem: Problem, generator: Source | None) -> None:
@@ -53,21 +60,7 @@ class NoSearch(Stateless):
 
 
 @dataclass(frozen=True)
-class RandomDirection(Stateless):
-    """A Gaussian direction of length epsilon."""
-
-    epsilon: float = 0.03
-    norm: Norm = "row"
-
-    def __post_init__(self) -> None:
-        SBVATOptions(epsilon=self.epsilon, norm=self.norm)  # checks them
-
-    def find(self, problem: Problem, generator: Source | None) -> Found:
-        return problem.scaled(Found(*problem.space.gaussian(generator)), self.epsilon, self.norm)
-
-
-@dataclass(frozen=True)
-class PowerIteration(Stateless):
+class PowerIteration(Search):
     """T power iterations from a Gaussian direction: ``g = grad_r LDS at xi r``, ``r = epsilon g / |g|``.
 
     Where clean and perturbed passes share their masks, ``q - p`` at xi = 1e-6 is smaller than the rounding
@@ -108,8 +101,15 @@ class PowerIteration(Stateless):
         return max(self.xi, math.sqrt(torch.finfo(problem.clean_logits.dtype).eps))
 
 
+@dataclass(frozen=True)
+class RandomDirection(PowerIteration):
+    """A Gaussian direction of length epsilon, where a power iteration starts."""
+
+    steps: int = 0
+
+
 @dataclass
-class FastAscent:
+class FastAscent(Keeping, Search):
     """A few full steps ``r = epsilon g / |g|`` on the sphere, the gradient taken at the last r itself.
 
     LDS grows convexly in r around its minimum r = 0, so the full step of the conditional-gradient method, to
@@ -127,7 +127,6 @@ class FastAscent:
     steps: int = 1
     norm: Norm = "row"
     warm: bool = True
-    _last: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         SBVATOptions(epsilon=self.epsilon, norm=self.norm)  # checks them
@@ -136,14 +135,14 @@ class FastAscent:
     def find(self, problem: Problem, generator: Source | None) -> Found:
         space = problem.space
         warm = self.warm and problem.owner is None
-        last = self._last.get("r")
+        last = self.kept.get("r")
         if warm and last is not None and last.shape == space.shape:
             r = last.to(problem.clean_logits)
         else:
             r = problem.scaled(Found(*space.gaussian(generator)), self.epsilon, self.norm).r
         found = self.ascend(problem, r)
         if warm:
-            self._last = {"r": found.r}
+            self.kept = {"r": found.r}
         return found
 
     def ascend(self, problem: Problem, r: Tensor) -> Found:
@@ -153,15 +152,9 @@ class FastAscent:
             r = found.r
         return found
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {name: tensor.clone() for name, tensor in self._last.items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._last = {name: tensor.clone() for name, tensor in state.items()}
-
 
 @dataclass
-class AdamAscent:
+class AdamAscent(Keeping, Search):
     """T Adam steps up Eq. 10, ``reduction_u LDS_u - gamma |R|²``, from a small Gaussian start (Algorithm 2).
 
     ``reduction="mean"`` is Eq. 10 as printed: the mean over N nodes against a penalty summed over all
@@ -182,7 +175,6 @@ class AdamAscent:
     start: float = 0.01
     reduction: Literal["sum", "mean"] = "sum"
     keep_moments: bool = False
-    _moments: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         OBVATOptions(steps=self.steps, step_size=self.step_size, reduction=self.reduction)  # checks them
@@ -199,21 +191,18 @@ class AdamAscent:
                 gradient.div_(divisor)
             problem.engine.adam_step(r, gradient, moments, rates)
         if self.keep_moments and problem.owner is None:
-            self._moments = moments
+            self.kept = moments
         return Found(r, problem.space.row_squares(r))
 
     def _start_moments(self, r: Tensor, problem: Problem) -> dict[str, Tensor]:
-        kept = self._moments
+        kept = self.kept
         same = bool(kept) and kept["first"].shape == kept["second"].shape == r.shape
         if self.keep_moments and problem.owner is None and same:
             return {name: tensor.to(r) for name, tensor in kept.items()}
         return {"first": torch.zeros_like(r), "second": torch.zeros_like(r), "count": r.new_zeros(())}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {name: tensor.clone() for name, tensor in self._moments.items()}
-
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore Adam's moments; ValueError if these are something else."""
         if state and (state.keys() != {"first", "second", "count"} or not float(state["count"]) >= 0):
             raise ValueError("these are not the moments of a search")
-        self._moments = {name: tensor.clone() for name, tensor in state.items()}
+        super().load_state_dict(state)
