@@ -20,14 +20,14 @@ ROWS_TRIED = 2
 class OneRowSpace(Space):
     """Changes z of one row w of each field, stored as the coordinates ``c zᵀ`` of another space.
 
-    Shapes: column c (n), which is 1 at w where that space has a row for each node, and the column w of Â_1
+    Shapes: column c (n, 1), which is 1 at w where that space has a row for each node, and the column w of Â_1
     where it has rows that the first layer reads; group int64 (n), the field of each row.
     """
 
     def __init__(self, space: Space, column: Tensor, group: Tensor) -> None:
-        self.space, self.column, self.group, self.count = space, column[:, None], group, int(group.max()) + 1
+        self.space, self.column, self.group, self.count = space, column, group, int(group.max()) + 1
         self.shape, self.engine = space.shape, space.engine
-        self.squares = self._over_fields(self.column.square())[:, 0].clamp_min(torch.finfo(column.dtype).tiny)
+        self.squares = self._over_fields(column.square())[:, 0].clamp_min(torch.finfo(column.dtype).tiny)
 
     def _over_fields(self, rows: Tensor) -> Tensor:
         """Give every row the sum over its field, both (n, H)."""
@@ -43,6 +43,13 @@ class OneRowSpace(Space):
     def row_squares(self, r: Tensor) -> Tensor:
         """Return numbers (n) whose sum over a field is |z|²."""
         return self.space.row_squares(r) / self.squares
+
+
+def longest_rows(squares: Tensor, owner: Tensor, fields: int) -> Tensor:
+    """Return one row with the largest square for each field, int64 (fields); squares and owner (n)."""
+    longest = squares.new_full((fields,), -1).scatter_reduce_(0, owner, squares, "amax")
+    at = torch.nonzero(squares == longest[owner])[:, 0]
+    return owner.new_zeros(fields).scatter_reduce_(0, owner[at], at, "amax")
 
 
 def on_one_row(
@@ -63,14 +70,10 @@ def on_one_row(
         owner = torch.zeros_like(squares, dtype=torch.int64)
         owner[block.col.long()] = problem.group[block.rows]  # all entries of a column are of one field
     for _ in range(count):
-        longest = squares.new_zeros(problem.num_chosen + 1).scatter_reduce_(0, owner, squares, "amax")
-        at = torch.nonzero(squares == longest[owner])[:, 0]
-        row = torch.zeros_like(longest, dtype=torch.int64).scatter_reduce_(0, owner[at], at, "amax")
-        squares[row] = -1
-        if block is None:
-            column = (torch.arange(owner.numel(), device=row.device) == row[owner]).to(gradient.dtype)
-        else:
-            values = torch.where(block.col == row[problem.group[block.rows]], block.values, 0)
-            column = values.new_zeros(block.shape[0]).index_add_(0, block.rows, values)
+        row = longest_rows(squares, owner, problem.num_chosen + 1)
+        chosen = torch.arange(owner.numel(), device=row.device) == row[owner]
+        squares = torch.where(chosen, -1, squares)
+        column = chosen[:, None].to(gradient.dtype)
+        column = column if block is None else block.product(column)
         one = OneRowSpace(space, column, problem.group)
         yield replace(problem, space=one, row_counts=torch.ones_like(problem.row_counts))

@@ -159,7 +159,7 @@ def _bands(audits: Sequence[tuple[str, Audit]], budget: Budget) -> tuple[str, Ch
         name: (sizes, *(100 * (part.numpy()[:, None] > sizes).mean(0) for part in each))
         for (name, _), each in zip(audits, norms, strict=True)
     }
-    title = f"Nodes that keep their class: from proved to not broken, budget {budget}"
+    title = f"Nodes that keep their class, budget {budget}"
     chart = band_chart(bands, f"{about} of the change, in units of the features", "% of nodes", title=title)
     return "certified" if budget == "graph" else f"certified_{budget}", chart
 
