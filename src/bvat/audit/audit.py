@@ -103,6 +103,10 @@ class Audit(Plottable):
             found = float(np.quantile(values.double().numpy(), share, method="lower"))
             return found if np.isfinite(found) else None
 
+        def medians(budget: Budget) -> dict[str, float | None]:
+            certified, smallest = (quantile(norms, 0.5) for norms in self.norms(budget))
+            return {"median_certified": certified, "median_smallest": smallest}
+
         return {
             "nodes": self.nodes.numel(),
             "epsilon": self.epsilon,
@@ -112,29 +116,25 @@ class Audit(Plottable):
             "median_relative": quantile(self.relative, 0.5),
             "tenth_smallest": quantile(self.smallest, 0.1),
             "not_found": int((~torch.isfinite(self.smallest)).sum()),
-            "budgets": {
-                budget: dict(zip(("median_certified", "median_smallest"), medians, strict=True))
-                for budget in BUDGETS
-                if bool(self.certified.any())
-                for medians in [[quantile(norms, 0.5) for norms in self.norms(budget)]]
-            },
+            "budgets": {budget: medians(budget) for budget in BUDGETS if bool(self.certified.any())},
         }
 
     def _repr_html_(self) -> str:
         found = self.summary()
-        medians = {name: value for name, value in found.items() if name != "budgets"}
-        shown = {name: "none found" if value is None else f"{value:.4g}" for name, value in medians.items()}
+
+        def shown(name: str) -> str:
+            return "none found" if found[name] is None else f"{found[name]:.4g}"
+
+        certified = {f"certified to found, budget {name}": interval(found, name) for name in found["budgets"]}
         return html_table(
             f"Audit of {found['nodes']:,} nodes, epsilon {self.epsilon:g}",
             {
-                "median LDS (lower is better)": shown["median_lds"],
-                "median smallest change of class": shown["median_smallest"],
-                "relative to the features around": shown["median_relative"],
-                "the most fragile tenth: at most": shown["tenth_smallest"],
+                "median LDS (lower is better)": shown("median_lds"),
+                "median smallest change of class": shown("median_smallest"),
+                "relative to the features around": shown("median_relative"),
+                "the most fragile tenth: at most": shown("tenth_smallest"),
                 "nodes without a change of class": f"{found['not_found']:,}",
-            }
-            | {
-                f"certified to found, budget {budget}": interval(found, budget) for budget in found["budgets"]
+                **certified,
             },
         )
 
