@@ -121,21 +121,19 @@ class Audit(Plottable):
 
     def _repr_html_(self) -> str:
         found = self.summary()
-
-        def shown(name: str) -> str:
-            return "none found" if found[name] is None else f"{found[name]:.4g}"
-
+        numbers = {name: value for name, value in found.items() if name != "budgets"}
+        shown = {name: "none found" if value is None else f"{value:.4g}" for name, value in numbers.items()}
         certified = {f"certified to found, budget {name}": interval(found, name) for name in found["budgets"]}
         return html_table(
             f"Audit of {found['nodes']:,} nodes, epsilon {self.epsilon:g}",
             {
-                "median LDS (lower is better)": shown("median_lds"),
-                "median smallest change of class": shown("median_smallest"),
-                "relative to the features around": shown("median_relative"),
-                "the most fragile tenth: at most": shown("tenth_smallest"),
+                "median LDS (lower is better)": shown["median_lds"],
+                "median smallest change of class": shown["median_smallest"],
+                "relative to the features around": shown["median_relative"],
+                "the most fragile tenth: at most": shown["tenth_smallest"],
                 "nodes without a change of class": f"{found['not_found']:,}",
-                **certified,
-            },
+            }
+            | certified,
         )
 
 
@@ -205,9 +203,7 @@ def audit_batches(
     check_epsilon(epsilon)
     require_one_class(graph)
     budgets = BUDGETS if certify else BUDGETS[:1]
-    proofs: Sequence[Certificate | None] = [None]
-    if certify or type(model) is GCN:
-        proofs = certificates(model, graph, budgets)
+    proofs = certificates(model, graph, budgets) if certify or type(model) is GCN else []
     model, inputs = adapt(model, graph, arguments)
     chosen = torch.arange(inputs.features.shape[0]) if nodes is None else nodes
     squares = inputs.features.row_squares()
@@ -217,7 +213,7 @@ def audit_batches(
                 problem = attack.problem(fields)
                 lds = local_smoothness(problem, epsilon)
                 flips = [attack.flips(problem, fields, proof) for proof in proofs]
-                flip, *lengths = _by_budget(flips, fields.sizes)
+                flip, *lengths = _by_budget(flips or [*attack.shortest(problem)], fields.sizes)
             predicted = problem.clean_logits.argmax(1)
             probability = torch.softmax(problem.clean_logits, 1).amax(1)
             norm = fields.sums(squares.index_select(0, fields.nodes)).sqrt()
@@ -225,7 +221,7 @@ def audit_batches(
             about = (fields.centres, predicted, probability, fields.sizes)
             found = (lds, flip.length, relative, flip.becomes, *lengths)
             zeros = torch.zeros(fields.centres.numel(), dtype=torch.float64)
-            proved = [p.radius[fields.centres.cpu()] for p in proofs if p] if certify else [zeros] * 3
+            proved = [each.radius[fields.centres.cpu()] for each in proofs] if certify else [zeros] * 3
             yield Audit(epsilon, *(part.cpu() for part in (*about, *found)), *proved)
 
 
@@ -355,14 +351,12 @@ class Attack:
             for one in on_one_row(problem, each):
                 yield self.search.flips(one, [each])
 
-    def flips(self, problem: RecordingProblem, fields: CopiedFields, proof: Certificate | None) -> Flip:
-        """Return the shortest flips; lengths and classes only.
+    def flips(self, problem: RecordingProblem, fields: CopiedFields, proof: Certificate) -> Flip:
+        """Return the shortest flips for the budget of a certificate; lengths and classes only.
 
-        With a certificate, the class that is proved least comes first, and a node leaves when what was found
-        is shorter than what is proved of the rest.
+        The class that is proved least comes first, and a node leaves when what was found is shorter than what
+        is proved of the rest.
         """
-        if proof is None:
-            return next(self.shortest(problem))
         length = torch.full_like(problem.clean_logits[:, 0], math.inf)
         becomes = torch.full_like(fields.centres, -1)
         own = problem.clean_logits.argmax(1, keepdim=True)

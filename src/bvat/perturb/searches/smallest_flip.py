@@ -120,9 +120,7 @@ class SmallestFlip(Stateless):
             gradient = pullback(select)  # with respect to the effect, (N, H)
             d, slope, length = fields.steepest(gradient)
             margin = (select * logits).sum(1) + fields.lead
-            factor = (fields.inner(gradient, effect) - margin) / slope.clamp_min(
-                torch.finfo(slope.dtype).tiny
-            )
+            factor = (fields.inner(gradient, effect) - margin) / slope.clamp_min(fields.tiny)
             factor = torch.where(slope > 0, fields.within(factor, length), 0)
             r = space.scale_rows(d, fields.spread(factor))
         return r, best
@@ -165,7 +163,8 @@ class _Fields(FixedPass):
         super().__init__(problem)
         self._group, self._norm, clean = problem.group, search.norm, problem.clean_logits
         self.predicted = clean.argmax(1, keepdim=True)
-        self.lead = LEAD * clean.abs().amax(1).clamp_min(torch.finfo(clean.dtype).tiny)
+        self.tiny = torch.finfo(clean.dtype).tiny
+        self.lead = LEAD * clean.abs().amax(1).clamp_min(self.tiny)
         self.bound = search.longest(problem.field_sizes.to(clean.dtype))
 
     def sums(self, of_rows: Tensor) -> Tensor:
@@ -205,7 +204,7 @@ class _Fields(FixedPass):
 
     def within(self, factor: Tensor, length: Tensor) -> Tensor:
         """Return the factor (b), reduced where ``factor * length`` exceeds the bound."""
-        most = self.bound / length.clamp_min(torch.finfo(length.dtype).tiny)
+        most = self.bound / length.clamp_min(self.tiny)
         return torch.maximum(torch.minimum(factor, most), -most)
 
     def leader(self, logits: Tensor) -> tuple[Tensor, Tensor]:
