@@ -154,7 +154,9 @@ def _bands(audits: Sequence[tuple[str, Audit]], budget: Budget) -> tuple[str, Ch
     norms = [audit.norms(budget) for _, audit in audits]
     found = _cut([_cumulative("", smallest, 0) for _, smallest in norms])
     sizes = np.linspace(0, max(line.x[-1] for line in found), 101)
-    about = {"graph": "Frobenius norm", "rows": "longest row", "node": "only row"}[budget]
+    about = {"graph": "Frobenius norm", "rows": "norm of the longest row", "node": "norm of the only row"}[
+        budget
+    ]
     bands = {
         name: (sizes, *(100 * (part.numpy()[:, None] > sizes).mean(0) for part in each))
         for (name, _), each in zip(audits, norms, strict=True)
