@@ -144,7 +144,7 @@ def times(found: Mapping[str, Any]) -> str:
         "`audit`",
         "`certify`",
         "all budgets",
-        "`audit`, all budgets",
+        "`audit(certify=True)`",
         "MiB",
     ]
     return table(head, rows)
