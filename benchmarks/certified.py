@@ -1,6 +1,8 @@
 """How near proved and attacked norms are, and whether any attack breaks what is proved.
 
 python benchmarks/certified.py cora citeseer pubmed GRAPH.npz... --out results/certified/ratios.json
+python benchmarks/certified.py GRAPH.npz... --deep --nodes 20 --every 10 --out results/certified/ratios.json
+python benchmarks/certified.py cora citeseer --budgets --out results/certified/budgets.json
 python benchmarks/certified.py cora citeseer --seeds 3 --curves --out results/certified/curves.json
 python benchmarks/certified.py --picture --out results/certified/curves.json
 
@@ -8,6 +10,9 @@ Files of graphs are split with 20 labels per class. A pair is a node and a chang
 norm, one per class, start and step of projected gradient ascent in double precision; it is a violation if the
 class changes. Where the weights with the best validation accuracy come from before the regulariser, those of
 the last epoch are measured (``select``), because the others say nothing about the method.
+
+With ``--budgets``: for each budget and all nodes, how near the norms are, and the share of nodes that is
+proved, broken and between at a few norms relative to a feature row.
 
 With ``--curves``: of test nodes drawn at random, the share that is right and proved to stay so, and the share
 that is right and not broken by the attack, against the norm of the change relative to a feature row.
@@ -28,8 +33,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bvat.audit import audit, certify, sample_nodes
-from bvat.audit.copied_fields import copied_fields
+from bvat.audit import Certificate, audit, certify, sample_nodes
+from bvat.audit.certify import Budget, certificates
+from bvat.audit.copied_fields import CopiedFields, copied_fields
+from bvat.audit.one_row import longest_rows
 from bvat.audit.worst_case import RecordingProblem
 from bvat.data import load
 from bvat.data.files import write_json
@@ -57,6 +64,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 DEEP = ("APPNP", "random propagation")
 """Models for which each receptive field is most of the graph."""
+BUDGET_RUNS = ("GCN 16", "GCN 64", "VAT 64", "O-BVAT 64")
 METHODS = {
     "GCN": "none",
     "VAT": "vat",
@@ -66,15 +74,27 @@ METHODS = {
     "GRAND": "grand",
 }
 SIZES = [round(0.02 * step, 2) for step in range(21)]
+FEW_SIZES = (0.02, 0.05, 0.1, 0.2)
 PICTURE = Path("docs/pictures/certified.svg")
 
 
+def steps_to_norm(budget: Budget, squares: Tensor, fields: CopiedFields) -> Tensor:
+    """Return the factors (m) that make a gradient the steepest change of norm 1; squares (m) of its rows."""
+    tiny = torch.finfo(squares.dtype).tiny
+    if budget == "graph":
+        squares = fields.sums(squares)[fields.owner]
+    elif budget == "node":
+        row = longest_rows(squares, fields.owner, fields.centres.numel())  # one only, also of equal ones
+        return torch.zeros_like(squares).index_copy_(0, row, squares[row].clamp_min(tiny).rsqrt())
+    return squares.clamp_min(tiny).rsqrt()
+
+
 def violations(
-    model: Any, graph: Graph, nodes: Tensor, radius: Tensor, steps: int, starts: int
+    model: Any, graph: Graph, nodes: Tensor, proof: Certificate, steps: int, starts: int
 ) -> tuple[int, int]:
     """Return how many changes of the certified norm changed a class, and how many were tried.
 
-    Shapes: nodes int64 (n); radius (N).
+    Shapes: nodes int64 (n).
     """
     broken, tried, generator = 0, 0, torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -82,12 +102,13 @@ def violations(
         for fields in copied_fields(graph, model.depth, nodes):
             problem = RecordingProblem.on(model, fields, projected)
             point, space, own = FixedPass(problem), problem.space, problem.clean_logits.argmax(1)
+            radius = proof.radius[fields.centres][fields.owner]
             for select in margins(problem.clean_logits, graph.num_classes):
                 for _ in range(starts):
                     g = torch.randn(space.shape, generator=generator, dtype=projected.dtype)
                     for _ in range(steps):
-                        lengths = fields.sums(space.row_squares(g)).sqrt().clamp_min(1e-300)
-                        r = space.scale_rows(g, (radius[fields.centres] / lengths)[fields.owner])
+                        unit = steps_to_norm(proof.budget, space.row_squares(g), fields)
+                        r = space.scale_rows(g, radius * unit)
                         logits, pullback = point.linearised(space.add_effect(point.base, r))
                         broken += int((logits.argmax(1) != own).sum())
                         tried += own.numel()
@@ -112,23 +133,57 @@ def measure(graph: Graph, name: str, asked: argparse.Namespace) -> dict[str, Any
     method, options = RUNS[name]
     model, about = fitted(graph, method, asked.seed, **options)
     begin = time.process_time()
-    radius = certify(model, graph).radius
+    proof = certify(model, graph)
     seconds = time.process_time() - begin
     nodes = sample_nodes(graph, asked.nodes)
     attacked = audit(model, graph, nodes=nodes).smallest.double()
-    ratio = (radius[nodes] / attacked)[attacked > 0]
     wide, exact, few = model.double(), graph.to(dtype=torch.float64), nodes[:: asked.every]
-    broken, tried = violations(wide, exact, few, certify(wide, exact).radius, asked.steps, asked.starts)
+    broken, tried = violations(wide, exact, few, certify(wide, exact), asked.steps, asked.starts)
     return {
         **about,
-        "median_certified": float(radius.median()),
-        "median_ratio": float(ratio.median()),
-        "tenth_ratio": float(ratio.quantile(0.1)),
-        "largest_ratio": float(ratio.max()),
+        "nodes": asked.nodes,
+        "median_certified": float(proof.radius.median()),
+        **ratios(proof.radius[nodes], attacked),
         "pairs": tried,
         "violations": broken,
         "certify_seconds": seconds,
     }
+
+
+def ratios(certified: Tensor, attacked: Tensor) -> dict[str, float]:
+    ratio = (certified / attacked)[attacked > 0]
+    return {
+        "median_ratio": float(ratio.median()),
+        "tenth_ratio": float(ratio.quantile(0.1)),
+        "largest_ratio": float(ratio.max()),
+    }
+
+
+def budgets(graph: Graph, name: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """Return how much is known of all nodes for each budget; shares in percent."""
+    method, options = RUNS[name]
+    model, about = fitted(graph, method, asked.seed, **options)
+    found = audit(model, graph, certify=True)
+    row = float(graph.features.row_squares().mean().sqrt())
+    wide, exact, few = model.double(), graph.to(dtype=torch.float64), sample_nodes(graph, asked.nodes)
+    rows = {}
+    for proof in certificates(wide, exact):
+        certified, smallest = (norms.double() for norms in found.norms(proof.budget))
+        broken, tried = violations(wide, exact, few[:: asked.every], proof, asked.steps, asked.starts)
+        between = ((certified <= size) & (size < smallest) for size in certified)
+        states = {str(size): found.states(size * row, proof.budget) for size in FEW_SIZES}
+        rows[proof.budget] = {
+            **ratios(certified, smallest),
+            "not_found": int((~smallest.isfinite()).sum()),
+            "most_between": 100 * max(float(each.double().mean()) for each in between),
+            "states": {
+                size: {state: 100 * float(nodes.double().mean()) for state, nodes in each.items()}
+                for size, each in states.items()
+            },
+            "pairs": tried,
+            "violations": broken + int((certified > smallest).sum()),
+        }
+    return {**about, "budgets": rows}
 
 
 def curve(graph: Graph, name: str, seed: int, nodes: int) -> dict[str, Any]:
@@ -193,6 +248,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=3, help="of the curves")
     parser.add_argument("--curves", action="store_true")
+    parser.add_argument("--budgets", action="store_true")
     parser.add_argument("--deep", action="store_true", help=f"also {' and '.join(DEEP)}, which take long")
     parser.add_argument("--picture", action="store_true")
     asked = parser.parse_args()
@@ -201,15 +257,15 @@ def main() -> None:
         PICTURE.write_text(picture(kept), "utf-8")
         return
     names = ("nodes", "every", "steps", "starts", "seed") if not asked.curves else ("nodes", "seeds")
-    about: dict[str, Any] = {"asked": {name: getattr(asked, name) for name in names}, "versions": versions()}
+    asked_for = kept.get("asked", {name: getattr(asked, name) for name in names})
+    about: dict[str, Any] = {"asked": asked_for, "versions": versions()}
     found: dict[str, dict[str, Any]] = kept.get("graphs", {})
+    measured = METHODS if asked.curves else BUDGET_RUNS if asked.budgets else RUNS
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     for source in asked.graphs:
         graph = loaded(source)
         rows = found.setdefault(short_name(source), {})
-        for name, seed in product(
-            METHODS if asked.curves else RUNS, range(asked.seeds if asked.curves else 1)
-        ):
+        for name, seed in product(measured, range(asked.seeds if asked.curves else 1)):
             if asked.curves:
                 runs = rows.setdefault(name, {})
                 if str(seed) in runs:
@@ -218,7 +274,7 @@ def main() -> None:
             elif name in rows or (name in DEEP and not asked.deep):
                 continue
             else:
-                row = rows[name] = measure(graph, name, asked)
+                row = rows[name] = (budgets if asked.budgets else measure)(graph, name, asked)
             shown = {key: value for key, value in row.items() if isinstance(value, int | float)}
             sys.stdout.write(f"{short_name(source)} {name} {seed} {shown}\n")
             sys.stdout.flush()

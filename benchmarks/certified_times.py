@@ -84,6 +84,7 @@ def measure(source: str) -> Iterator[tuple[str, Any]]:
         yield "certify_seconds", seconds(lambda: certify(model, given))
         yield "audit_seconds", seconds(lambda: audit(model, given))
         yield "all_budgets_seconds", seconds(lambda: certificates(model, given))
+        yield "certified_audit_seconds", seconds(lambda: audit(model, given, certify=True))
         yield "command_with_certificates", process("-m", "bvat", "audit", path, *out, "--certify")
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from bvat.report.pages import replace_between
 
 HERE = Path(__file__).parent
+SHOWN = "VAT 64"
+"""The run whose states at a few norms are shown: the one that is known least about."""
 RESULTS = HERE.parent / "results" / "certified"
 
 
@@ -25,24 +27,53 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def ratios(found: Mapping[str, Any]) -> str:
     """Return the median of certified / attacked norm by run and graph, and how many pairs were tried."""
-    graphs = found["graphs"]
+    graphs, asked = found["graphs"], found["asked"]
     names = dict.fromkeys(name for rows in graphs.values() for name in rows)
+
+    def few(row: Mapping[str, Any]) -> bool:
+        return bool(row.get("nodes", asked["nodes"]) < asked["nodes"])
 
     def cell(row: Mapping[str, Any] | None) -> str:
         if row is None:
             return "-"
-        return f"{row['median_ratio']:.2f}" + ("*" if row["select"] == "last" else "")
+        marks = ("*" if row["select"] == "last" else "") + ("†" if few(row) else "")
+        return f"{row['median_ratio']:.2f}{marks}"
 
     body = ([name, *(cell(rows.get(name)) for rows in graphs.values())] for name in names)
     every = [row for rows in graphs.values() for row in rows.values()]
     pairs, broken = (sum(row[key] for row in every) for key in ("pairs", "violations"))
-    asked = found["asked"]
+    fewest = min(row.get("nodes", asked["nodes"]) for row in every)
     return (
         table(["median certified / attacked", *graphs], body)
-        + f"\n\nOne seed, {asked['nodes']} nodes each. \\*: weights of the last epoch, because those with "
-        "the best validation accuracy come from before the regulariser. At exactly the certified norm, "
-        f"{asked['steps']} steps of projected gradient ascent from {asked['starts']} starts to every class: "
-        f"{pairs:,} pairs of a node and a change, {broken} of which changed the class."
+        + f"\n\nOne seed, {asked['nodes']} nodes each (†: {fewest}). \\*: weights of the last epoch, because "
+        "those with the best validation accuracy come from before the regulariser. At exactly the certified "
+        f"norm, {asked['steps']} steps of projected gradient ascent from {asked['starts']} starts to every "
+        f"class: {pairs:,} pairs of a node and a change, {broken} of which changed the class."
+    )
+
+
+def budgets(found: Mapping[str, Any]) -> str:
+    """Return the ratios for each budget, and the share of nodes in each state at a few norms."""
+    near, states = [], []
+    runs = [(graph, name, row) for graph, rows in found["graphs"].items() for name, row in rows.items()]
+    every = [about for *_, row in runs for about in row["budgets"].values()]
+    for graph, name, row in runs:
+        most = max(about["most_between"] for about in row["budgets"].values())
+        cells = (f"{about['median_ratio']:.3f}" for about in row["budgets"].values())
+        near.append([graph, name, *cells, f"{most:.0f} %"])
+        for budget, about in row["budgets"].items() if name == SHOWN else ():
+            shares = (" / ".join(f"{part:.0f}" for part in at.values()) for at in about["states"].values())
+            states.append([graph, budget, *shares])
+    pairs, broken, missed = (
+        sum(about[key] for about in every) for key in ("pairs", "violations", "not_found")
+    )
+    return (
+        table(["median certified / attacked", "", *runs[0][2]["budgets"], "most between"], near)
+        + "\n\nOne seed, all nodes. Most between: the largest share of nodes that are neither proved nor "
+        f"broken, at any norm and for any budget. Nodes for which no change was found: {missed}. Of "
+        f"{pairs:,} changes of exactly the certified norm that an attack tried, {broken} changed a class.\n\n"
+        + table([f"{SHOWN}: proved / broken / between in %", "budget", *every[0]["states"]], states)
+        + "\n\nThe norms are relative to that of a feature row."
     )
 
 
@@ -100,20 +131,28 @@ def times(found: Mapping[str, Any]) -> str:
     def cell(value: Any) -> str:
         return "-" if value is None else f"{value:.1f}"
 
-    keys = ("audit_seconds", "certify_seconds", "all_budgets_seconds")
+    keys = ("audit_seconds", "certify_seconds", "all_budgets_seconds", "certified_audit_seconds")
     rows = []
     for graph, row in found["graphs"].items():
         sizes, command = row["sizes"], row["command"]
         about = f"{graph} ({sizes['nodes']:,} nodes)"
         rows.append([about, cell(command["seconds"]), *(cell(row.get(key)) for key in keys)])
         rows[-1].append(f"{command['peak_mib']:.0f}")
-    head = ["CPU seconds", "`bvat audit`", "`audit`", "`certify`", "all budgets", "peak memory in MiB"]
+    head = [
+        "CPU seconds",
+        "`bvat audit`",
+        "`audit`",
+        "`certify`",
+        "all budgets",
+        "`audit(certify=True)`",
+        "MiB",
+    ]
     return table(head, rows)
 
 
 def with_tables(text: str) -> str:
     """Return the page with its current tables."""
-    for make in (ratios, curves, exact, penalty, times):
+    for make in (ratios, budgets, curves, exact, penalty, times):
         found = json.loads((RESULTS / f"{make.__name__}.json").read_text("utf-8"))
         text = replace_between(text, make.__name__, make(found))
     return text

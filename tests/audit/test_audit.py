@@ -49,6 +49,25 @@ def test_the_smallest_perturbation_changes_the_class(
     assert flips
 
 
+@pytest.mark.parametrize("budget", ["rows", "node"])
+@pytest.mark.parametrize("kind", [GCN, APPNP, GAT])
+def test_the_smallest_perturbation_of_a_budget(kind: Any, budget: Any, graph: Graph) -> None:
+    model = build(kind, graph, hidden=16)
+    clean = logits_with(model, graph, torch.zeros(graph.num_nodes, graph.num_features)).argmax(1)
+    flips = 0
+    for node in range(0, graph.num_nodes, 10):
+        r, flip = smallest_perturbation(model, graph, node, budget=budget)
+        if int(flip.becomes) == -1:
+            continue
+        flips += 1
+        rows = r.norm(dim=1)
+        assert math.isclose(float(rows.max()), float(flip.length), rel_tol=1e-3)
+        assert budget != "node" or int((rows > 0).sum()) == 1
+        assert int(logits_with(model, graph, r)[node].argmax()) == int(flip.becomes) != int(clean[node])
+        assert int(logits_with(model, graph, 0.98 * r)[node].argmax()) == int(clean[node])
+    assert flips
+
+
 @pytest.mark.parametrize("kind", [SGC, MLP])
 def test_a_linear_model_has_the_exact_distance(kind: Any, graph: Graph) -> None:
     """For logits linear in X the distance is ``min_k (l_y - l_k) / |grad (l_y - l_k)|``."""

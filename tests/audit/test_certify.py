@@ -14,7 +14,7 @@ from audit_helpers import build, dense_features
 from torch import Tensor
 
 import bvat
-from bvat.audit import audit, certify
+from bvat.audit import audit, certify, smallest_perturbation
 from bvat.audit.certify import BUDGETS, certificates
 from bvat.audit.slopes import slope_bounds
 from bvat.audit.tangents import Pair, Relus
@@ -219,9 +219,48 @@ def test_the_audit_finds_nothing_shorter(graph: Graph) -> None:
         states = torch.stack(list(both.states(float(both.smallest.median()), budget).values()))
         assert states.sum(0).unique().tolist() == [1]  # each node is proved, broken or between
         assert bool(states[1].any())
-        assert budget != "node" or both.field_size[states[1]].unique().tolist() == [1]
     assert not bool(found.certified.any())
-    assert bool((proved.radius <= found.smallest.double() * (1 + 1e-5)).all())
+    assert torch.equal(found.smallest_rows, found.smallest)  # all that is known without a search of its own
+    assert bool((found.smallest_node.isfinite() <= (found.field_size == 1)).all())
+    for budget in BUDGETS:
+        certified, smallest = both.norms(budget)
+        assert bool((certified < smallest).all())
+        assert float((certified / smallest).median()) > 0.5
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_what_is_found_is_longer_than_what_is_proved_for_every_budget(seed: int) -> None:
+    """And longer for fewer changes: a change of one row is one of the field, which has no longer row."""
+    random = np.random.default_rng(seed)
+    kind, options = KINDS[seed % len(KINDS)]
+    graph = small_graph(
+        seed, int(random.integers(3, 14)), int(random.integers(1, 12)), directed=seed % 2 == 1
+    )
+    model = small_model(kind, graph, seed, options)
+    found = audit(model, graph, certify=True)
+    for budget in BUDGETS:
+        certified, smallest = found.norms(budget)
+        assert bool((certified <= smallest).all())
+        for node in range(0, graph.num_nodes, 3):  # by a pass over the whole graph
+            r, flip = smallest_perturbation(model, graph, node, budget=budget)
+            rows = r.norm(dim=1)
+            norm = rows.norm() if budget == "graph" else rows.max()
+            changed = model(graph.with_features(DenseMatrix(dense_features(graph) + r, graph.engine)))[node]
+            assert norm >= certified[node] or not bool(r.any())
+            assert int(flip.becomes) == (int(changed.argmax()) if bool(r.any()) else -1)
+    assert bool((found.smallest_rows <= found.smallest).all())
+    assert bool((found.smallest <= found.smallest_node).all())
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize(("kind", "options"), [(SGC, {"layers": 3}), (GCN, {"layers": 1})])
+def test_a_linear_model_has_nothing_between(kind: Any, options: dict[str, Any], budget: Any) -> None:
+    graph = small_graph(3)
+    found = audit(small_model(kind, graph, 3, options), graph, certify=True)
+    certified, smallest = found.norms(budget)
+    known = smallest.isfinite()
+    assert bool(known.any())
+    torch.testing.assert_close(certified[known], smallest[known], rtol=2e-3, atol=0)
 
 
 def test_isolated_nodes_have_one_radius() -> None:
@@ -234,6 +273,8 @@ def test_isolated_nodes_have_one_radius() -> None:
     found = audit(small_model(GCN, graph, 4, {"hidden": 5}), graph, certify=True)
     torch.testing.assert_close(found.certified_rows, found.certified)
     torch.testing.assert_close(found.certified_node, found.certified)
+    torch.testing.assert_close(found.smallest_rows, found.smallest)
+    torch.testing.assert_close(found.smallest_node, found.smallest)
     assert bool((found.certified <= found.smallest).all())
     size = float(found.smallest.median())
     assert bool(found.states(size, "node")["broken"].any())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 import torch
 from audit_helpers import build
 
+from bvat.audit.audit import Attack
+from bvat.audit.certify import BUDGETS, Budget
 from bvat.audit.copied_fields import copied_fields
 from bvat.audit.first_layer import MeasuredSpace, ReadSpace
 from bvat.audit.worst_case import RecordingProblem, local_smoothness
@@ -43,8 +47,9 @@ def test_length_and_effect_along_a_gradient(graph: Graph) -> None:
     torch.testing.assert_close(full.square().sum(), 4 * (z * z).sum())
 
 
+@pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("layers", [2, 3])
-def test_searches_find_what_they_find_on_whole_fields(graph: Graph, layers: int) -> None:
+def test_searches_find_what_they_find_on_whole_fields(graph: Graph, layers: int, budget: Budget) -> None:
     """The same numbers as for a model that is run on copies of the fields."""
     model, nodes = build(GCN, graph, layers=layers), torch.arange(0, graph.num_nodes, 5)
     found = []
@@ -53,7 +58,10 @@ def test_searches_find_what_they_find_on_whole_fields(graph: Graph, layers: int)
             (fields,) = copied_fields(graph, layers, nodes, 10**6, layered=layered)
             problem = RecordingProblem.on(model, fields, model.project(graph))
             assert isinstance(problem.space, ReadSpace) == layered
-            flip = SmallestFlip(reach=1.0).flips(problem.for_flips())
-            found.append((local_smoothness(problem, 0.1), flip.length, flip.becomes))
-    for plain, read in zip(*found, strict=True):
-        torch.testing.assert_close(read, plain, rtol=1e-3, atol=1e-6)
+            attack = Attack(model, graph, model.project(graph), SmallestFlip(reach=1.0), on_whole=False)
+            for flip in attack.shortest(problem, budget=budget):
+                found.append((layered, local_smoothness(problem, 0.1), flip.length, flip.becomes))
+    plain, read = ([each[1:] for each in found if each[0] == layered] for layered in (False, True))
+    assert len(plain) == len(read) == (4 if budget == "node" else 1)
+    for one, other in zip(chain(*plain), chain(*read), strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-6)

@@ -148,6 +148,28 @@ def test_audit_table_and_page(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert not Path("a.csv.part").exists()
 
 
+def test_a_certified_audit_has_two_norms_for_each_budget(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["audit", str(folder / "run-gcn"), "--certify", "--nodes", "20", "--out", "c.csv"]
+    _, out, err = call([*command, "--page", "c.html", "--json"], capsys)
+    assert err.strip() == ""
+    rows, page = read_csv(Path("c.csv")), Path("c.html").read_text("utf-8")
+    (about,) = json.loads(out)["runs"]
+    for budget, ending in (("graph", ""), ("rows", "_rows"), ("node", "_node")):
+        for name in ("certified", "smallest"):
+            values = sorted(float(row[name + ending] or "inf") for row in rows)
+            assert about["budgets"][budget][f"median_{name}"] == pytest.approx(values[9], rel=1e-4)
+        assert all(
+            float(row[f"certified{ending}"]) < float(row[f"smallest{ending}"] or "inf") for row in rows
+        )
+        medians = about["budgets"][budget]
+        assert f"{medians['median_certified']:.3g} to {medians['median_smallest']:.3g}" in page
+        assert f"Nodes that keep their class, budget {budget}" in page
+    _, out, _ = call(command, capsys)
+    assert "budget node" in out
+
+
 def test_a_median_says_for_how_many_nodes_nothing_was_found() -> None:
     few, none = torch.tensor([0.5, 2.0, math.inf]), torch.tensor([1.0, math.inf, math.inf])
     assert median_text(few) == "2 (none found for 1 of 3 nodes)"

@@ -106,7 +106,7 @@ def test_lengths_hold(graph64: Graph, kind: str, search: type[Any], space: str) 
             assert bool((found <= epsilon * (1 + 1e-5)).all())
             assert float(found.max()) == pytest.approx(epsilon, rel=1e-5)
             assert float((found > 0.999 * epsilon).double().mean()) > 0.8 or epsilon == 0
-    if has(search, "norm"):
+    if has(search, "epsilon") and has(search, "norm"):
         by_field = build(search, epsilon=0.3, norm="field")
         if problem.owner is None:
             with pytest.raises(SettingsError, match="needs disjoint receptive fields"):

@@ -206,6 +206,7 @@ BAD = [
     (SmallestFlip, {"targets": 0}, "targets must be at least 1, not 0"),
     (SmallestFlip, {"steps": 0}, "steps must be at least 1, not 0"),
     (SmallestFlip, {"halvings": -1}, "halvings must not be negative, not -1"),
+    (SmallestFlip, {"norm": "node"}, "the norm must be field or row, not 'node'"),
 ]
 
 

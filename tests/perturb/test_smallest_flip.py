@@ -29,12 +29,13 @@ def classes_under(problem: Problem, r: Tensor) -> Tensor:
     return (logits if problem.rows is None else logits[problem.rows]).argmax(1)
 
 
+@pytest.mark.parametrize("norm", ["field", "row"])
 @pytest.mark.parametrize("kind", ["fields", "cut fields"])
 @pytest.mark.parametrize("space", SPACES)
-def test_the_class_changes_there_and_not_before(graph64: Graph, space: str, kind: str) -> None:
+def test_the_class_changes_there_and_not_before(graph64: Graph, space: str, kind: str, norm: str) -> None:
     problem = make_problem(graph64, space, kind)
     assert problem.owner is not None
-    found = flips(problem)
+    found = flips(problem, norm=norm)
     clean = problem.clean_logits.argmax(1)
     assert bool(torch.isfinite(found.length).all())
     assert classes_under(problem, found.r).tolist() == found.becomes.tolist()
@@ -43,8 +44,18 @@ def test_the_class_changes_there_and_not_before(graph64: Graph, space: str, kind
     inside = problem.owner >= 0
     squares = problem.space.row_squares(found.r)
     assert float(squares[~inside].sum()) == 0
-    sums = torch.zeros_like(found.length).index_add_(0, problem.owner[inside], squares[inside])
-    torch.testing.assert_close(sums.sqrt(), found.length)
+    reduce = "sum" if norm == "field" else "amax"
+    lengths = torch.zeros_like(found.length).scatter_reduce(0, problem.owner[inside], squares[inside], reduce)
+    torch.testing.assert_close(lengths.sqrt(), found.length)
+
+
+def test_rows_of_one_length_change_more_than_a_field(graph64: Graph) -> None:
+    """The largest norm of a row is at most the norm of the field, and at least that over sqrt(rows)."""
+    problem = make_problem(graph64, "factored", "fields")
+    field, rows = (flips(problem, norm=norm).length for norm in ("field", "row"))
+    assert bool((rows < 1.001 * field).all())
+    assert bool((rows < 0.6 * field).any())
+    assert bool((rows > 0.98 * field / problem.field_sizes.sqrt()).all())
 
 
 def test_the_path_is_the_same_in_every_space_and_on_cut_fields(graph64: Graph) -> None:

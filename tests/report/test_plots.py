@@ -15,6 +15,7 @@ from matplotlib import pyplot
 import bvat
 from bvat.audit import audit
 from bvat.audit.audit import Audit
+from bvat.audit.certify import BUDGETS
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models import GCN
@@ -83,6 +84,19 @@ def test_an_audit_plots_its_distributions(audited: Audit) -> None:
     assert titles(audited.plot())[0] == "Nodes whose class changes within this norm"
     legend = bvat.plot(audited, audited, what="smallest").get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["audit 1", "audit 2"]
+
+
+def test_a_certified_audit_has_a_band_for_each_budget(small: Graph, trained: TrainedModel) -> None:
+    model = GCN(small.num_features, small.num_classes)
+    model.load_state_dict(trained.weights)
+    found = audit(model, small, nodes=small.test[:8], certify=True)
+    assert titles(found.plot())[2:] == [f"Nodes that keep their class, budget {name}" for name in BUDGETS]
+    for budget in BUDGETS:
+        assert f"certified to found, budget {budget}" in found._repr_html_()
+        band = found.plot("certified" if budget == "graph" else f"certified_{budget}")
+        states = found.states(float(band.lines[0].get_xdata()[50]), budget)
+        low, high = (100 * float(nodes.double().mean()) for nodes in (states["proved"], ~states["broken"]))
+        assert band.lines[0].get_ydata()[50] == pytest.approx((low + high) / 2)
 
 
 def test_a_classifier_is_plotted_by_its_training(small: Graph) -> None:

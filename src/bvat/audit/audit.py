@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bvat.audit.certify import BUDGETS, Budget, certificates
+from bvat.audit.certify import BUDGETS, Budget, Certificate, certificates
 from bvat.audit.copied_fields import LAYERED_ROWS_AT_ONCE, CopiedFields, copied_fields, disjoint_parts
+from bvat.audit.one_row import on_one_row
 from bvat.audit.worst_case import OneLogit, RecordingProblem, local_smoothness
 from bvat.errors import SettingsError
 from bvat.graph import Graph
@@ -26,8 +27,9 @@ from bvat.models.gcn import GCN
 from bvat.models.reading import evaluation
 from bvat.models.wrapped import WrappedModule, adapt
 from bvat.perturb.divergence import refuse_probabilities
+from bvat.perturb.problem import Norm
 from bvat.perturb.searches import SmallestFlip
-from bvat.perturb.searches.smallest_flip import Flip
+from bvat.perturb.searches.smallest_flip import Flip, margins
 from bvat.training.plottable import Plottable
 
 EPSILON = 0.03
@@ -37,7 +39,7 @@ REACH = 10.0
 HALVINGS = 5
 """Bisections where each is a pass over the whole graph: the change found is about 1 % longer at most."""
 MEASURED = ("nodes", "predicted", "confidence", "field_size", "lds", "smallest", "relative", "becomes",
-            "certified", "certified_rows", "certified_node")  # fmt: skip
+            "smallest_rows", "smallest_node", "certified", "certified_rows", "certified_node")  # fmt: skip
 """The tensors of an :class:`Audit`."""
 
 
@@ -48,9 +50,10 @@ class Audit(Plottable):
     Shapes: all (n). ``lds`` is at least 0; ``smallest`` is the Frobenius norm of the smallest perturbation
     found over the receptive field, in the units of the features, infinite where none was found; ``relative``
     is the same divided by the norm of the features in that field; ``becomes`` is the class that the
-    prediction changes to, -1 where none was found. ``certified`` is a norm below which no perturbation
-    changes the class, ``certified_rows`` and ``certified_node`` the same for the budgets "rows" and "node" of
-    :func:`bvat.certify`, float64; all are 0 unless a certificate was asked for.
+    prediction changes to, -1 where none was found. ``certified``, float64, is a norm below which no
+    perturbation changes the class, 0 unless a certificate was asked for. ``smallest_rows``,
+    ``certified_rows``, ``smallest_node`` and ``certified_node`` are the same for the other budgets of
+    :func:`bvat.certify`; without a certificate only what ``smallest`` implies for them is known.
     """
 
     epsilon: float
@@ -62,6 +65,8 @@ class Audit(Plottable):
     smallest: Tensor
     relative: Tensor
     becomes: Tensor
+    smallest_rows: Tensor
+    smallest_node: Tensor
     certified: Tensor
     certified_rows: Tensor
     certified_node: Tensor
@@ -76,17 +81,19 @@ class Audit(Plottable):
         rows = order[torch.searchsorted(self.nodes[order], nodes)]
         return Audit(self.epsilon, *(getattr(self, name)[rows] for name in MEASURED))
 
+    def norms(self, budget: Budget) -> tuple[Tensor, Tensor]:
+        """Return the certified norms and the smallest found of a budget, (n) each."""
+        ending = "" if budget == "graph" else f"_{budget}"
+        return getattr(self, f"certified{ending}"), getattr(self, f"smallest{ending}")
+
     def states(self, size: float, budget: Budget = "graph") -> dict[str, Tensor]:
         """Return which nodes are proved, broken or between at a norm of the perturbation, bool (n) each.
 
         *proved*: no perturbation of this norm changes the class; *broken*: one was found that does, and a
-        forward pass verified it; *between*: neither. The attack searches in the norm of "graph". What it
-        finds has no longer row, so it also breaks "rows", and "node" where the field is a single node.
+        forward pass verified it; *between*: neither.
         """
-        proof = {"graph": self.certified, "rows": self.certified_rows, "node": self.certified_node}
-        proved, broken = proof[budget] > size, self.smallest <= size
-        if budget == "node":
-            broken = broken & (self.field_size == 1)
+        certified, smallest = self.norms(budget)
+        proved, broken = certified > size, smallest <= size
         return {"proved": proved, "broken": broken, "between": ~(proved | broken)}
 
     def summary(self) -> dict[str, Any]:
@@ -96,6 +103,10 @@ class Audit(Plottable):
             found = float(np.quantile(values.double().numpy(), share, method="lower"))
             return found if np.isfinite(found) else None
 
+        def medians(budget: Budget) -> dict[str, float | None]:
+            certified, smallest = (quantile(norms, 0.5) for norms in self.norms(budget))
+            return {"median_certified": certified, "median_smallest": smallest}
+
         return {
             "nodes": self.nodes.numel(),
             "epsilon": self.epsilon,
@@ -104,13 +115,15 @@ class Audit(Plottable):
             "median_smallest": quantile(self.smallest, 0.5),
             "median_relative": quantile(self.relative, 0.5),
             "tenth_smallest": quantile(self.smallest, 0.1),
-            "median_certified": quantile(self.certified, 0.5),
             "not_found": int((~torch.isfinite(self.smallest)).sum()),
+            "budgets": {budget: medians(budget) for budget in BUDGETS if bool(self.certified.any())},
         }
 
     def _repr_html_(self) -> str:
         found = self.summary()
-        shown = {name: "none found" if value is None else f"{value:.4g}" for name, value in found.items()}
+        numbers = {name: value for name, value in found.items() if name != "budgets"}
+        shown = {name: "none found" if value is None else f"{value:.4g}" for name, value in numbers.items()}
+        certified = {f"certified to found, budget {name}": interval(found, name) for name in found["budgets"]}
         return html_table(
             f"Audit of {found['nodes']:,} nodes, epsilon {self.epsilon:g}",
             {
@@ -120,8 +133,17 @@ class Audit(Plottable):
                 "the most fragile tenth: at most": shown["tenth_smallest"],
                 "nodes without a change of class": f"{found['not_found']:,}",
             }
-            | ({"median certified norm": shown["median_certified"]} if bool(self.certified.any()) else {}),
+            | certified,
         )
+
+
+def interval(summary: Mapping[str, Any], budget: str) -> str:
+    """Return the medians of certified norms and of the smallest found; that of the true ones lies between."""
+    medians = summary["budgets"].get(budget)
+    if medians is None:
+        return "-"
+    low, high = (math.inf if each is None else each for each in medians.values())
+    return f"{low:.3g} to {high:.3g}" if math.isfinite(high) else f"above {low:.3g}"
 
 
 def audit(
@@ -190,16 +212,32 @@ def audit_batches(
             with torch.no_grad():  # not around the yield: callers want their gradients
                 problem = attack.problem(fields)
                 lds = local_smoothness(problem, epsilon)
-                flip = attack.flips(problem, fields, proofs[0].by_class if proofs else None)
+                flips = [attack.flips(problem, fields, proof) for proof in proofs]
+                flip, *lengths = _by_budget(flips or [*attack.shortest(problem)], fields.sizes)
             predicted = problem.clean_logits.argmax(1)
             probability = torch.softmax(problem.clean_logits, 1).amax(1)
             norm = fields.sums(squares.index_select(0, fields.nodes)).sqrt()
             relative = flip.length / norm  # infinite where there are no features at all
             about = (fields.centres, predicted, probability, fields.sizes)
-            found = (lds, flip.length, relative, flip.becomes)
+            found = (lds, flip.length, relative, flip.becomes, *lengths)
             zeros = torch.zeros(fields.centres.numel(), dtype=torch.float64)
             proved = [each.radius[fields.centres.cpu()] for each in proofs] if certify else [zeros] * 3
             yield Audit(epsilon, *(part.cpu() for part in (*about, *found)), *proved)
+
+
+def _by_budget(flips: Sequence[Flip], sizes: Tensor) -> tuple[Flip, Tensor, Tensor]:
+    """Return the shortest flips for "graph", and the lengths of those for "rows" and for "node", (b).
+
+    A change of one row is also a change of the field, and no row of a change is longer than the change. So
+    what is found for one budget counts for others, and is all there is for those that were not searched.
+    """
+    graph, *others = flips
+    if not others:
+        return graph, graph.length, torch.where(sizes == 1, graph.length, math.inf)
+    rows, node = others
+    shorter = node.length < graph.length
+    length, becomes = (torch.where(shorter, a, b) for a, b in zip(node[:2], graph[:2], strict=True))
+    return Flip(length, becomes, graph.r), torch.minimum(rows.length, length), node.length
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -208,18 +246,22 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def smallest_perturbation(
-    model: ProjectedModel | nn.Module, graph: Any, node: int, **arguments: Any
+    model: ProjectedModel | nn.Module, graph: Any, node: int, *, budget: Budget = "graph", **arguments: Any
 ) -> tuple[Tensor, Flip]:
     """Return the shortest perturbation R found that changes the class of one node; see :func:`audit`.
+
+    ``budget`` says in which norm it is short, see :func:`bvat.certify`.
 
     Shapes: R (N, D), zero outside the receptive field of the node, and everywhere if none was found.
     """
     require_one_class(graph)
     model, inputs = adapt(model, graph, arguments)
     with torch.no_grad(), _attack(model, inputs) as attack:
-        fields = next(attack.fields_of(torch.tensor([node])))
-        problem = attack.problem(fields).for_flips()
-        flip = attack.search.flips(problem)
+        # R itself can be read from the other layered coordinates only
+        fields = next(attack.fields_of(torch.tensor([node]), layered=budget == "graph"))
+        problem = attack.problem(fields)
+        flip = min(attack.shortest(problem, budget=budget), key=lambda found: float(found.length))
+        problem = problem.for_flips()
     r = torch.zeros(inputs.features.shape, dtype=flip.r.dtype, device=flip.r.device)
     return r.index_copy_(0, fields.nodes, problem.space.to_dense(flip.r)), flip
 
@@ -283,34 +325,48 @@ class Attack:
     search: SmallestFlip
     on_whole: bool  # the model cannot run on a part of the graph
 
-    def fields_of(self, nodes: Tensor) -> Iterator[CopiedFields]:
+    def fields_of(self, nodes: Tensor, *, layered: bool = True) -> Iterator[CopiedFields]:
         if self.on_whole:
             return disjoint_parts(self.inputs, self.model.depth, nodes)
-        if getattr(self.model, "perturbed_on", "") == "fields":
+        if layered and getattr(self.model, "perturbed_on", "") == "fields":
             return copied_fields(self.inputs, self.model.depth, nodes, LAYERED_ROWS_AT_ONCE, layered=True)
         return copied_fields(self.inputs, self.model.depth, nodes)
 
     def problem(self, fields: CopiedFields) -> RecordingProblem:
         return RecordingProblem.on(self.model, fields, self.projected)
 
-    def flips(self, problem: RecordingProblem, fields: CopiedFields, by_class: Tensor | None) -> Flip:
-        """Return the shortest flips; lengths and classes only.
+    def shortest(
+        self, problem: RecordingProblem, select: Tensor | None = None, budget: Budget = "graph"
+    ) -> Iterator[Flip]:
+        """Yield the shortest flips of a budget; of several, the shortest one counts.
 
-        ``by_class`` (N, C): lengths below which a class is proved not to be reached. The class that is proved
-        least comes first, and a node leaves when what was found is shorter than what is proved of the rest.
+        Shapes: select (b, C), the gradient of the only margin to try.
         """
-        problem = problem.for_flips()
-        if by_class is None:
-            return self.search.flips(problem)
+        selects = margins(problem.clean_logits, self.search.targets) if select is None else [select]
+        if budget != "node":
+            norm: Norm = "row" if budget == "rows" else "field"
+            yield dataclasses.replace(self.search, norm=norm).flips(problem.for_flips(norm), selects)
+            return
+        for each in selects:
+            for one in on_one_row(problem, each):
+                yield self.search.flips(one, [each])
+
+    def flips(self, problem: RecordingProblem, fields: CopiedFields, proof: Certificate) -> Flip:
+        """Return the shortest flips for the budget of a certificate; lengths and classes only.
+
+        The class that is proved least comes first, and a node leaves when what was found is shorter than what
+        is proved of the rest.
+        """
         length = torch.full_like(problem.clean_logits[:, 0], math.inf)
         becomes = torch.full_like(fields.centres, -1)
         own = problem.clean_logits.argmax(1, keepdim=True)
-        proved = by_class.to(length.device)[fields.centres]
+        proved = proof.by_class.to(length.device)[fields.centres]
         tied = proved.gather(1, own).isfinite()  # the proof, in double precision, is about another class
         proved = torch.where(tied, 0.0, proved).scatter(1, own, math.inf)
         proved, order = proved.sort(1)
         left = torch.arange(length.numel(), device=length.device)
-        longest = self.search.reach * fields.sizes.sqrt()
+        rows = fields.sizes if proof.budget == "graph" else torch.ones_like(fields.sizes)
+        longest = self.search.longest(rows)
         for rank in range(min(self.search.targets, order.shape[1] - 1)):
             left = left[proved[left, rank] < torch.minimum(length, longest)[left]]
             parts = [fields] if left.numel() == length.numel() else self.fields_of(fields.centres[left])
@@ -319,9 +375,9 @@ class Attack:
                 at, rest = rest.tensor_split([part.centres.numel()])
                 select = torch.zeros_like(problem.clean_logits[at]).scatter_(1, own[at], 1)
                 select.scatter_(1, order[at, rank : rank + 1], -1)
-                here = problem if part is fields else self.problem(part).for_flips()
-                flip = self.search.flips(here, [select])
-                better = flip.length < length[at]
-                length[at] = torch.where(better, flip.length, length[at])
-                becomes[at] = torch.where(better, flip.becomes, becomes[at])
+                here = problem if part is fields else self.problem(part)
+                for flip in self.shortest(here, select, proof.budget):
+                    better = flip.length < length[at]
+                    length[at] = torch.where(better, flip.length, length[at])
+                    becomes[at] = torch.where(better, flip.becomes, becomes[at])
         return Flip(length, becomes, length.new_zeros(0))

@@ -84,6 +84,22 @@ class MeasuredSpace(ReadSpace):
         return super().to_dense(self.block.transposed_product(r[:, : self.half].contiguous()))
 
 
+class FullRowsSpace(MeasuredSpace):
+    """Coordinates are [ε, E], (n, 1 + H), for R whose rows all have the length ε."""
+
+    pull = ReadSpace.pull
+
+    def __init__(self, read: ReadSpace) -> None:
+        vars(self).update(vars(read))
+        self.half, self.shape = 1, (read.shape[0], 1 + read.shape[1])
+
+    def full_rows(self, y: Tensor, length: float) -> Tensor:
+        return torch.cat([y.new_full((len(y), 1), length), super().full_rows(y, length)], 1)
+
+    def row_squares(self, r: Tensor) -> Tensor:
+        return r[:, 0].square()
+
+
 class InCoordinates:
     """The logits of a GCN on copied fields as a function of E: ``Â_K relu(... relu(z + E U) ...) W_{K-1}``.
 

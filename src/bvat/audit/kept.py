@@ -74,7 +74,7 @@ def _read(entry: Mapping[str, Any]) -> Audit:
     def column(name: str) -> Tensor:
         if name.startswith("certified"):
             return torch.tensor(entry[name], dtype=torch.float64)
-        exact = name in ("confidence", "lds", "smallest", "relative")
+        exact = name in ("confidence", "lds", "relative") or name.startswith("smallest")
         return torch.tensor(entry[name], dtype=getattr(torch, entry["dtype"]) if exact else torch.int64)
 
     return Audit(entry["epsilon"], *map(column, MEASURED))

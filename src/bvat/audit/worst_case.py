@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bvat.audit.copied_fields import CopiedFields
-from bvat.audit.first_layer import InCoordinates, MeasuredSpace, ReadSpace
+from bvat.audit.first_layer import FullRowsSpace, InCoordinates, MeasuredSpace, ReadSpace
 from bvat.graph.inputs import GraphInputs
 from bvat.models.base import ProjectedModel, Pullback, linearize
 from bvat.perturb.divergence import KL
@@ -62,9 +62,10 @@ class RecordingProblem(Problem):
         logits = point.logits(self.space.add_effect(point.base, r))
         return self._kept(self.divergence.value_and_gradient(self.clean, logits)[0])
 
-    def for_flips(self) -> RecordingProblem:
+    def for_flips(self, norm: Norm = "field") -> RecordingProblem:
         """Return the same problem in coordinates that a search for the shortest perturbation can measure."""
-        return replace(self, space=MeasuredSpace(self.space)) if isinstance(self.space, ReadSpace) else self
+        measured = MeasuredSpace if norm == "field" else FullRowsSpace
+        return replace(self, space=measured(self.space)) if isinstance(self.space, ReadSpace) else self
 
     @property
     def field_sizes(self) -> Tensor:

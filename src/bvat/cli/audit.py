@@ -39,7 +39,9 @@ def audit(
     feature row around it is changed by at most epsilon, and smallest is the
     length of the smallest change of the features found that changes its class.
     A low lds and a large smallest are good. With --certify, certified is a length
-    below which no change of the features changes the class: that is proved.
+    below which no change of the features changes the class: that is proved. Both
+    are then also written for changes that are measured by their longest row, and
+    for those of one row (_rows, _node).
 
     Run the same command again to continue an audit that was stopped; what it
     needs for that is in OUT.part. A run with a model of your own needs --model
@@ -76,17 +78,20 @@ def audit(
 
 
 def show(summaries: list[dict[str, Any]]) -> None:
+    from bvat.audit.audit import interval
+
     measures = {
         "median_lds": "LDS (lower is better)",
         "median_smallest": "smallest change of class (higher is better)",
         "median_relative": "the same, relative to the features around",
     }
-    if any(summary["median_certified"] for summary in summaries):
-        measures["median_certified"] = "certified: no smaller change does"
     rows = [
         (text, *("none found" if each[name] is None else f"{each[name]:.4g}" for each in summaries))
         for name, text in measures.items()
     ]
+    for budget in summaries[0]["budgets"]:
+        shown = [interval(each, budget) for each in summaries]
+        rows.append((f"certified to found, budget {budget}", *shown))
     counts = [f"{summary['not_found']:,} of {summary['nodes']:,}" for summary in summaries]
     common.print_table(
         f"{summaries[0]['nodes']} nodes, epsilon {summaries[0]['epsilon']:g}",

@@ -124,7 +124,10 @@ class GPNN(LayeredModel):
 
     def divided(self, inputs: GraphInputs) -> Divided:
         """Return the edges within and between clusters; a subgraph keeps the clusters of the whole graph."""
-        key = int(self.partition_seed), self.clusters
+        seed, made = self.partition_seed, getattr(self, "_seed", None)
+        if made is None or made[0] is not seed or made[1] != seed._version:  # reading it waits for a GPU
+            self._seed = made = seed, seed._version, int(seed)
+        key = (made[2], self.clusters)
         whole, nodes = getattr(inputs, "whole", inputs).propagation, getattr(inputs, "nodes", None)
 
         def divide() -> Divided:

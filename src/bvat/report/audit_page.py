@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bvat.audit.audit import REACH, Audit
+from bvat.audit.audit import REACH, Audit, interval
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id
@@ -18,6 +18,11 @@ from bvat.report.plots import audit_charts
 from bvat.training.provenance import versions
 from bvat.training.statistics import accuracy_text
 
+BUDGET_NORMS = {
+    "graph": "Frobenius norm of R (graph)",
+    "rows": "longest row of R (rows)",
+    "node": "the only row of R, whichever it is (node)",
+}
 SHOWN = 12
 """Number of the most fragile nodes that are listed."""
 
@@ -35,7 +40,6 @@ def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
     found = first.audit.summary()
     epsilon = f"{first.audit.epsilon:g}"
     right_and_wrong = [[run.name, *map(median_text, _right_and_wrong(graph, run))] for run in runs]
-    certified = bool(first.audit.certified.any())
     larger = float((first.audit.smallest > runs[-1].audit.smallest).double().mean())
     return render(
         "audit.html",
@@ -48,14 +52,16 @@ def audit_page(graph: Graph, runs: Sequence[AuditedRun], command: str) -> str:
             "relative to the surrounding features": _percent(found["median_relative"]),
             f"median LDS at ε = {epsilon}": _plain(found["median_lds"]),
             "no change of class found": _not_found(found),
-        }
-        | ({"median certified change": _plain(found["median_certified"])} if certified else {}),
+        },
         comparison=comparison(graph, runs) if len(runs) > 1 else [],
         larger=f"{100 * larger:.0f} %",
         charts=audit_charts([(run.name, run.audit) for run in runs]),
         right_and_wrong=right_and_wrong if set(right_and_wrong[0][1:]) != {"-"} else [],
         fragile=_fragile(graph, first),
-        certified=certified,
+        certified=[
+            [BUDGET_NORMS[budget], *(interval(run.audit.summary(), budget) for run in runs)]
+            for budget in found["budgets"]
+        ],
         epsilon=epsilon,
         reach=f"{REACH:g}",
         command=command,

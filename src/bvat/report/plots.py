@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bvat.audit.audit import Audit
+from bvat.audit.certify import BUDGETS, Budget
 from bvat.errors import SettingsError
 from bvat.estimator.node_classifier import NodeClassifier
 from bvat.report.charts import Chart, Line, line_chart, style
@@ -40,8 +41,8 @@ def plot(
         things: trained models (several are seeds of one run: their means and standard deviations are drawn),
             fitted classifiers, or audits (several are drawn together, to compare them).
         what: one of the charts: ``"loss"``, ``"accuracy"``, ``"r_vadv"`` or ``"perturbation"`` of training,
-            ``"smallest"``, ``"lds"`` or, with a certificate, ``"certified"`` of an audit. By default all of
-            them, side by side in one figure.
+            ``"smallest"``, ``"lds"`` or, with a certificate, ``"certified"``, ``"certified_rows"`` and
+            ``"certified_node"`` of an audit. By default all of them, side by side in one figure.
         ax: matplotlib's Axes to draw the chart on; by default those of a new figure.
 
     Returns:
@@ -143,20 +144,25 @@ def audit_charts(audits: Sequence[tuple[str, Audit]]) -> dict[str, Chart]:
         "smallest": line_chart(flips, norm, share, floor=0, title=within),
         "lds": line_chart(spread, lds, share, floor=0, title=at_most),
     }
-    if any(bool(audit.certified.any()) for _, audit in audits):
-        sizes = np.linspace(0, max(flip.x[-1] for flip in flips), 101)
-        bands = {name: (sizes, *_holding(audit, sizes)) for name, audit in audits}
-        title = "Nodes that keep their class: from proved to not broken"
-        found["certified"] = band_chart(bands, norm, share, title=title)
-    return found
+    certified = any(bool(audit.certified.any()) for _, audit in audits)
+    return found | (dict(_bands(audits, budget) for budget in BUDGETS) if certified else {})
 
 
-def _holding(audit: Audit, sizes: NDArray[Any]) -> tuple[Any, Any]:
-    """Return the percentage of nodes that is proved to keep its class, and that the attack left."""
-    states = [audit.states(float(size)) for size in sizes]
-    shares = [(s["proved"].double().mean(), 1 - s["broken"].double().mean()) for s in states]
-    low, high = np.array(shares).T
-    return 100 * low, 100 * high
+def _bands(audits: Sequence[tuple[str, Audit]], budget: Budget) -> tuple[str, Chart]:
+    """Return the name and the chart of how many nodes keep their class, from proved to not broken."""
+    norms = [audit.norms(budget) for _, audit in audits]
+    found = _cut([_cumulative("", smallest, 0) for _, smallest in norms])
+    sizes = np.linspace(0, max(line.x[-1] for line in found), 101)
+    about = {"graph": "Frobenius norm", "rows": "norm of the longest row", "node": "norm of the only row"}[
+        budget
+    ]
+    bands = {
+        name: (sizes, *(100 * (part.numpy()[:, None] > sizes).mean(0) for part in each))
+        for (name, _), each in zip(audits, norms, strict=True)
+    }
+    title = f"Nodes that keep their class, budget {budget}"
+    chart = band_chart(bands, f"{about} of the change, in units of the features", "% of nodes", title=title)
+    return "certified" if budget == "graph" else f"certified_{budget}", chart
 
 
 def band_chart(

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bvat.audit.audit import Audit, check_epsilon, require_one_class, sample_nodes
+from bvat.audit.certify import BUDGETS
 from bvat.audit.kept import KeptAudits
 from bvat.baselines.table import PUBLISHED
 from bvat.data.checksums import sha256
@@ -134,7 +135,8 @@ def _measured(batches: Iterator[Audit], total: int, name: str, kept: Path | None
 def audit_csv(graph: Graph, model: Classifier, found: Audit, *, certify: bool = False) -> str:
     """Return one line per node; cells are empty where nothing was found.
 
-    With ``certify`` there are also norms below which no change of the features changes the class.
+    With ``certify`` there are also norms below which no change of the features changes the class, and both
+    norms for the other budgets.
     """
 
     def names(classes: Tensor) -> list[str]:
@@ -154,6 +156,9 @@ def audit_csv(graph: Graph, model: Classifier, found: Audit, *, certify: bool = 
         "smallest_relative": numbers(found.relative),
         "becomes": names(found.becomes),
     }
-    proved = ("certified", "certified_rows", "certified_node") if certify else ()
-    columns |= {name: getattr(found, name).tolist() for name in proved}
+    for budget in BUDGETS if certify else ():
+        certified, smallest = found.norms(budget)
+        if budget != "graph":
+            columns[f"smallest_{budget}"] = numbers(smallest)
+        columns["certified" if budget == "graph" else f"certified_{budget}"] = certified.tolist()
     return csv_text(tuple(columns), zip(*columns.values(), strict=True))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from bvat.engine.draws import Source
-from bvat.perturb.problem import FixedPass, Found, Problem
+from bvat.perturb.problem import FixedPass, Found, Norm, Problem
 from bvat.perturb.searches.ascent import Stateless, check
 
 LEAD = 3e-5
@@ -21,7 +21,7 @@ LEAD = 3e-5
 class Flip(NamedTuple):
     """The shortest perturbation found that changes the class of each chosen node.
 
-    Shapes: length (b), over the receptive field, infinite where none was found; becomes int64 (b), the class
+    Shapes: length (b), in the norm of the search, infinite where none was found; becomes int64 (b), the class
     it changes to, -1 where none was found; r, its coordinates in the space, zero where none was found.
     """
 
@@ -44,12 +44,15 @@ def margins(logits: Tensor, targets: int) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class SmallestFlip(Stateless):
-    """The shortest R (Frobenius norm over F(u)) found under which the class of u changes; nothing is random.
+    """The shortest R found under which the class of u changes; nothing is random.
 
     For each of the next likely classes k the margin ``m = l_y - l_k`` is linearised at R, and R moves to the
     point nearest to 0 at which the linearised margin vanishes,
 
-        ``R <- g (<g, R> - m(R)) / |g|²``,  g the gradient of m at R.
+        ``R <- d (<g, R> - m(R)) / <g, d>``,  g the gradient of m at R,
+
+    where d is the steepest direction: g itself for the norm "field", the Frobenius norm over F(u); every row
+    of g at unit length for the norm "row", the largest norm of a row.
 
     For a linear model one such step is exact; relu makes a model piecewise linear, and a few steps suffice.
     The length along the last direction is then refined by bisection. The shortest R met at which any other
@@ -60,22 +63,30 @@ class SmallestFlip(Stateless):
     neural networks", CVPR 2016.
 
     Args:
-        reach: the longest R to try over a field of m rows is ``reach sqrt(m)``, in the units of the features.
+        reach: the longest R to try has rows of this length, in the units of the features: a norm of
+            ``reach sqrt(m)`` over a field of m rows.
         targets: how many classes k to try, the most likely first.
         steps: linearisations per class.
         halvings: bisections of the length per class.
+        norm: in which R is short.
     """
 
     reach: float = math.inf
     targets: int = 8
     steps: int = 6
     halvings: int = 11
+    norm: Norm = "field"
 
     def __post_init__(self) -> None:
         check(self.reach >= 0, f"reach must not be negative, not {self.reach}")
         check(self.targets >= 1, f"targets must be at least 1, not {self.targets}")
         check(self.steps >= 1, f"steps must be at least 1, not {self.steps}")
         check(self.halvings >= 0, f"halvings must not be negative, not {self.halvings}")
+        check(self.norm in get_args(Norm), f"the norm must be field or row, not {self.norm!r}")
+
+    def longest(self, rows: Tensor) -> Tensor:
+        """Return the norm of the longest R to try over fields of so many rows, both (b)."""
+        return self.reach * (rows.sqrt() if self.norm == "field" else torch.ones_like(rows))
 
     def find(self, problem: Problem, generator: Source | None) -> Found:
         """Return the shortest perturbations, zero over the fields for which none was found."""
@@ -87,7 +98,7 @@ class SmallestFlip(Stateless):
 
         ``selects``: the gradients (b, C) of the margins to try, by default those of :func:`margins`.
         """
-        fields = _Fields(problem, self.reach)
+        fields = _Fields(problem, self)
         best = Flip(
             torch.full_like(fields.lead, math.inf),
             torch.full_like(fields.predicted[:, 0], -1),
@@ -107,14 +118,11 @@ class SmallestFlip(Stateless):
             logits, pullback = fields.linearised(fields.base + effect)
             best = fields.shorter(best, r, fields.lengths(r), *fields.leader(logits))
             gradient = pullback(select)  # with respect to the effect, (N, H)
-            g = space.pull(gradient)
-            squares = fields.sums(space.row_squares(g))
-            # <g, R> in any coordinates, because pull is the adjoint of effect
-            inner = fields.sums(torch.einsum("nh,nh->n", gradient, effect))
+            d, slope, length = fields.steepest(gradient)
             margin = (select * logits).sum(1) + fields.lead
-            factor = (inner - margin) / squares.clamp_min(torch.finfo(squares.dtype).tiny)
-            factor = torch.where(squares > 0, fields.within(factor, squares.sqrt()), 0)
-            r = space.scale_rows(g, fields.spread(factor))
+            factor = (fields.inner(gradient, effect) - margin) / slope.clamp_min(fields.tiny)
+            factor = torch.where(slope > 0, fields.within(factor, length), 0)
+            r = space.scale_rows(d, fields.spread(factor))
         return r, best
 
     def _along(self, fields: _Fields, direction: Tensor, best: Flip) -> Flip:
@@ -151,12 +159,13 @@ class _Fields(FixedPass):
     the longest perturbation to try.
     """
 
-    def __init__(self, problem: Problem, reach: float) -> None:
+    def __init__(self, problem: Problem, search: SmallestFlip) -> None:
         super().__init__(problem)
-        self._group, clean = problem.group, problem.clean_logits
+        self._group, self._norm, clean = problem.group, search.norm, problem.clean_logits
         self.predicted = clean.argmax(1, keepdim=True)
-        self.lead = LEAD * clean.abs().amax(1).clamp_min(torch.finfo(clean.dtype).tiny)
-        self.bound = reach * problem.field_sizes.to(clean.dtype).sqrt()
+        self.tiny = torch.finfo(clean.dtype).tiny
+        self.lead = LEAD * clean.abs().amax(1).clamp_min(self.tiny)
+        self.bound = search.longest(problem.field_sizes.to(clean.dtype))
 
     def sums(self, of_rows: Tensor) -> Tensor:
         """Add up one number per row (N) over each field, (b)."""
@@ -168,12 +177,34 @@ class _Fields(FixedPass):
         return torch.cat([of_fields, of_fields.new_zeros(1)]).index_select(0, self._group)
 
     def lengths(self, r: Tensor) -> Tensor:
-        """Return |R| over each field, (b)."""
-        return self.sums(self.problem.space.row_squares(r)).sqrt()
+        """Return the norm of R over each field, (b)."""
+        squares = self.problem.space.row_squares(r)
+        if self._norm == "field":
+            return self.sums(squares).sqrt()
+        size = self.problem.num_chosen
+        return squares.new_zeros(size + 1).scatter_reduce_(0, self._group, squares, "amax")[:size].sqrt()
+
+    def inner(self, gradient: Tensor, effect: Tensor) -> Tensor:
+        """Return <g, R> over each field, (b), from a gradient with respect to the effect and the effect of R.
+
+        This holds in any coordinates, because ``pull`` is the adjoint of ``effect``.
+        """
+        return self.sums(torch.einsum("nh,nh->n", gradient, effect))
+
+    def steepest(self, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the direction d in which the margin grows most, <g, d> and the norm of d, (b) each."""
+        space = self.problem.space
+        if self._norm == "field":
+            g = space.pull(gradient)
+            squares = self.sums(space.row_squares(g))
+            return g, squares, squares.sqrt()
+        d = self.problem.full_step(space.pull(gradient.clone()), 1.0, "row").r
+        slope = self.inner(gradient, space.effect(d))
+        return d, slope, torch.ones_like(slope)
 
     def within(self, factor: Tensor, length: Tensor) -> Tensor:
         """Return the factor (b), reduced where ``factor * length`` exceeds the bound."""
-        most = self.bound / length.clamp_min(torch.finfo(length.dtype).tiny)
+        most = self.bound / length.clamp_min(self.tiny)
         return torch.maximum(torch.minimum(factor, most), -most)
 
     def leader(self, logits: Tensor) -> tuple[Tensor, Tensor]:
