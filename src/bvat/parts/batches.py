@@ -65,8 +65,7 @@ class PartsGraph(Graph):
         raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
 
     def scaled(self, factor: float) -> PartsGraph:
-        content = {f.name: getattr(self, f.name) for f in fields(self)}
-        return self._copy(content | {"factor": factor * self.factor})
+        return self._with(factor=factor * self.factor)
 
     def to(self, device: Any = None, dtype: Any = None) -> PartsGraph:
         """Return the graph itself; SettingsError for another device."""

@@ -129,16 +129,7 @@ def blocks(graph: Graph, by: Cut) -> Tensor | None:
 def cut_share(graph: Graph, owner: Tensor) -> float:
     """Return the share of edges between different parts; owner int64 (N)."""
     crow, col, _ = graph.adjacency.arrays
-    return float(_cut_entries(crow, col, owner.numpy()) / max(1, graph.adjacency.nnz))
-
-
-@Compiled
-def _cut_entries(crow: Any, col: Any, owner: Any) -> int:
-    cut = 0
-    for v in range(crow.shape[0] - 1):
-        for k in range(crow[v], crow[v + 1]):
-            cut += owner[v] != owner[col[k]]
-    return cut
+    return float(_foreign(crow, col, owner.numpy()).sum(dtype=np.int64) / max(1, graph.adjacency.nnz))
 
 
 def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iterator[Part]:
@@ -152,7 +143,7 @@ def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iter
     parts = int(owner.max()) + 1
     crow, col, _ = matrix.arrays
     owners = owner.numpy()
-    inside = torch.from_numpy(_is_interior(crow, col, owners))
+    inside = torch.from_numpy(_foreign(crow, col, owners) == 0)
     order = torch.arange(owner.numel()) if rank is None else torch.argsort(rank, stable=True)
     order = order[torch.argsort(~inside[order], stable=True)]  # those with all neighbours here come first
     order = order[torch.argsort(owner[order], stable=True)]
@@ -187,15 +178,13 @@ def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iter
 
 
 @Compiled
-def _is_interior(crow: Any, col: Any, owner: Any) -> Any:
-    """Return whether all neighbours of each node have its owner, bool (N)."""
-    inside = np.ones(owner.shape[0], dtype=np.bool_)
+def _foreign(crow: Any, col: Any, owner: Any) -> Any:
+    """Return how many neighbours of each node other parts own, int32 (N)."""
+    found = np.zeros(owner.shape[0], dtype=np.int32)
     for v in range(owner.shape[0]):
         for k in range(crow[v], crow[v + 1]):
-            if owner[col[k]] != owner[v]:
-                inside[v] = False
-                break
-    return inside
+            found[v] += owner[col[k]] != owner[v]
+    return found
 
 
 @Compiled

@@ -34,7 +34,6 @@ def assemble(
     splits: Sequence[Split] = (),
     node_names: Sequence[str] | None = None,
     notes: Sequence[str] = (),
-    like: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
@@ -42,7 +41,7 @@ def assemble(
     for them: then the graph is not checked, which takes a copy of the edges. Of several ``splits`` the first
     is that of the graph, which keeps all.
     """
-    size, targets, directed = len(classes.labels), targets_of(classes.labels), options.directed
+    size, targets, directed = len(classes.labels), targets_of(classes.labels), options.keeps_directions
     attributes, recipe = None, dict[str, Any]()
     if repaired := isinstance(edges, tuple):
         adjacency, repairs = edges
@@ -56,9 +55,9 @@ def assemble(
     empty: IntArray = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = not targets.known(classes.labels).any()
-    if like is None and not unlabelled and not adjacency.nnz:
+    if options.like is None and not unlabelled and not adjacency.nnz:
         _require_features(features, name)
-    made = features or edge_features(adjacency, like)
+    made = features or edge_features(adjacency, options.like)
     drawn = splits or [none if unlabelled else stratified_split(classes.labels, classes.names, options)]
     parts = drawn[0]
     matrix = fastest_layout(made.matrix)

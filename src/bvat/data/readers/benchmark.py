@@ -20,20 +20,19 @@ from bvat.data.readers.classes import (
 from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import matrix_features
 from bvat.data.readers.matrices import csr_of, finite, read_arrays
-from bvat.data.splits import ReadOptions, Split
+from bvat.data.splits import PARTS, ReadOptions, Split
 from bvat.errors import GraphError
 from bvat.graph import UNKNOWN, Graph, targets_of
 from bvat.graph.repair import as_attributes
 
 EDGE_LIST = {"edges", "node_features", "node_labels"}
 """Arrays of the second format."""
-_MASKS = ("train", "val", "test")
 _OPTIONAL = ("node_names", "attr_names", "class_names", "metadata", "attr_text", "idx_to_node", "idx_to_attr",
              "idx_to_class")  # fmt: skip
 """Arrays that some files store as Python objects, and that the graph does not need."""
 
 
-def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | None = None) -> Graph:
+def read_benchmark(path: Path, options: ReadOptions) -> Graph:
     """Return the graph of a file with ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``.
 
     These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
@@ -46,7 +45,7 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     """
     if options.text is not None:
         raise GraphError(f"{path} has no columns: leave out --text, or use a folder with nodes.csv")
-    arrays = read_arrays(path, *_OPTIONAL)
+    arrays, like = read_arrays(path, *_OPTIONAL), options.like
     if arrays.keys() >= EDGE_LIST:
         arrays |= _from_edge_list(arrays, path)
     edges = csr_of(arrays, path, "adj_").tocoo()
@@ -72,7 +71,7 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     if node_names is not None and len(set(node_names)) < size:
         node_names = None
         notes.append("node_names has a name twice and is left out: nodes are called by their number")
-    splits = given_splits({part: _mask(arrays, part) for part in _MASKS}, classes.labels, str(path))
+    splits = given_splits({part: _mask(arrays, part) for part in PARTS}, classes.labels, str(path))
     if splits and options.chooses_split:
         notes.append(f"the masks of {path.name} are used; split options are ignored")
     return assemble(
@@ -84,7 +83,6 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
         options=options,
         node_names=node_names,
         notes=notes,
-        like=like,
     )
 
 
@@ -144,7 +142,7 @@ def given_splits(masks: Mapping[str, Any], labels: Any, where: str) -> list[Spli
     if any(len(rows) != count for rows in found.values()):
         raise GraphError(f"{where}: the masks have different numbers of splits: give one of each per split")
     none = np.zeros((count, known.size), bool)
-    parts = [found.get(part, none) for part in ("train", "val", "test")]
+    parts = [found.get(part, none) for part in PARTS]
     return [
         Split(np.flatnonzero(train), np.flatnonzero(val), np.flatnonzero(test), "given by masks")
         for train, val, test in zip(*parts, strict=True)

@@ -36,9 +36,12 @@ class Classes:
         return {} if targets is ONE_CLASS else {"targets": targets.name}
 
 
-def number_classes(labels: Sequence[str]) -> Classes:
-    """Number the classes in sorted order, integers by value; an empty name means an unknown label."""
-    names = _ordered({label for label in labels if label})
+def number_classes(labels: Sequence[str], names: Sequence[str] | None = None) -> Classes:
+    """Number the classes in sorted order, integers by value; an empty name means an unknown label.
+
+    KeyError of a class that is not among ``names``, where these are given.
+    """
+    names = _ordered({label for label in labels if label}) if names is None else names
     number = {name: k for k, name in enumerate(names)} | {"": UNKNOWN}
     return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(names))
 
@@ -55,7 +58,7 @@ def number_label_sets(cells: Sequence[str], names: Sequence[str] | None = None) 
 
     KeyError of a label that is not among ``names``, where these are given.
     """
-    sets = [[name for part in cell.split(SEPARATOR) if (name := part.strip())] for cell in cells]
+    sets = list(map(split_labels, cells))
     names = _ordered({name for each in sets for name in each}) if names is None else names
     number = {name: k for k, name in enumerate(names)}
     labels: IntArray = np.zeros((len(cells), len(names)), dtype=np.int64)
@@ -63,6 +66,10 @@ def number_label_sets(cells: Sequence[str], names: Sequence[str] | None = None) 
         row[[number[name] for name in each]] = 1
     labels[[not cell for cell in cells]] = UNKNOWN
     return Classes(labels, tuple(names))
+
+
+def split_labels(cell: str) -> list[str]:
+    return [name for part in cell.split(SEPARATOR) if (name := part.strip())]
 
 
 def several_labels(given: NDArray[Any], names: Sequence[str] | None, where: str = "") -> Classes:

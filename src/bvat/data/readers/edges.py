@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from bvat.data.readers.node_table import unknown_id
 from bvat.data.readers.table import ID_NAME, Table, fault, find_column, is_id, require_columns
 from bvat.errors import GraphError, shown
 
@@ -106,11 +107,6 @@ def _scaled(
         notes.append(f"{len(kept)} edge attributes were scaled to mean 0 and standard deviation 1")
     about = {"names": [names[k] for k in kept], "mean": mean.tolist(), "scale": scale.tolist()}
     return (values - mean) * scale, {"edge_attr": about}
-
-
-def unknown_id(table: Table, row: int, column: str, given: str, nodes: Table) -> GraphError:
-    problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
-    return fault(table, row, column, f"{shown(given)} {problem}")
 
 
 def note_edges(table: Table, zeros: int, notes: list[str], attributes: Sequence[str] = ()) -> None:
