@@ -149,7 +149,9 @@ def _read(table: ParquetTable, find_rows: FindRows, nodes: int, folder: Path, te
 
 def _distribute(spilled: _Spilled, tell: Tell) -> None:
     """Write each edge (i, j) as the number i N + j to the range of i, and turned round to that of j."""
-    path, done = spilled.folder / "edges", 0
+    path, done, sizes = spilled.folder / "edges", 0, np.diff(spilled.bounds)
+    # there are at most _BINS ranges, and numbers of 16 bits are sorted in linear time
+    range_of = np.repeat(np.arange(sizes.size, dtype=np.uint16), sizes)
     with path.open("rb") as file:
         while (block := np.fromfile(file, spilled.record(np.int32, 2), ENTRIES)).size:
             pair = block["key"].T.astype(np.int64)
@@ -158,10 +160,9 @@ def _distribute(spilled: _Spilled, tell: Tell) -> None:
                 records["key"] = row * spilled.nodes + col
                 if spilled.weighted:
                     records["weight"] = block["weight"]
-                # there are at most _BINS ranges; numbers of 16 bits are sorted in linear time
-                number = (np.searchsorted(spilled.bounds, row, side="right") - 1).astype(np.uint16)
+                number = range_of[row]
                 records = records[np.argsort(number, kind="stable")]
-                ends = np.cumsum(np.bincount(number, minlength=spilled.bounds.size - 1))
+                ends = np.cumsum(np.bincount(number, minlength=sizes.size))
                 for k, part in enumerate(np.split(records, ends[:-1])):
                     _append(spilled.folder / f"{way}-{k}", part)
             done += block.size
