@@ -19,13 +19,7 @@ from torch import Tensor
 
 from bvat.data.readers.assemble import AVERAGED, UNEQUAL_WEIGHTS, assemble
 from bvat.data.readers.benchmark import given_splits
-from bvat.data.readers.classes import (
-    Classes,
-    number_classes,
-    require_classes,
-    several_labels,
-    whole_labels,
-)
+from bvat.data.readers.classes import Classes, array_classes, class_name, require_classes
 from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
@@ -224,7 +218,7 @@ def from_networkx(
         weights = np.array([about.get("weight", 1) for _, _, about in edges], dtype=np.float64)
     except (TypeError, ValueError):
         raise GraphError("an edge has a weight that is not a number: use positive numbers") from None
-    labels = [_label(network.nodes[node].get(label)) for node in nodes]
+    labels = [class_name(network.nodes[node].get(label)) for node in nodes]
     if "train" not in rest:
         rest |= _network_split(network, nodes)
     matrix = _network_features(network, nodes, features)
@@ -278,29 +272,7 @@ def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Class
     if labels is None:
         labels = np.full(size, UNKNOWN)
     given = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-    if given.ndim == 2 and given.shape[0] == size and given.shape[1] > 1:
-        return several_labels(given, class_names)
-    if given.shape != (size,):
-        raise GraphError(f"labels have shape {given.shape}, but there are {size} nodes: give one per node")
-    if given.dtype.kind not in "UO":
-        numbers = whole_labels(given, max(size, 2**16))
-        names = class_names or range(int(numbers.max()) + 1)
-        return Classes(numbers, tuple(str(name) for name in names))
-    texts = [_label(value) for value in given]
-    if class_names is None:
-        return number_classes(texts)
-    number = {name: k for k, name in enumerate(class_names)} | {"": UNKNOWN}
-    unknown = sorted(set(texts) - number.keys())
-    if unknown:
-        raise GraphError(f"label {unknown[0]!r} is not one of class_names: add it there")
-    return Classes(np.array([number[text] for text in texts], np.int64), tuple(class_names))
-
-
-def _label(value: Any) -> str:
-    """Return a class name; None, NaN and -1 are unknown."""
-    if value is None or value == UNKNOWN or (isinstance(value, float) and value != value):
-        return ""
-    return str(value).strip()
+    return array_classes(given, size, class_names, below=max(size, 2**16))
 
 
 def _matrix(features: Any, size: int, normalize: bool) -> Features:

@@ -85,13 +85,45 @@ def several_labels(given: NDArray[Any], names: Sequence[str] | None, where: str 
     return Classes(labels, tuple(map(str, names)))
 
 
-def whole_labels(given: NDArray[Any], below: int, where: str = "") -> IntArray:
-    """Return class numbers (N) as int64; GraphError unless they are whole, from -1 to ``below`` - 1."""
+def array_classes(
+    given: NDArray[Any],
+    size: int,
+    names: Sequence[str] | None = None,
+    *,
+    where: str = "",
+    below: int = 2**31,
+    compact: bool = False,
+) -> Classes:
+    """Return the classes of labels in an array: numbers or names (N), or 0 and 1 (N, C).
+
+    Numbers stay as they are; with ``compact`` and without ``names`` those that do not occur are left out.
+    """
+    if given.ndim == 2 and given.shape[0] == size and given.shape[1] > 1:
+        return several_labels(given, names, where)
+    if given.shape != (size,):
+        raise GraphError(
+            f"{where}labels have shape {given.shape}, but there are {size} nodes: give one per node"
+        )
+    if given.dtype.kind in "UO":
+        try:
+            return number_classes([class_name(value) for value in given], names)
+        except KeyError as unknown:
+            raise GraphError(f"{where}label {unknown} is not one of class_names: add it there") from None
     if given.dtype.kind == "f" and ((np.abs(given) < np.float64(2**31)) & (given == np.trunc(given))).all():
         given = given.astype(np.int64)
     if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= below:
         raise GraphError(f"{where}labels must be whole numbers from 0 up, -1 for unknown: number the classes")
-    return given.astype(np.int64)
+    numbers = given.astype(np.int64)
+    if names is None and compact:
+        return number_classes([class_name(number) for number in numbers])
+    return Classes(numbers, tuple(map(str, names or range(int(numbers.max()) + 1))))
+
+
+def class_name(value: Any) -> str:
+    """Return the name of a class; None, NaN and -1 are unknown."""
+    if value is None or value == UNKNOWN or (isinstance(value, float) and value != value):
+        return ""
+    return str(value).strip()
 
 
 def require_classes(classes: Classes, where: str) -> None:
