@@ -81,5 +81,5 @@ LABEL = [4, 1, -1, 4, -1, 1, -1, -1, 4, -1, 1, -1]
 def test_recovered_labels_that_are_wrong_are_refused(content: bytes) -> None:
     files = {**nell_files(), RECOVERED_FILE: content}
     del files[f"{NELL}ally"]
-    with pytest.raises(DataError, match="get it again"):
+    with pytest.raises(DataError, match="get the original files"):
         read_nell(files, NELL)

@@ -24,7 +24,7 @@ from tally import Tally, times
 
 from bvat.data import readers
 from bvat.data.download import RawFile, Unreachable, archive_members
-from bvat.data.planetoid import read_cora, read_index, read_nell, read_planetoid
+from bvat.data.planetoid import read_cora, read_nell, read_planetoid
 from bvat.data.readers.csv_table import CsvTable
 from bvat.data.readers.folder import open_table
 from bvat.data.readers.matrices import read_features
@@ -110,8 +110,6 @@ def test_raw_files_of_data_sets(tally: list[Tally]) -> None:
                 changed[name],
                 lambda changed=changed, prefix=prefix, read=read: read(changed, prefix, name="x"),
             )
-        index = corpus.mutated(rng, b"13\n9\n12\n10\n")
-        attempt(index, lambda index=index: read_index(index, "test.index"))
         pair = [papers, cites]
         which = rng.randrange(2)
         pair[which] = corpus.mutated(rng, pair[which])
