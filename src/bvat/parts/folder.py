@@ -42,6 +42,7 @@ from bvat.parts.parts import Part, check_part, cut
 FORMAT = "bvat partition 1"
 ABOUT, SPLITS, NAMES = "partition.json", "splits.safetensors", "names.json"
 _SPLITS = ("train", "val", "test")
+_TENSORS = [f.name for f in fields(Part) if f.name != "interior"]
 Piece = tuple[Part, FeatureMatrix, dict[str, Any]]
 """A part, its features, and its labels and splits (and weights of edges, if there are any)."""
 
@@ -63,7 +64,8 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise DataError(f"{path} cannot be read ({why}): run bvat partition again") from None
 
 
 def check_free(folder: Path) -> None:
@@ -120,7 +122,7 @@ def _write(
     for number, part in enumerate(cut(graph.propagation, owner, rank)):
         share = own_share(graph, part)
         features = share.pop("features")
-        tensors = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "interior"} | share
+        tensors = {name: getattr(part, name) for name in _TENSORS} | share
         stored = ("crow", "col", "values") if sparse else ("values",)
         tensors |= {f"features.{name}": getattr(features, name) for name in stored}
         if weighted:
@@ -195,26 +197,17 @@ def read_part(folder: Path, number: int, about: Mapping[str, Any], *, verified: 
     Without ``verified`` neither its checksum nor its content is checked again.
     """
     tensors, metadata = read_tensors(folder, part_file(number), about, verified=verified)
-    try:
+    with _explained(folder / part_file(number)):
         values = tensors.pop("features.values")
         shape = (tensors["labels"].numel(), about["features"])
         features: FeatureMatrix = DenseMatrix(values)
         if about["sparse"]:
             features = SparseMatrix(tensors.pop("features.crow"), tensors.pop("features.col"), values, shape)
-        names = [f.name for f in fields(Part) if f.name != "interior"]
-        part = Part(**{name: tensors.pop(name) for name in names}, interior=int(metadata["interior"]))
+        part = Part(**{name: tensors.pop(name) for name in _TENSORS}, interior=int(metadata["interior"]))
         if verified:
             check_part(part, about["parts"], about["nodes"])
             _check_rest(part, features, tensors, about, about["table"][number])
-    except KeyError as error:
-        raise _no_part(folder, number, f"it has no {error}") from None
-    except ValueError as error:
-        raise _no_part(folder, number, error) from None
     return part, features, tensors
-
-
-def _no_part(folder: Path, number: int, why: object) -> DataError:
-    return DataError(f"{folder / part_file(number)} is not a valid part ({why}): run bvat partition again")
 
 
 def _check_rest(
@@ -263,14 +256,14 @@ def whole_graph(folder: Path) -> Graph:
     back = torch.argsort(torch.cat([part.nodes for part, _, _ in pieces]))
     rows = []
     for number, (part, _, rest) in enumerate(pieces):
-        numbers = torch.cat([part.nodes, part.halo])[part.col.long()]
-        place = torch.repeat_interleave(torch.arange(part.nodes.numel()), torch.diff(part.crow.long()))
+        place, numbers = part.entries()
         edge = part.nodes[place] != numbers
         counts = torch.bincount(place[edge], minlength=part.nodes.numel())
         ones = torch.ones(int(edge.sum()), dtype=part.values.dtype)
         weights = rest.get("weights", ones)
-        if weights.shape != ones.shape or weights.dtype != ones.dtype:
-            raise _no_part(folder, number, "there is not one weight per edge")
+        with _explained(folder / part_file(number)):
+            if weights.shape != ones.shape or weights.dtype != ones.dtype:
+                raise ValueError("there is not one weight per edge")
         rows.append((counts, numbers[edge], weights))
     size = about["nodes"]
     return Graph(

@@ -43,6 +43,11 @@ class Part:
     receive_counts: Tensor
     interior: int
 
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """Return the own row of each entry of Â, and the number of its column in the whole graph."""
+        rows = torch.repeat_interleave(torch.arange(self.nodes.numel()), torch.diff(self.crow.long()))
+        return rows, torch.cat([self.nodes, self.halo])[self.col.long()]
+
 
 def check_part(part: Part, parts: int, nodes: int) -> None:
     """Raise ValueError unless everything in a part is in range: what uses it does not check again.
