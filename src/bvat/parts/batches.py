@@ -18,9 +18,9 @@ from torch import Tensor
 
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.parts.folder import described, read_about, read_part, read_parts, stack, stack_features
+from bvat.parts.folder import described, read_about, read_part, read_parts
 from bvat.parts.part_graph import CutGraph
-from bvat.parts.parts import Part, symmetric
+from bvat.parts.parts import Part, stack, stack_features, symmetric
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -29,7 +29,6 @@ from torch import Tensor
 from bvat.data.checksums import read_sealed_json, write_sealed_json, write_sealed_list
 from bvat.data.tensors import file_digest, map_safetensors
 from bvat.engine.dense import DenseMatrix
-from bvat.engine.matrix import row_pointers
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
@@ -37,7 +36,7 @@ from bvat.graph.inputs import FeatureMatrix
 from bvat.graph.targets import UNKNOWN
 from bvat.graph.validation import check_matrix, check_numbers, validate_features, validate_splits
 from bvat.parts.part_graph import own_share
-from bvat.parts.parts import Part, check_part, cut
+from bvat.parts.parts import Part, check_part, cut, stack, stack_features
 
 FORMAT = "bvat partition 1"
 ABOUT, SPLITS, NAMES = "partition.json", "splits.safetensors", "names.json"
@@ -288,22 +287,6 @@ def read_names(folder: Path) -> tuple[str, ...] | None:
         return None
     with _explained(path):
         return tuple(read_sealed_json(path)["names"])
-
-
-def stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:
-    """Return blocks of rows, each as counts, columns and values, below each other."""
-    counts = torch.cat([counts for counts, _, _ in blocks])
-    col = torch.cat([col for _, col, _ in blocks]).to(torch.int32)
-    return SparseMatrix(row_pointers(counts), col, torch.cat([values for _, _, values in blocks]), shape)
-
-
-def stack_features(shares: list[FeatureMatrix], factor: float = 1.0) -> FeatureMatrix:
-    """Return the features of several parts below each other, multiplied by a factor."""
-    if isinstance(shares[0], SparseMatrix):
-        rows = sum(share.shape[0] for share in shares)
-        blocks = [(torch.diff(x.crow.long()), x.col, x.values * factor) for x in shares]  # type: ignore[union-attr]
-        return stack(blocks, (rows, shares[0].shape[1]))
-    return DenseMatrix(torch.cat([share.values for share in shares]) * factor)
 
 
 def check_parts(folder: Path) -> dict[str, Any]:

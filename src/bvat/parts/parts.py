@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 
 from bvat.engine.compile import Compiled
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.matrix import row_pointers
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.graph.inputs import FeatureMatrix
 from bvat.graph.validation import check_matrix, check_numbers
 
 Cut = Literal["metis", "random", "order"]
@@ -212,3 +215,19 @@ def symmetric(matrix: SparseMatrix) -> SymmetricMatrix:
     """Return a matrix that is known to be symmetric as such, with ascending columns."""
     ordered = SparseMatrix.from_scipy(matrix.to_scipy(), matrix.dtype)
     return SymmetricMatrix.of(ordered, matrix.engine)
+
+
+def stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:
+    """Return blocks of rows, each as counts, columns and values, below each other."""
+    counts = torch.cat([counts for counts, _, _ in blocks])
+    col = torch.cat([col for _, col, _ in blocks]).to(torch.int32)
+    return SparseMatrix(row_pointers(counts), col, torch.cat([values for _, _, values in blocks]), shape)
+
+
+def stack_features(shares: list[FeatureMatrix], factor: float = 1.0) -> FeatureMatrix:
+    """Return the features of several parts below each other, multiplied by a factor."""
+    if isinstance(shares[0], SparseMatrix):
+        rows = sum(share.shape[0] for share in shares)
+        blocks = [(torch.diff(x.crow.long()), x.col, x.values * factor) for x in shares]  # type: ignore[union-attr]
+        return stack(blocks, (rows, shares[0].shape[1]))
+    return DenseMatrix(torch.cat([share.values for share in shares]) * factor)
