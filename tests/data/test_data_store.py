@@ -28,7 +28,6 @@ def assert_same(one: Graph, other: Graph) -> None:
 
 
 def _dense() -> Graph:
-    assert isinstance(GRAPH.features, SparseMatrix)
     names = tuple(f"knoten {k}\0ß" for k in range(60))
     return replace(
         GRAPH, features=GRAPH.features.to_dense().double(), node_names=names, repairs={"self_loops": 3}
