@@ -66,13 +66,6 @@ def test_archives_that_cannot_be_unpacked(content: bytes) -> None:
         graph_from_bytes(content, "x")
 
 
-def test_a_deep_json_text() -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, about=np.frombuffer(b"[" * 10**5, np.uint8))
-    with pytest.raises(DataError, match="RecursionError"):
-        graph_from_bytes(buffer.getvalue(), "x")
-
-
 def entry(name: str, place: int, value: float) -> dict[str, Any]:
     """Return an array with another entry."""
     array = ARRAYS[name].copy()
