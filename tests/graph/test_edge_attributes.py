@@ -52,6 +52,11 @@ def test_rows_follow_the_entries_of_the_adjacency(directed: bool) -> None:
     assert graph.recipe["edge_attr"] == {"names": ["0"]}
 
 
+def test_a_graph_without_edges_has_no_attributes() -> None:
+    graph = bvat.from_scipy(sp.coo_array((3, 3)), np.eye(3), [0, 1, 0], edge_attr=np.zeros(0))
+    assert graph.edge_attr.shape == (0, 1)
+
+
 def test_two_directions_with_different_attributes_get_their_mean() -> None:
     edges = sp.coo_array((np.ones(3), ([0, 1, 1], [1, 0, 2])), shape=(3, 3))
     graph = bvat.from_scipy(edges, np.eye(3), [0, 1, 0], edge_attr=[[0.1, 1], [0.2, 1], [0.7, 5]])
