@@ -121,7 +121,7 @@ def given_splits(masks: Mapping[str, Any], labels: Any, where: str) -> list[Spli
                 "give one value, true or false, per node and split"
             )
         found[part] = rows.astype(bool) & known
-    if not found or "train" not in found:
+    if "train" not in found:
         return []
     count = len(found["train"])
     if any(len(rows) != count for rows in found.values()):
