@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -54,8 +56,13 @@ def one_way(graph: Graph, seed: int = 0) -> Graph:
     kept = both | np.where(edges.row < edges.col, first, ~first)
     values = rng.random(edges.nnz) + 0.5
     matrix = sp.coo_array((values[kept], (edges.row[kept], edges.col[kept])), shape=edges.shape)
-    built = Graph.build(
-        graph.features, matrix, graph.labels, train=graph.train, val=graph.val, test=graph.test,
-        class_names=graph.class_names, normalize=False, directed=True,
-    )  # fmt: skip
+    built = rebuilt(graph, matrix, directed=True)
     return built.to(dtype=graph.features.dtype).with_engine(graph.engine)
+
+
+def rebuilt(graph: Graph, edges: Any = None, **changes: Any) -> Graph:
+    """Return what ``Graph.build`` makes of a graph, with other edges or arguments."""
+    same = ("train", "val", "test", "class_names", "directed")
+    given = {name: getattr(graph, name) for name in same} | changes
+    edges = graph.adjacency.to_scipy() if edges is None else edges
+    return Graph.build(graph.features, edges, graph.labels, normalize=False, **given)

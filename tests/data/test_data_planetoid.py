@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from data_files import neighbours, onehot, planetoid_files, python2_pickle
 
-from bvat.data.planetoid import labels_of, paper_ids, read_cora, read_index, read_planetoid
+from bvat.data.planetoid import paper_ids, read_cora, read_planetoid
 from bvat.engine.sparse import SparseMatrix
 from bvat.errors import DataError
 from bvat.graph import Graph
@@ -64,24 +64,17 @@ def test_validation_has_at_most_500_nodes() -> None:
     assert graph.val.tolist() == list(range(4, 504))
 
 
-def test_labels_of_rows_of_zeros_are_unknown() -> None:
-    assert labels_of(onehot([1, -1, 0], 2)).tolist() == [1, -1, 0]
-
-
-@pytest.mark.parametrize("text", [b"", b"1\ntwo\n", b"3\n3\n", b"-1\n", b"99999999999999999999\n"])
-def test_a_bad_index_is_refused(text: bytes) -> None:
-    with pytest.raises(DataError, match=r"test\.index .*get the original file"):
-        read_index(text, "test.index")
-
-
 def _replace(part: str, value: object) -> Callable[[dict[str, bytes]], None]:
     return lambda files: files.update({PREFIX + part: python2_pickle(value)})
+
+
+def _index(text: bytes) -> Callable[[dict[str, bytes]], None]:
+    return lambda files: files.update({f"{PREFIX}test.index": text})
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        pytest.param(_replace("allx", np.eye(9)), id="dense allx"),
         pytest.param(_replace("tx", sp.csr_matrix(np.eye(4, 5))), id="tx of another width"),
         pytest.param(_replace("tx", sp.csr_matrix(np.eye(3, 6))), id="tx with a row too few"),
         pytest.param(_replace("ty", onehot([0, 1, 0, 1], 2)), id="ty with a class too few"),
@@ -90,9 +83,11 @@ def _replace(part: str, value: object) -> Callable[[dict[str, bytes]], None]:
         pytest.param(_replace("graph", {0: [99]}), id="an edge to nowhere"),
         pytest.param(_replace("graph", {-1: [0]}), id="an edge from nowhere"),
         pytest.param(_replace("ally", onehot([0] * 20, 3)), id="ally too long"),
-        pytest.param(
-            lambda files: files.update({f"{PREFIX}test.index": b"3\n9\n10\n12\n"}), id="test in allx"
-        ),
+        pytest.param(_index(b"3\n9\n10\n12\n"), id="test in allx"),
+        pytest.param(_index(b""), id="no test nodes"),
+        pytest.param(_index(b"9\ntwo\n10\n12\n"), id="a test node in words"),
+        pytest.param(_index(b"9\n9\n10\n12\n"), id="a test node twice"),
+        pytest.param(_index(b"9\n10\n12\n99999999999999999999\n"), id="a huge test node"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(spoil: Callable[[dict[str, bytes]], None]) -> None:

@@ -73,16 +73,11 @@ def test_cora_from_the_text_files_is_the_same_graph(cora_text: tuple[bytes, byte
     content, cites = cora_text
     dataset = sources.read_registry().datasets["cora"]
     assert all(file.matches(data) for file, data in zip(dataset.equivalent, cora_text, strict=True))
-    assert dataset.class_names is not None
     assert_same(read_cora(content, cites, class_names=dataset.class_names), load("cora"))
 
 
-def _nell() -> Graph:
-    return load("nell")
-
-
 def test_nell() -> None:
-    graph = _nell()
+    graph = load("nell")
     x = graph.features
     assert isinstance(x, SparseMatrix)
     assert x.shape == (65755, 61278)

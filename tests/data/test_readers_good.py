@@ -19,7 +19,7 @@ from pyarrow import parquet
 from reader_files import EDGES, NODES, write
 
 from bvat import Graph
-from bvat.data import load, load_graph, save_graph
+from bvat.data import load
 from bvat.data.readers import csv_table, features
 from bvat.data.readers.features import tfidf
 from bvat.engine.sparse import SparseMatrix
@@ -169,13 +169,6 @@ def test_features_of_words_and_marks_are_divided_by_their_row(tmp_path: Path) ->
     assert dense(graph)[:, [0, 1, 7]].tolist() == [[0.75, 0.25, 0], [0, 0, 1]]
 
 
-def test_feature_matrix(tmp_path: Path) -> None:
-    folder = write(tmp_path / "mine", "id,label\nn1,x\nn2,y\nn3,\n", "source,target\nn1,n2\n")
-    matrix = np.array([[1.0, 3, 0], [0, 0, 2], [0, 0, 0]])
-    sp.save_npz(folder / "features.npz", sp.csr_array(matrix))
-    assert dense(load(folder)).tolist() == [[0.25, 0.75, 0], [0, 0, 1], [0, 0, 0]]
-
-
 def test_text(tmp_path: Path) -> None:
     nodes = 'id,label,about,age\n1,x,"The cat, the CAT",3\n2,y,the dog,4\n3,,dog unique,8\n'
     graph = load(write(tmp_path / "mine", nodes, "source,target\n1,2\n"), text="about")
@@ -261,14 +254,6 @@ def test_benchmark_files(tmp_path: Path) -> None:
         _benchmark(tmp_path / "c.npz", labels=np.array(["u", "v", ""]), node_names=np.array([None] * 3))
     )
     assert (graph.class_names, graph.node_names) == (("u", "v"), None)
-
-
-def test_saved_graphs_keep_what_the_reader_said(tmp_path: Path) -> None:
-    graph = load(write(tmp_path / "mine"))
-    save_graph(graph, tmp_path / "mine.npz")
-    stored = load_graph(tmp_path / "mine.npz")
-    assert (stored.notes, stored.recipe) == (graph.notes, graph.recipe)
-    same(graph, stored)
 
 
 class TestReadingAnotherGraphInTheSameWay:

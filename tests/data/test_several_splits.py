@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from bvat.cli.main import main
 from bvat.data import load, save_graph
 from bvat.data.convert import from_pyg
 from bvat.errors import GraphError
+from cli_helpers import bvat
 
 NODES, SPLITS = 30, 3
 PARTS = ("train", "val", "test")
@@ -41,7 +41,7 @@ def test_heterophilous_archive(arrays: dict[str, Any], tmp_path: Path) -> None:
     np.savez(tmp_path / "h.npz", **arrays)
     graph = load(tmp_path / "h.npz")
     assert graph.num_splits == SPLITS
-    assert torch.equal(graph.splits, expected(arrays))  # type: ignore[arg-type]
+    assert torch.equal(graph.splits, expected(arrays))
     for k in range(SPLITS):
         split = graph.with_split(k)
         for part in PARTS:
@@ -51,9 +51,9 @@ def test_heterophilous_archive(arrays: dict[str, Any], tmp_path: Path) -> None:
     assert (graph.adjacency.values == 1).all()
     turned = {name: value.T if "mask" in name else value for name, value in arrays.items()}
     np.savez(tmp_path / "t.npz", **turned)
-    assert torch.equal(load(tmp_path / "t.npz").splits, graph.splits)  # type: ignore[arg-type]
+    assert torch.equal(load(tmp_path / "t.npz").splits, graph.splits)
     save_graph(graph, tmp_path / "saved.npz")
-    assert torch.equal(load(tmp_path / "saved.npz").splits, graph.splits)  # type: ignore[arg-type]
+    assert torch.equal(load(tmp_path / "saved.npz").splits, graph.splits)
     with pytest.raises(GraphError, match="has 3 splits: use 0 to 2"):
         graph.with_split(3)
 
@@ -81,17 +81,15 @@ def test_columns(arrays: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "edges.csv").write_text("source,target\nn1,n2\n")
     graph = load(tmp_path)
     assert graph.num_features == 2
-    assert torch.equal(graph.splits, expected(arrays))  # type: ignore[arg-type]
+    assert torch.equal(graph.splits, expected(arrays))
     assert graph.train.tolist() == graph.with_split(0).train.tolist()
     for before, after, message in (
         ("train", "training", "'training' is not part of a split"),
         ("split_2", "split_x", "column 'split_x'"),  # then it is no split, and no number
     ):
         (tmp_path / "nodes.csv").write_text("\n".join(lines).replace(before, after, 1))
-        with pytest.raises(SystemExit) as ended:
-            main(["compare", str(tmp_path), "--splits", "given"])
-        assert ended.value.code == 2
-        said = capsys.readouterr().err
+        code, _, said = bvat(["compare", str(tmp_path), "--splits", "given"], capsys)
+        assert code == 2
         assert message in said
         assert said.count("\n") == 1
     empty = [line.rsplit(",", 1)[0] + "," for line in lines]
@@ -110,7 +108,7 @@ def test_masks_of_pyg(arrays: dict[str, Any]) -> None:
     }
     data = SimpleNamespace(**content, num_nodes=NODES, to_dict=lambda: content)
     graph = from_pyg(data, mask=1)
-    assert torch.equal(graph.splits, expected(arrays))  # type: ignore[arg-type]
+    assert torch.equal(graph.splits, expected(arrays))
     assert torch.equal(graph.train, graph.with_split(1).train)
 
 

@@ -25,7 +25,7 @@ from bvat.data.npz import read_npz
 from bvat.data.store import graph_to_bytes
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
-from data_files import nell_files, planetoid_files
+from data_files import nell_files, planetoid_files, python2_pickle
 from reader_files import EDGES, NODES
 
 TABLES = {
@@ -53,7 +53,8 @@ def pickles() -> tuple[bytes, ...]:
     """Return pickles of Python 2 and 3."""
     old = [content for name, content in planetoid_files().items() if not name.endswith("index")]
     values = [sp.csr_matrix(np.eye(3)), np.arange(6).reshape(2, 3), {0: [1, 2], 1: [0]}, [1.5, "x", None]]
-    return (*old, *(pickle.dumps(value, protocol) for value in values for protocol in (0, 2, 4, 5)))
+    new = (pickle.dumps(value, protocol) for value in values for protocol in (0, 2, 4, 5))
+    return (*old, *map(python2_pickle, values), *new)
 
 
 @cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import pickle
 import resource
 import shutil
 import sys
@@ -44,7 +43,7 @@ from bvat.training.settings import Settings, preset
 from rank_runs import cut_into
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
-from data_files import planetoid_files
+from data_files import planetoid_files, python2_pickle
 
 MEMORY = 8 * 2**30
 """Address space of a process that tries mutations: what a few bytes claim must not be allocated."""
@@ -297,7 +296,7 @@ class Planetoid:
             value.__dict__.update(parts, _shape=shape)
         else:
             value = odd_tensor(rng, torch.from_numpy(value.copy())).numpy()
-        self.files = {**self.good, f"ind.tiny.{name}": pickle.dumps(value, protocol=2)}
+        self.files = {**self.good, f"ind.tiny.{name}": python2_pickle(value)}
 
     def use(self) -> None:
         graph = read_planetoid(self.files, "ind.tiny.", name="tiny")

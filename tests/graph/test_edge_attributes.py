@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from bvat.parts.parts import assign
 from bvat.testing.common import small_graph
 from bvat.testing.models import MODEL_CHECKS, SPLIT_CHECKS, ModelCase
 from bvat.training.provenance import graph_fingerprint
-from graph_helpers import one_way
+from graph_helpers import one_way, rebuilt
 
 both_kinds = pytest.mark.parametrize("directed", [False, True])
 
@@ -33,11 +34,7 @@ def attributed(*, directed: bool = False) -> Graph:
     edges = sp.coo_array(graph.adjacency.to_scipy())
     low, high = np.minimum(edges.row, edges.col), np.maximum(edges.row, edges.col)
     given = np.stack([np.sin(low + 3.0 * high), np.cos(7.0 * low * high)], 1)
-    built = Graph.build(
-        graph.features, edges, graph.labels, train=graph.train, val=graph.val, test=graph.test,
-        class_names=graph.class_names, normalize=False, directed=directed, edge_attr=given,
-    )  # fmt: skip
-    return built.to(dtype=torch.float64).with_engine("tensor")
+    return rebuilt(graph, edges, edge_attr=given).to(dtype=torch.float64).with_engine("tensor")
 
 
 @both_kinds
@@ -46,7 +43,7 @@ def test_rows_follow_the_entries_of_the_adjacency(directed: bool) -> None:
     given = np.array([1.0, 2, 4, 3, 9, 8])
     edges = sp.coo_array((np.ones(6), (source, target)), shape=(4, 4))
     graph = bvat.from_scipy(edges, np.eye(4), [0, 1, 0, 1], directed=directed, edge_attr=given)
-    found = dict(zip(zip(*graph.as_data.edge_index.tolist(), strict=True), graph.edge_attr, strict=True))  # type: ignore[arg-type]
+    found = dict(zip(zip(*graph.as_data.edge_index.tolist(), strict=True), graph.edge_attr, strict=True))
     expected = {(0, 2): 2.0, (3, 1): 2, (1, 0): 4, (2, 3): 8}
     if not directed:
         expected |= {(b, a): value for (a, b), value in expected.items()}
@@ -55,10 +52,14 @@ def test_rows_follow_the_entries_of_the_adjacency(directed: bool) -> None:
     assert graph.recipe["edge_attr"] == {"names": ["0"]}
 
 
+def test_a_graph_without_edges_has_no_attributes() -> None:
+    graph = bvat.from_scipy(sp.coo_array((3, 3)), np.eye(3), [0, 1, 0], edge_attr=np.zeros(0))
+    assert graph.edge_attr.shape == (0, 1)
+
+
 def test_two_directions_with_different_attributes_get_their_mean() -> None:
     edges = sp.coo_array((np.ones(3), ([0, 1, 1], [1, 0, 2])), shape=(3, 3))
     graph = bvat.from_scipy(edges, np.eye(3), [0, 1, 0], edge_attr=[[0.1, 1], [0.2, 1], [0.7, 5]])
-    assert graph.edge_attr is not None
     assert graph.as_data.edge_index.tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
     expected = torch.tensor([[0.15, 1], [0.15, 1], [0.7, 5], [0.7, 5]])
     torch.testing.assert_close(graph.edge_attr, expected)
@@ -82,29 +83,21 @@ def test_wrong_attributes(given: object, message: str) -> None:
 
 def test_the_constructor_only_checks() -> None:
     graph = attributed()
-    parts = {
-        name: getattr(graph, name) for name in ("features", "adjacency", "labels", "train", "val", "test")
-    }
-    names = graph.class_names
-    with pytest.raises(GraphError, match="edge_attr has shape"):
-        Graph(**parts, class_names=names, edge_attr=torch.zeros(3, 1))
-    with pytest.raises(GraphError, match="an edge has other attributes in its other direction"):
-        Graph(**parts, class_names=names, edge_attr=torch.arange(graph.adjacency.nnz).double()[:, None])
-    with pytest.raises(GraphError, match="an edge attribute is NaN"):
-        Graph(**parts, class_names=names, edge_attr=torch.full((graph.adjacency.nnz, 1), torch.nan))
+    for wrong, message in (
+        (torch.zeros(3, 1), "edge_attr has shape"),
+        (torch.arange(graph.adjacency.nnz).double()[:, None], "other attributes in its other direction"),
+        (torch.full((graph.adjacency.nnz, 1), torch.nan), "an edge attribute is NaN"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            replace(graph, edge_attr=wrong)
 
 
 @both_kinds
 def test_they_are_stored_and_count_in_the_fingerprint(directed: bool) -> None:
     graph = attributed(directed=directed)
     again = graph_from_bytes(graph_to_bytes(graph), "graph")
-    assert graph.edge_attr is not None
-    assert again.edge_attr is not None
     assert torch.equal(again.edge_attr, graph.edge_attr)
-    other = Graph.build(
-        graph.features, graph.adjacency.to_scipy(), graph.labels, train=graph.train, val=graph.val,
-        test=graph.test, normalize=False, directed=directed, edge_attr=2 * graph.edge_attr,
-    )  # fmt: skip
+    other = rebuilt(graph, edge_attr=2 * graph.edge_attr)
     assert graph_fingerprint(other) != graph_fingerprint(graph) == graph_fingerprint(again)
 
 
@@ -114,8 +107,6 @@ def test_pyg_gets_and_gives_them(directed: bool) -> None:
     graph = attributed(directed=directed).to(dtype=torch.float32)
     data = bvat.to_pyg(graph)
     again = bvat.from_pyg(data, directed=directed)
-    assert again.edge_attr is not None
-    assert graph.edge_attr is not None
     torch.testing.assert_close(again.edge_attr, graph.edge_attr)
     data.edge_attr = data.edge_attr[1:]
     with pytest.raises(GraphError, match="give one row per edge"):
@@ -136,7 +127,6 @@ def test_columns_of_a_table(tmp_path: Path) -> None:
     edges = "\n".join(["source,target,delay,kind,edge_id,weight", *rows])
     graph = bvat.load(folder_with(tmp_path, edges), directed=True)
     delay = np.arange(8) % 4
-    assert graph.edge_attr is not None
     assert np.allclose(graph.edge_attr[:, 0], (delay - delay.mean()) / delay.std())
     assert graph.edge_attr.shape[1] == 1
     assert {
@@ -146,7 +136,6 @@ def test_columns_of_a_table(tmp_path: Path) -> None:
     } <= set(graph.notes)
     (tmp_path / "edges.csv").write_text("source,target,delay\nn0,n1,3\nn1,n2,5\n")
     again = bvat.load(tmp_path, like=graph)
-    assert again.edge_attr is not None
     assert np.allclose(again.edge_attr[:, 0], (np.array([3, 5]) - delay.mean()) / delay.std())
     (tmp_path / "edges.csv").write_text("source,target,other\nn0,n1,3\nn1,n2,5\n")
     assert bvat.load(tmp_path, like=graph).edge_attr is None
@@ -181,11 +170,11 @@ def test_npz_files_of_benchmarks(tmp_path: Path, kind: str) -> None:
         about = {"node_labels": about["labels"], "edges": np.stack([source, target], 1)}
         about["node_features"] = np.eye(3)
     path = tmp_path / "mine.npz"
-    np.savez(path, edge_attr=given, **about)  # type: ignore[arg-type]
+    np.savez(path, edge_attr=given, **about)
     graph = bvat.load(path, directed=True)
     assert graph.as_data.edge_index.tolist() == [[2, 0, 0], [0, 1, 2]]
     assert graph.as_data.edge_attr.tolist() == [[5], [1], [7]]
-    np.savez(path, edge_attr=given[1:], **about)  # type: ignore[arg-type]
+    np.savez(path, edge_attr=given[1:], **about)
     with pytest.raises(GraphError, match=r"mine\.npz: there are 3 edges, but edge attributes of shape"):
         bvat.load(path)
 
@@ -193,7 +182,7 @@ def test_npz_files_of_benchmarks(tmp_path: Path, kind: str) -> None:
 @both_kinds
 @pytest.mark.parametrize("check", [*MODEL_CHECKS, *SPLIT_CHECKS], ids=lambda check: check.__name__)
 def test_contract_of_gat(directed: bool, check: object) -> None:
-    check(ModelCase("gat", attributed(directed=directed)))  # type: ignore[operator]
+    check(ModelCase("gat", attributed(directed=directed)))
 
 
 @both_kinds
@@ -233,11 +222,7 @@ def test_a_module_gets_them_in_training_and_after_it() -> None:
     graph = attributed().to(dtype=torch.float32)
     classifier = bvat.NodeClassifier("vat", model=own_models.Attributed, epochs=3, scale="none").fit(graph)
     predicted = classifier.predict_proba(graph)
-    zeros = torch.zeros_like(graph.edge_attr)  # type: ignore[arg-type]
-    other = Graph.build(
-        graph.features, graph.adjacency.to_scipy(), graph.labels, train=graph.train, normalize=False,
-        class_names=graph.class_names, edge_attr=zeros,
-    )  # fmt: skip
+    other = rebuilt(graph, edge_attr=torch.zeros_like(graph.edge_attr))
     assert not np.allclose(classifier.predict_proba(other), predicted)
     trained = bvat.train(graph, bvat.preset("", "none", epochs=4, scale="none"), model=own_models.Attributed)
     module = own_models.Attributed(graph.num_features, graph.num_classes)

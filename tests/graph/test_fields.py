@@ -155,5 +155,4 @@ def test_masks_have_the_rows_that_are_computed(graph: Graph, depth: int) -> None
     model = make_gcn(graph, layers=depth, dropout=0.5)
     fields = ReceptiveFields.around(graph, torch.tensor([20, 3]), depth)
     masks = model.draw_masks(fields, seeded())
-    assert masks is not None
     assert [mask.shape for mask in masks.hidden] == [(block.shape[0], 5) for block in fields.layers[:-1]]

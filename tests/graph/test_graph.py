@@ -151,39 +151,39 @@ def test_constructor_accepts_what_build_makes() -> None:
     assert graph.num_edges == 2
 
 
-def test_repairs_are_counted() -> None:
-    edges = [(0, 1), (1, 0), (1, 2), (1, 2), (1, 2), (3, 2), (0, 0), (3, 3)]
-    graph = build(adjacency=adjacency(edges), repairs={"isolated": 3, "self_loops": 5})
-    counts = {"self_loops": 7, "duplicate_edges": 2, "one_way_edges": 2, "unequal_weights": 0}
-    assert graph.repairs == {**counts, "isolated": 3}
-    assert graph.num_edges == 3
-    assert graph.adjacency.to_dense().tolist() == [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]]
+NOTHING = {"self_loops": 0, "duplicate_edges": 0, "one_way_edges": 0, "unequal_weights": 0}
+REPAIRS: dict[str, tuple[sp.coo_array, dict[str, int], dict[tuple[int, int], float]]] = {
+    "nothing": (adjacency(BOTH_WAYS), {}, {(0, 1): 1, (1, 2): 1}),
+    "all kinds": (
+        adjacency([(0, 1), (1, 0), (1, 2), (1, 2), (1, 2), (3, 2), (0, 0), (3, 3)]),
+        {"self_loops": 2, "duplicate_edges": 2, "one_way_edges": 2},
+        {(0, 1): 1, (1, 2): 1, (2, 3): 1},
+    ),
+    "two directions with different weights; the largest of duplicate edges counts": (
+        adjacency([(0, 1), (1, 0), (1, 2), (2, 1), (2, 1), (2, 3)], weight=[2.0, 3.0, 5.0, 4.0, 5.0, 1.0]),
+        {"duplicate_edges": 1, "one_way_edges": 1, "unequal_weights": 1},
+        {(0, 1): 3, (1, 2): 5, (2, 3): 1},
+    ),
+    "an explicit zero": (
+        adjacency([(0, 1), (1, 2)], weight=[0.0, 1.0]), {"one_way_edges": 1}, {(1, 2): 1}
+    ),
+}  # fmt: skip
 
 
-def test_two_directions_with_different_weights_are_counted() -> None:
-    edges = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 1), (2, 3)]
-    clean, counts = repaired_adjacency(adjacency(edges, weight=[2.0, 3.0, 5.0, 4.0, 5.0, 1.0]))
-    assert counts["unequal_weights"] == 1, "the largest of duplicate edges counts: 1 and 2 agree"
-    assert clean.to_dense()[0, 1] == 3
+@pytest.mark.parametrize("what", REPAIRS)
+def test_repairs(what: str) -> None:
+    given, counts, edges = REPAIRS[what]
+    clean, found = repaired_adjacency(given)
+    assert found == NOTHING | counts
+    expected = torch.zeros(4, 4)
+    for (a, b), weight in edges.items():
+        expected[a, b] = expected[b, a] = weight
+    assert torch.equal(clean.to_dense(), expected)
 
 
-def test_a_clean_graph_needs_no_repair() -> None:
-    assert repaired_adjacency(adjacency(BOTH_WAYS))[1] == {
-        "self_loops": 0,
-        "duplicate_edges": 0,
-        "one_way_edges": 0,
-        "unequal_weights": 0,
-    }
-
-
-def test_the_larger_of_several_weights_is_kept() -> None:
-    given = adjacency([(0, 1), (1, 0), (1, 2), (1, 2)], weight=[1.0, 3.0, 5.0, 2.0])
-    dense = repaired_adjacency(given)[0].to_dense()
-    assert (dense[0, 1], dense[1, 0], dense[1, 2], dense[2, 1]) == (3, 3, 5, 5)
-
-
-def test_explicit_zeros_are_no_edges() -> None:
-    assert repaired_adjacency(adjacency([(0, 1), (1, 2)], weight=[0.0, 1.0]))[0].nnz == 2
+def test_repairs_of_the_caller_are_added() -> None:
+    graph = build(adjacency=adjacency([(0, 1), (0, 0)]), repairs={"isolated": 3, "self_loops": 5})
+    assert graph.repairs == NOTHING | {"self_loops": 6, "one_way_edges": 1, "isolated": 3}
 
 
 def test_a_graph_without_edges() -> None:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bvat.cli.main import main
 from bvat.errors import SettingsError
 from bvat.parts.batches import open_batches
 from bvat.training.loop import train
 from bvat.training.settings import preset
+from cli_helpers import bvat
 from graph_helpers import random_graph
 from rank_helpers import write
 
@@ -60,13 +60,8 @@ def test_batch_parts_on_the_command_line(tmp_path, capsys) -> None:
         ([str(folder), "--batch-parts", "9", *options], 2),
         (["nowhere.npz", "--batch-parts", "2", *options], 2),
     ):
-        with pytest.raises(SystemExit) as ended:
-            main(["train", *arguments])
-        assert ended.value.code == code
-    with pytest.raises(SystemExit) as ended:
-        main(["predict", str(run), "--out", str(tmp_path / "predictions.csv")])
-    assert ended.value.code == 0
-    capsys.readouterr()
+        assert bvat(["train", *arguments], capsys)[0] == code
+    assert bvat(["predict", str(run), "--out", str(tmp_path / "predictions.csv")], capsys)[0] == 0
 
 
 def test_impossible_sizes_are_refused(tmp_path) -> None:

@@ -76,7 +76,6 @@ def test_blocks_put_neighbours_close_in_memory() -> None:
     graph = synthetic_graph(nodes=4096, edges=20_000, seed=0)
     assert blocks(graph, "order") is None
     found = blocks(graph, "metis")
-    assert found is not None
     assert found.unique().tolist() == [0, 1, 2, 3]
     owner = assign(graph, 2, "order")
     for part in cut(graph.propagation, owner, found):

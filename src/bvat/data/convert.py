@@ -19,22 +19,15 @@ from torch import Tensor
 
 from bvat.data.readers.assemble import AVERAGED, UNEQUAL_WEIGHTS, assemble
 from bvat.data.readers.benchmark import given_splits
-from bvat.data.readers.classes import (
-    Classes,
-    number_classes,
-    require_classes,
-    several_labels,
-    whole_labels,
-)
+from bvat.data.readers.classes import Classes, array_classes, class_name, require_classes
 from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import Features, row_normalised
 from bvat.data.readers.matrices import finite, is_sparse
-from bvat.data.splits import ReadOptions, Split, marks
+from bvat.data.splits import PARTS, ReadOptions, Split, marks
 from bvat.errors import DataError, GraphError
 from bvat.graph import UNKNOWN, Graph
 from bvat.graph.inputs import FeatureMatrix
 
-_SPLITS = ("train", "val", "test")
 _USED = {
     "x",
     "y",
@@ -42,7 +35,7 @@ _USED = {
     "edge_weight",
     "edge_attr",
     "num_nodes",
-    *(f"{part}_mask" for part in _SPLITS),
+    *(f"{part}_mask" for part in PARTS),
 }
 """What :func:`from_pyg` takes of ``Data``."""
 
@@ -143,8 +136,8 @@ def from_pyg(data: Any, *, mask: int = 0, **rest: Any) -> Graph:
         labels = labels[:, 0]
     masks: dict[str, Any] = {}
     if "train" not in rest and getattr(data, "train_mask", None) is not None:
-        given = {part: getattr(data, f"{part}_mask", None) for part in _SPLITS}
-        rest |= {part: _masked(given[part], mask, part) for part in _SPLITS}
+        given = {part: getattr(data, f"{part}_mask", None) for part in PARTS}
+        rest |= {part: _masked(given[part], mask, part) for part in PARTS}
         masks = {part: None if each is None else each.cpu().numpy() for part, each in given.items()}
     unused = [key for key, value in data.to_dict().items() if key not in _USED and value is not None]
     lost = _unused("attributes", unused)
@@ -183,17 +176,11 @@ def to_pyg(graph: Graph) -> Any:
         from torch_geometric.data import Data
     except ImportError:
         raise DataError("this needs torch_geometric: install bvat[pyg]") from None
-    ends = [graph.adjacency.rows, graph.adjacency.col.long()]
-    data = Data(
-        x=graph.features.to_dense().clone(),
-        edge_index=torch.stack(ends[::-1] if graph.directed else ends),
-        y=graph.labels.clone(),
-    )
-    if bool((graph.adjacency.values != 1).any()):
-        data.edge_weight = graph.adjacency.values.clone()
-    if graph.edge_attr is not None:
-        data.edge_attr = graph.edge_attr.clone()
-    for part in _SPLITS:
+    found = {name: value.clone() for name, value in vars(graph.as_data).items() if value is not None}
+    data = Data(**found, y=graph.labels.clone())
+    if not graph.directed:
+        data.edge_index = data.edge_index.flip(0)  # in the order of the first row, as PyG has it
+    for part in PARTS:
         chosen = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
         chosen[getattr(graph, part)] = True
         data[f"{part}_mask"] = chosen
@@ -231,7 +218,7 @@ def from_networkx(
         weights = np.array([about.get("weight", 1) for _, _, about in edges], dtype=np.float64)
     except (TypeError, ValueError):
         raise GraphError("an edge has a weight that is not a number: use positive numbers") from None
-    labels = [_label(network.nodes[node].get(label)) for node in nodes]
+    labels = [class_name(network.nodes[node].get(label)) for node in nodes]
     if "train" not in rest:
         rest |= _network_split(network, nodes)
     matrix = _network_features(network, nodes, features)
@@ -285,29 +272,7 @@ def _classes(labels: Any, size: int, class_names: Sequence[str] | None) -> Class
     if labels is None:
         labels = np.full(size, UNKNOWN)
     given = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-    if given.ndim == 2 and given.shape[0] == size and given.shape[1] > 1:
-        return several_labels(given, class_names)
-    if given.shape != (size,):
-        raise GraphError(f"labels have shape {given.shape}, but there are {size} nodes: give one per node")
-    if given.dtype.kind not in "UO":
-        numbers = whole_labels(given, max(size, 2**16))
-        names = class_names or range(int(numbers.max()) + 1)
-        return Classes(numbers, tuple(str(name) for name in names))
-    texts = [_label(value) for value in given]
-    if class_names is None:
-        return number_classes(texts)
-    number = {name: k for k, name in enumerate(class_names)} | {"": UNKNOWN}
-    unknown = sorted(set(texts) - number.keys())
-    if unknown:
-        raise GraphError(f"label {unknown[0]!r} is not one of class_names: add it there")
-    return Classes(np.array([number[text] for text in texts], np.int64), tuple(class_names))
-
-
-def _label(value: Any) -> str:
-    """Return a class name; None, NaN and -1 are unknown."""
-    if value is None or value == UNKNOWN or (isinstance(value, float) and value != value):
-        return ""
-    return str(value).strip()
+    return array_classes(given, size, class_names, below=max(size, 2**16))
 
 
 def _matrix(features: Any, size: int, normalize: bool) -> Features:
@@ -349,10 +314,10 @@ def _network_split(network: Any, nodes: Sequence[Any]) -> dict[str, list[int]]:
     words = [network.nodes[node].get("split") for node in nodes]
     if not any(words):
         return {}
-    wrong = [word for word in words if word and word not in _SPLITS]
+    wrong = [word for word in words if word and word not in PARTS]
     if wrong:
         raise GraphError(f"a node has split {wrong[0]!r}: use train, val or test, or leave it out")
-    return {part: [k for k, word in enumerate(words) if word == part] for part in _SPLITS}
+    return {part: [k for k, word in enumerate(words) if word == part] for part in PARTS}
 
 
 def _network_features(network: Any, nodes: Sequence[Any], features: str | Sequence[str] | None) -> Any:

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import errno
 import json
-import math
 import os
 import stat
 import time
@@ -123,10 +122,6 @@ def csv_text(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     # csv quotes the cells with a character of the terminator, and with "\n" alone not those with a bare "\r"
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator=_SEPARATORS)
     writer.writerow(header)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    for row in rows:  # only NaN differs from itself
+        writer.writerow(["" if value is None or value != value else value for value in row])
     return "".join(f"{line.removesuffix(_SEPARATORS)}\n" for line in lines)
-
-
-def _cell(value: Any) -> Any:
-    missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return "" if missing else value

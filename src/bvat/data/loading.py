@@ -91,7 +91,8 @@ def load(
         >>> bvat.load("cora")  # doctest: +SKIP
         Graph('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes, 140/500/1000 train/val/test)
     """
-    options = readers.ReadOptions(text, train_per_class, val, split_seed, test, directed, edge_attr)
+    recipe = like.recipe if isinstance(like, Graph) else like
+    options = readers.ReadOptions(text, train_per_class, val, split_seed, test, directed, edge_attr, recipe)
     if isinstance(name_or_path, str) and name_or_path.strip().lower() in names():
         options.refuse(name_or_path.strip())
         dataset = find_dataset(name_or_path)
@@ -104,7 +105,7 @@ def load(
         if isinstance(found, Graph):
             options.refuse(row.name)
         else:
-            found = readers.read(Path(found), options, like.recipe if isinstance(like, Graph) else like)
+            found = readers.read(Path(found), options)
         return replace(found, name=row.name)
     path = Path(name_or_path).expanduser() if str(name_or_path).startswith("~") else Path(name_or_path)
     exists = False
@@ -112,7 +113,7 @@ def load(
         exists = bool(str(name_or_path)) and path.exists()
     if not exists:
         raise _unknown(str(name_or_path))
-    return readers.read(path, options, like.recipe if isinstance(like, Graph) else like)
+    return readers.read(path, options)
 
 
 def find_dataset(name: str) -> Dataset:

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as package_files
@@ -48,6 +49,15 @@ class Parts:
     test: IntArray
 
 
+@contextmanager
+def _original(what: str) -> Iterator[None]:
+    """Say what is not an original file; named data sets are read only from files with the right checksum."""
+    try:
+        yield
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as fault:
+        raise DataError(f"{what} cannot be read ({fault}): get the original files") from None
+
+
 def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
     """Decode the files ``{prefix}x``, ``{prefix}y``, ... and put their rows in node order.
 
@@ -60,38 +70,31 @@ def read_parts(files: Mapping[str, bytes], prefix: str) -> Parts:
     allx, tx, y, ty = part("allx"), part("tx"), part("y"), part("ty")
     ally = part("ally") if f"{prefix}ally" in files else y
     neighbours = part("graph")
-    if not (
-        all(sp.issparse(matrix) for matrix in (allx, tx))
-        and all(isinstance(onehot, np.ndarray) and onehot.ndim == 2 for onehot in (y, ty, ally))
-        and allx.shape[1] == tx.shape[1]
-        and y.shape[1] == ty.shape[1] == ally.shape[1]
-        and len(y) <= len(ally) <= allx.shape[0]
-        and isinstance(neighbours, dict)
-        and all(isinstance(targets, list) for targets in neighbours.values())
-    ):
-        raise DataError(f"the files {prefix}* do not match each other: get the original files")
-    test = read_index(files[f"{prefix}test.index"], f"{prefix}test.index")
-    size = max(len(neighbours), allx.shape[0], int(test.max()) + 1)
-    rows = len(neighbours) + allx.shape[0] + len(test)
-    claims_more = size > 10 * rows  # a number in a few bytes must not claim the memory of as many nodes
-    if not len(test) == tx.shape[0] == ty.shape[0] or test.min() < allx.shape[0] or claims_more:
-        raise DataError(f"{prefix}test.index does not match {prefix}tx, {prefix}ty: get the original files")
-    # Row k of tx belongs to node test[k]; nodes in neither allx nor tx keep rows of zeros.
-    node = np.concatenate([np.arange(allx.shape[0]), test])
-    place = sp.csr_array((np.ones(len(node), np.float32), (node, np.arange(len(node)))), (size, len(node)))
-    onehot = np.zeros((size, y.shape[1]), dtype=y.dtype)
-    onehot[: len(ally)] = ally
-    onehot[test] = ty
-    described = np.zeros(size, dtype=bool)
-    described[node] = True
-    return Parts(
-        features=sp.csr_array(place @ sp.vstack([allx, tx], format="csr")),
-        onehot=onehot,
-        described=described,
-        adjacency=raw_adjacency(neighbours, size),
-        train=np.arange(len(y)),
-        test=np.sort(test),
-    )
+    with _original(f"one of {prefix}*"):
+        test = np.array(files[f"{prefix}test.index"].split(), dtype=np.int64)
+        size = max(len(neighbours), allx.shape[0], int(test.max()) + 1)
+        rows = len(neighbours) + allx.shape[0] + len(test)
+        if not len(y) <= len(ally) <= allx.shape[0] <= test.min() or len(set(test.tolist())) != len(ty):
+            raise ValueError("the numbers of rows do not match")
+        if size > 10 * rows:  # a number in a few bytes must not claim the memory of as many nodes
+            raise ValueError(f"there is no node {size - 1}")
+        # Row k of tx belongs to node test[k]; nodes in neither allx nor tx keep rows of zeros.
+        node = np.concatenate([np.arange(allx.shape[0]), test])
+        ones = np.ones(len(node), np.float32)
+        place = sp.csr_array((ones, (node, np.arange(len(node)))), (size, len(node)))
+        onehot = np.zeros((size, y.shape[1]), dtype=y.dtype)
+        onehot[: len(ally)] = ally
+        onehot[test] = ty
+        described = np.zeros(size, dtype=bool)
+        described[node] = True
+        return Parts(
+            features=sp.csr_array(place @ sp.vstack([allx, tx], format="csr")),
+            onehot=onehot,
+            described=described,
+            adjacency=_raw_adjacency(neighbours, size),
+            train=np.arange(len(y)),
+            test=np.sort(test),
+        )
 
 
 def labels_of(onehot: NDArray[Any]) -> IntArray:
@@ -99,29 +102,12 @@ def labels_of(onehot: NDArray[Any]) -> IntArray:
     return np.where(onehot.any(axis=1), onehot.argmax(axis=1), UNKNOWN).astype(np.int64)
 
 
-def read_index(content: bytes, name: str) -> IntArray:
-    """Return the node numbers of a text file, one per line; they must be distinct."""
-    try:
-        nodes = np.array(content.split(), dtype=np.int64)
-    except (ValueError, OverflowError):
-        raise DataError(f"{name} contains something that is not a number: get the original file") from None
-    if nodes.size == 0 or nodes.min() < 0 or len(np.unique(nodes)) != len(nodes):
-        raise DataError(f"{name} is empty or lists a node twice: get the original file")
-    return nodes
-
-
-def raw_adjacency(neighbours: Mapping[int, list[int]], size: int) -> Any:
+def _raw_adjacency(neighbours: Mapping[int, list[int]], size: int) -> Any:
     """Return COO (size, size) with one entry per list entry, including duplicates and self-loops."""
     counts = [len(targets) for targets in neighbours.values()]
     flat = (target for targets in neighbours.values() for target in targets)
-    try:
-        source = np.repeat(np.fromiter(neighbours, np.int64, len(neighbours)), counts)
-        target = np.fromiter(flat, np.int64, sum(counts))
-    except (TypeError, ValueError, OverflowError):
-        raise DataError("the graph contains a node that is not a number: get the original file") from None
-    for end in (source, target):
-        if end.size and not 0 <= end.min() <= end.max() < size:
-            raise DataError(f"the graph contains a node outside 0 to {size - 1}: get the original file")
+    source = np.repeat(np.fromiter(neighbours, np.int64, len(neighbours)), counts)
+    target = np.fromiter(flat, np.int64, sum(counts))
     return sp.coo_array((np.ones(source.size, np.float32), (source, target)), shape=(size, size))
 
 
@@ -188,17 +174,13 @@ def read_nell(files: Mapping[str, bytes], prefix: str, *, name: str = "nell") ->
 
 def read_recovered(content: bytes, columns: IntArray) -> tuple[IntArray, IntArray]:
     """Return the recovered label columns (N), -1 for unknown, and the validation nodes."""
-    try:
+    with _original(RECOVERED_FILE):
         stored = read_npz(content)
         labels, val = stored["label"].astype(np.int64), stored["val500"].astype(np.int64)
-    except (ValueError, KeyError) as fault:
-        raise DataError(f"{RECOVERED_FILE} cannot be read ({type(fault).__name__}): get it again") from None
-    known = columns != UNKNOWN
-    if val.ndim != 1 or (val.size and not 0 <= val.min() <= val.max() < known.size):
-        raise DataError(f"{RECOVERED_FILE} names nodes that do not exist: get it again")
-    if labels.shape != columns.shape or (labels[known] != columns[known]).any() or known[val].any():
-        raise DataError(f"{RECOVERED_FILE} contradicts the training and test labels: get it again")
-    return labels, np.sort(val)
+        known = columns != UNKNOWN
+        if (labels[known] != columns[known]).any() or known[val].any() or labels.shape != columns.shape:
+            raise ValueError("it contradicts the training and test labels")
+        return labels, np.sort(val)
 
 
 @cache
@@ -231,32 +213,22 @@ def read_cora(
     rows = [line.split(b"\t") for line in content.splitlines()]
     node = {paper.encode(): k for k, paper in enumerate(order)}
     classes = {label.encode(): k for k, label in enumerate(class_names)}
-    try:
+    with _original("cora.content or cora.cites"):
         place = np.array([node[row[0]] for row in rows], dtype=np.int64)
+        if sorted(place) != list(range(len(order))):
+            raise ValueError("not each paper is listed once")
         labels = np.empty(len(order), dtype=np.int64)
         labels[place] = [classes[row[-1]] for row in rows]
         words = np.array([b"".join(row[1:-1]) for row in rows])
-        ends = np.array([[node[paper] for paper in line.split()] for line in cites.splitlines()])
-    except KeyError as unknown:
-        raise DataError(
-            f"cora.content or cora.cites has the unknown entry {unknown}: get the original files"
-        ) from None
-    except ValueError:
-        raise DataError("a line of cora.cites does not name two papers: get the original files") from None
-    width = words.dtype.itemsize
-    indicators = words.view(np.uint8).reshape(len(rows), width) == ord("1")
-    features = np.zeros((len(order), width), dtype=np.float32)
-    features[place] = indicators
-    if len(np.unique(place)) != len(order) or ends.ndim != 2 or ends.shape[1] != 2:
-        raise DataError(
-            "cora.content does not list each paper once, or cora.cites is truncated: get the original files"
-        )
+        features = np.zeros((len(order), words.dtype.itemsize), dtype=np.float32)
+        features[place] = words.view(np.uint8).reshape(features.shape) == ord("1")
+        cited, citing = np.array([[node[paper] for paper in line.split()] for line in cites.splitlines()]).T
     # Planetoid lists each citation at both of its ends.
-    both = np.concatenate([ends, ends[:, ::-1]])
-    entries = (np.ones(len(both), np.float32), (both[:, 0], both[:, 1]))
+    ends = np.concatenate([cited, citing]), np.concatenate([citing, cited])
+    ones = np.ones(2 * len(cited), np.float32)
     return Graph.build(
         sp.csr_array(features),
-        sp.coo_array(entries, shape=(len(order), len(order))),
+        sp.coo_array((ones, ends), shape=(len(order), len(order))),
         labels,
         train=np.arange(train),
         val=np.arange(train, min(train + VALIDATION_NODES, len(order) - test)),

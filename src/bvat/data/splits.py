@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from bvat.errors import GraphError, SettingsError, shown
 from bvat.graph import Graph, targets_of
 
 IntArray = NDArray[np.int64]
+PARTS = ("train", "val", "test")
 VAL = 500
 """Validation nodes beside a number of training nodes per class."""
 
@@ -35,6 +37,8 @@ class ReadOptions:
     """Whether edges keep their direction."""
     edge_attr: bool = True
     """Whether to read attributes of edges."""
+    like: Mapping[str, Any] | None = None
+    """``graph.recipe`` of the graph that a model was trained on, for the same features and directions."""
 
     def __post_init__(self) -> None:
         for name, low in (("train_per_class", 1), ("val", 0), ("test", 0), ("split_seed", 0)):
@@ -52,14 +56,22 @@ class ReadOptions:
 
     def refuse(self, what: str) -> None:
         """Raise SettingsError if any option is set, for graphs that are read as they are."""
-        names = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        given = [name for name in names if name != "edge_attr"]
+        given = [
+            f.name
+            for f in fields(self)
+            if getattr(self, f.name) != f.default and f.name not in ("edge_attr", "like")
+        ]
         if given:
             raise SettingsError(f"{what} has its own edges, split and features: remove {', '.join(given)}")
 
     @property
     def chooses_split(self) -> bool:
-        return replace(self, text=None, directed=False, edge_attr=True) != ReadOptions()
+        chosen = (self.train_per_class, self.val, self.test)
+        return bool(self.split_seed) or any(number is not None for number in chosen)
+
+    @property
+    def keeps_directions(self) -> bool:
+        return self.directed or bool((self.like or {}).get("directed"))
 
 
 @dataclass(frozen=True)

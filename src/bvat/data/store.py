@@ -15,6 +15,7 @@ import torch
 from bvat.data.checksums import UNSEALED, seal, verify
 from bvat.data.files import write_atomic
 from bvat.data.npz import read_npz
+from bvat.data.splits import PARTS
 from bvat.engine.matrix import check_csr
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, GraphError
@@ -22,7 +23,6 @@ from bvat.graph import DenseMatrix, Graph
 
 FORMAT = 1
 """Version of the file format and of the readers of raw files; increasing it invalidates the cache."""
-_SPLITS = ("train", "val", "test")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 """What the content of a damaged file can lead to."""
 
@@ -73,7 +73,7 @@ def graph_to_bytes(graph: Graph) -> bytes:
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
         "labels": graph.labels.cpu().numpy(),
     }
-    arrays |= {split: getattr(graph, split).cpu().numpy() for split in _SPLITS}
+    arrays |= {split: getattr(graph, split).cpu().numpy() for split in PARTS}
     if graph.splits is not None:
         arrays["splits"] = graph.splits.cpu().numpy()
     if graph.edge_attr is not None:
@@ -131,7 +131,7 @@ def _csr_arrays(name: str, matrix: SparseMatrix) -> dict[str, Any]:
 def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     size = len(arrays["labels"])
     rows, columns = about["features_shape"]
-    for name in ("labels", *_SPLITS):
+    for name in ("labels", *PARTS):
         if arrays[name].dtype.kind not in "iu":
             raise GraphError(f"its {name} are not whole numbers: write it with bvat.data.save_graph")
     adjacency, directed = _read_csr(arrays, "adjacency", (size, size)), bool(about.get("directed"))
@@ -139,7 +139,7 @@ def _assemble(arrays: dict[str, Any], about: dict[str, Any]) -> Graph:
     return Graph(
         features=dense or _read_csr(arrays, "features", (rows, columns)),
         adjacency=adjacency if directed else SymmetricMatrix.of(adjacency),
-        **{name: torch.from_numpy(arrays[name].astype(np.int64)) for name in ("labels", *_SPLITS)},
+        **{name: torch.from_numpy(arrays[name].astype(np.int64)) for name in ("labels", *PARTS)},
         class_names=tuple(about["class_names"]),
         name=about["name"],
         node_names=None if about["node_names"] is None else tuple(about["node_names"]),

@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
@@ -132,13 +133,9 @@ def _draw_from_blocks(
 
 def _adjacency(source: IntArray, target: IntArray, nodes: int) -> SymmetricMatrix:
     """Return the adjacency of distinct undirected edges; source, target (E), result (N, N)."""
-    key = np.concatenate([source * nodes + target, target * nodes + source])
-    key.sort()
-    row = key // nodes
-    crow = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=nodes))]).astype(np.int32)
-    key -= row * nodes
-    col = torch.from_numpy(key.astype(np.int32))
-    return SymmetricMatrix(torch.from_numpy(crow), col, torch.ones(len(key)), (nodes, nodes))
+    ends = np.concatenate([source, target]), np.concatenate([target, source])
+    ones = np.ones(2 * source.size, np.float32)
+    return SymmetricMatrix.of(SparseMatrix.from_scipy(sp.csr_array((ones, ends), shape=(nodes, nodes))))
 
 
 def _draw_words(

@@ -1,4 +1,4 @@
-"""Read the pickles of the Planetoid files; of all functions that a pickle can name, only those below run."""
+"""Read the pickles of the Planetoid files, which Python 2 wrote; only the six names below are known."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class _Dtype:
     def __setstate__(self, state: Any) -> None:
         self.order = state[1]
 
-    def read(self, content: Any) -> np.ndarray[Any, Any]:
+    def read(self, content: str) -> np.ndarray[Any, Any]:
         """Return the numbers (n) in bytes, which Python 2 wrote as text."""
-        data = content.encode("latin-1") if isinstance(content, str) else content
-        return np.frombuffer(data, self.kind.newbyteorder(self.order)).astype(self.kind)
+        return np.frombuffer(content.encode("latin-1"), self.kind.newbyteorder(self.order)).astype(self.kind)
 
 
 class _Array:
@@ -53,30 +52,13 @@ class _Matrix:
         self.value = sp.csr_matrix((data, indices, indptr), shape=(rows, columns))
 
 
-def _scalar(dtype: _Dtype, content: Any) -> Any:
-    return dtype.read(content).item()
-
-
-def _bytes(*args: Any) -> bytes:
-    """Return bytes that Python 3 wrote as text, as it does in old protocols."""
-    return args[0].encode("latin-1") if args else b""
-
-
 _ALLOWED: dict[str, Any] = {
     "numpy.ndarray": np.ndarray,  # an argument of _reconstruct
     "numpy.dtype": _Dtype,
     "numpy.core.multiarray._reconstruct": _Array,
-    "numpy.core.multiarray.scalar": _scalar,
     "scipy.sparse.csr.csr_matrix": _Matrix,
     "collections.defaultdict": defaultdict,
-    "builtins.list": list,
-    "builtins.bytes": _bytes,
-    "_codecs.encode": _bytes,
-}
-_RENAMED = {
-    "numpy._core.multiarray": "numpy.core.multiarray",
-    "scipy.sparse._csr": "scipy.sparse.csr",
-    "__builtin__": "builtins",
+    "__builtin__.list": list,
 }
 
 
@@ -91,14 +73,13 @@ class _Reader(pickle._Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        known = f"{_RENAMED.get(module, module)}.{name}"
-        if known not in _ALLOWED:
+        if f"{module}.{name}" not in _ALLOWED:
             raise _Refused(f"{module}.{name}")
-        return _ALLOWED[known]
+        return _ALLOWED[f"{module}.{name}"]
 
 
 def unpickle(content: bytes, name: str) -> Any:
-    """Return the array, CSR matrix or dict that a pickle of Python 2 or 3 holds.
+    """Return the array, CSR matrix or dict that a pickle of Python 2 holds.
 
     DataError, which mentions the file by ``name``, if it contains anything else or is damaged.
     """

@@ -133,7 +133,9 @@ class Graph:
             x = normalize_rows(x)
         for what, times in (repairs or {}).items():
             counts[what] = counts.get(what, 0) + times
-        y = as_labels(labels)
+        y, splits = as_labels(labels), dict[str, Any]()
+        for name, nodes in (("train", train), ("val", val), ("test", test)):
+            splits[name] = as_integers(f"the {name} split", nodes)
         if class_names is None:
             several = y.shape[-1] if y.dim() == 2 else int(y.max()) + 1 if y.numel() else 0
             class_names = [str(k) for k in range(several)]
@@ -141,9 +143,7 @@ class Graph:
             features=x,
             adjacency=clean,
             labels=y,
-            train=as_integers("the train split", train),
-            val=as_integers("the val split", val),
-            test=as_integers("the test split", test),
+            **splits,
             class_names=tuple(class_names),
             repairs=counts,
             directed=directed,
@@ -171,8 +171,7 @@ class Graph:
     @property
     def labelled(self) -> Tensor:
         """Which nodes have a label, bool (N)."""
-        known: Tensor = self.targets.known(self.labels)
-        return known
+        return torch.as_tensor(self.targets.known(self.labels))
 
     @property
     def num_edges(self) -> int:
@@ -192,14 +191,9 @@ class Graph:
         """
         with_loops = self.adjacency.to_scipy() + sp.eye_array(self.num_nodes, format="csr")
         if self.directed:
-            mean = sp.diags_array(1.0 / with_loops.sum(axis=1)) @ with_loops
-            matrix = SparseMatrix.from_scipy(mean, self.adjacency.dtype).to(self.device)
-            return matrix.with_engine(self.engine)
-        scale = 1.0 / np.sqrt(with_loops.sum(axis=1))
-        normal = SparseMatrix.from_scipy(
-            sp.diags_array(scale) @ with_loops @ sp.diags_array(scale), self.adjacency.dtype
-        ).to(self.device)
-        return SymmetricMatrix.of(normal, self.engine)
+            return self._matrix(sp.diags_array(1.0 / with_loops.sum(axis=1)) @ with_loops, SparseMatrix)
+        scale = sp.diags_array(1.0 / np.sqrt(with_loops.sum(axis=1)))
+        return self._matrix(scale @ with_loops @ scale, SymmetricMatrix)
 
     @cached_property
     def edge_inputs(self) -> Tensor | None:
@@ -222,9 +216,9 @@ class Graph:
     def with_engine(self, engine: Literal["tensor", "compiled"] | TensorEngine) -> Self:
         """Return the graph with another engine, for example "tensor" for debugging."""
         found = find_engine(engine)
-        content = {f.name: getattr(self, f.name) for f in fields(self)}
-        matrices = {name: content[name].with_engine(found) for name in ("features", "adjacency")}
-        changed = self._copy(content | matrices)
+        changed = self._with(
+            features=self.features.with_engine(found), adjacency=self.adjacency.with_engine(found)
+        )
         changed.__dict__["propagation"] = self.propagation.with_engine(found)
         return changed
 
@@ -258,7 +252,7 @@ class Graph:
 
     def with_features(self, features: FeatureMatrix) -> Self:
         """Return the graph with other features (N, D') that are known to be valid."""
-        changed = self._copy({f.name: getattr(self, f.name) for f in fields(self)} | {"features": features})
+        changed = self._with(features=features)
         changed.__dict__["propagation"] = self.propagation  # depends on the edges only
         return changed
 
@@ -285,6 +279,10 @@ class Graph:
             object.__setattr__(graph, name, value)
         return graph
 
+    def _with(self, **changed: Any) -> Self:
+        """Return the graph with other fields that are known to be valid."""
+        return self._copy({f.name: getattr(self, f.name) for f in fields(self)} | changed)
+
     def with_feature_neighbours(
         self, k: int = 10, *, metric: str = "cosine", keep_edges: bool = False, latent: Latent | None = None
     ) -> Self:
@@ -310,13 +308,15 @@ class Graph:
         both = self.adjacency.to_scipy().maximum(other.adjacency.to_scipy())
         return self._with_edges(both, directed=self.directed or other.directed)
 
-    def _with_edges(self, edges: Any, *, directed: bool = False) -> Self:
+    def _matrix(self, edges: Any, kind: type[SparseMatrix]) -> SparseMatrix:
+        """Return a scipy matrix (N, N) in the precision, on the device and with the engine of the graph."""
         matrix = SparseMatrix.from_scipy(edges, self.adjacency.dtype).to(self.device)
-        made = (SparseMatrix if directed else SymmetricMatrix).of(matrix, self.engine)
-        content = {f.name: getattr(self, f.name) for f in fields(self)}
-        changed = {"adjacency": made, "directed": directed, "edge_attr": None}
-        changed["recipe"] = edge_recipe(self.recipe, None, directed=directed)
-        return self._copy(content | changed)
+        return kind.of(matrix, self.engine)
+
+    def _with_edges(self, edges: Any, *, directed: bool = False) -> Self:
+        made = self._matrix(edges, SparseMatrix if directed else SymmetricMatrix)
+        recipe = edge_recipe(self.recipe, None, directed=directed)
+        return self._with(adjacency=made, directed=directed, edge_attr=None, recipe=recipe)
 
     def induced(self, nodes: Tensor) -> Subgraph:
         """Return the part on ``nodes`` (int64, ascending); Â keeps the weights it has in the whole graph."""
@@ -325,14 +325,12 @@ class Graph:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Graph:
         """Return the graph on another device or with features in another precision."""
         moved: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
+        for name, value in vars(self._with()).items():
             if isinstance(value, FeatureMatrix):
-                value = value.to(device, dtype)
+                moved[name] = value.to(device, dtype)
             elif isinstance(value, Tensor):
-                value = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
-            moved[f.name] = value
-        return self._copy(moved)
+                moved[name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+        return self._with(**moved)
 
     def _repr_html_(self) -> str:
         shown = ", ".join(self.class_names[:10]) + (", ..." if self.num_classes > 10 else "")

@@ -97,7 +97,7 @@ def as_attributes(attributes: Any, edges: int) -> NDArray[np.float64]:
     given = attributes.detach().cpu().numpy() if isinstance(attributes, Tensor) else np.asarray(attributes)
     if given.dtype.kind not in "biuf" or given.ndim not in (1, 2):
         raise GraphError("edge attributes must be numbers of shape (E, F): give one row per edge")
-    given = given.reshape(len(given), -1).astype(np.float64)
+    given = (given[:, None] if given.ndim == 1 else given).astype(np.float64)
     if len(given) != edges or not given.shape[1]:
         raise GraphError(
             f"there are {edges} edges, but edge attributes of shape {given.shape}: give one row per edge"

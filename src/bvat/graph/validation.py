@@ -65,9 +65,8 @@ def validate(
     _validate_labels(y, len(names["class_names"]))
     _validate_names(names, n)
     validate_splits(y, splits)
-    if splits["train"].numel() == 0 and bool(
-        targets_of(y).known(y).any()
-    ):  # without any label: to be predicted
+    labelled = bool(targets_of(y).known(y).any())  # else the graph is only to be predicted
+    if labelled and not splits["train"].numel():
         raise GraphError(
             "no node is labelled for training: put at least one labelled node into the train split"
         )
@@ -130,11 +129,10 @@ def _validate_names(names: Mapping[str, Any], n: int) -> None:
             "".join(texts).encode()
         except (TypeError, UnicodeEncodeError):
             raise GraphError(f"{what} contains something that is not text: use strings") from None
-    if nodes is not None and len(set(nodes)) != n:
-        first: dict[str, int] = {}
-        twice = next(k for k, name in enumerate(nodes) if first.setdefault(name, k) != k)
-        name = nodes[twice]
-        raise GraphError(f"nodes {first[name]} and {twice} are both called {name!r}: give each its own name")
+    first: dict[str, int] = {}
+    for k, name in enumerate(nodes or ()):
+        if first.setdefault(name, k) != k:
+            raise GraphError(f"nodes {first[name]} and {k} are both called {name!r}: give each its own name")
 
 
 def _short(dtype: torch.dtype) -> str:
@@ -188,24 +186,18 @@ def validate_features(x: FeatureMatrix) -> None:
 
 def _validate_labels(y: Tensor, classes: int) -> None:
     if y.dim() == 2:
-        _validate_label_sets(y, classes)
+        if y.shape[1] != classes or y.dtype != torch.int64:
+            raise GraphError(
+                f"labels of shape {tuple(y.shape)} and type {_short(y.dtype)} do not fit {classes} class "
+                "names: several labels per node are int64 with a column for each"
+            )
+        label_sets(y.cpu())
         return
-    out = torch.nonzero((y < UNKNOWN) | (y >= classes)).flatten()
-    if out.numel():
-        node = int(out[0])
+    for node in torch.nonzero((y < UNKNOWN) | (y >= classes)).flatten()[:1].tolist():
         raise GraphError(
             f"node {node} has label {int(y[node])}, but there are {classes} classes: use 0 to {classes - 1}, "
             "or -1 for unknown"
         )
-
-
-def _validate_label_sets(y: Tensor, classes: int) -> None:
-    if y.shape[1] != classes or y.dtype != torch.int64:
-        raise GraphError(
-            f"labels of shape {tuple(y.shape)} and type {_short(y.dtype)} do not fit {classes} class names: "
-            "several labels per node are int64 with a column for each"
-        )
-    label_sets(y.cpu())
 
 
 def validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
@@ -215,19 +207,12 @@ def validate_splits(y: Tensor, splits: Mapping[str, Tensor]) -> None:
     for split, nodes in splits.items():
         if nodes.dim() != 1 or nodes.dtype != torch.int64:
             raise GraphError(f"the {split} split is not a flat list of int64: list the numbers of its nodes")
-        if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= n):
-            bad = int(nodes.max()) if int(nodes.max()) >= n else int(nodes.min())
+        for bad in nodes[(nodes < 0) | (nodes >= n)][:1].tolist():
             raise GraphError(f"the {split} split names node {bad}, but nodes are 0 to {n - 1}: remove it")
         if torch.unique(nodes).numel() != nodes.numel():
             raise GraphError(f"the {split} split names a node twice: list each node once")
-        twice = nodes[seen[nodes]]
-        if twice.numel():
-            raise GraphError(
-                f"node {int(twice[0])} is in {split} and in another split too: splits must not overlap"
-            )
+        for node in nodes[seen[nodes]][:1].tolist():
+            raise GraphError(f"node {node} is in {split} and in another split too: splits must not overlap")
         seen[nodes] = True
-        unlabelled = nodes[~known[nodes]]
-        if unlabelled.numel():
-            raise GraphError(
-                f"node {int(unlabelled[0])} of the {split} split has no label: label it or take it out"
-            )
+        for node in nodes[~known[nodes]][:1].tolist():
+            raise GraphError(f"node {node} of the {split} split has no label: label it or take it out")

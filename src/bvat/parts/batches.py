@@ -18,12 +18,13 @@ from torch import Tensor
 
 from bvat.errors import SettingsError
 from bvat.graph import Graph
-from bvat.parts.folder import described, read_about, read_part, read_parts, stack, stack_features
-from bvat.parts.parts import Part, symmetric
+from bvat.parts.folder import described, read_about, read_part, read_parts
+from bvat.parts.part_graph import CutGraph
+from bvat.parts.parts import Part, stack, stack_features, symmetric
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PartsGraph(Graph):
+class PartsGraph(CutGraph):
     """All parts of a folder, of which a few are in memory at a time; nodes are in the order of the parts.
 
     ``features`` and ``adjacency`` are those of the first batch: only their precision and width are used.
@@ -61,18 +62,8 @@ class PartsGraph(Graph):
         for start in range(0, self.about["parts"], self.size):
             yield _load(self, range(start, min(start + self.size, self.about["parts"])))
 
-    def column_variances(self) -> Tensor:
-        raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
-
     def scaled(self, factor: float) -> PartsGraph:
-        content = {f.name: getattr(self, f.name) for f in fields(self)}
-        return self._copy(content | {"factor": factor * self.factor})
-
-    def to(self, device: Any = None, dtype: Any = None) -> PartsGraph:
-        """Return the graph itself; SettingsError for another device."""
-        if device is not None and torch.device(device).type != "cpu":
-            raise SettingsError("--batch-parts runs on the CPU: use --device cpu")
-        return self
+        return self._with(factor=factor * self.factor)
 
 
 def open_batches(folder: Path, size: int, seed: int = 0) -> PartsGraph:
@@ -124,7 +115,7 @@ def _load(graph: PartsGraph, numbers: Sequence[int]) -> Graph:
 
 def _rows(part: Part, local: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return counts, columns and values of the rows of a part, without entries outside the batch."""
-    columns = local[torch.cat([part.nodes, part.halo])][part.col.long()]
+    rows, numbers = part.entries()
+    columns = local[numbers]
     kept = columns >= 0
-    rows = torch.repeat_interleave(torch.arange(part.nodes.numel()), torch.diff(part.crow.long()))
     return torch.bincount(rows[kept], minlength=part.nodes.numel()), columns[kept], part.values[kept]

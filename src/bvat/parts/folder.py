@@ -29,7 +29,6 @@ from torch import Tensor
 from bvat.data.checksums import read_sealed_json, write_sealed_json, write_sealed_list
 from bvat.data.tensors import file_digest, map_safetensors
 from bvat.engine.dense import DenseMatrix
-from bvat.engine.matrix import row_pointers
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import DataError, SettingsError
 from bvat.graph import Graph
@@ -37,11 +36,12 @@ from bvat.graph.inputs import FeatureMatrix
 from bvat.graph.targets import UNKNOWN
 from bvat.graph.validation import check_matrix, check_numbers, validate_features, validate_splits
 from bvat.parts.part_graph import own_share
-from bvat.parts.parts import Part, check_part, cut
+from bvat.parts.parts import Part, check_part, cut, stack, stack_features
 
 FORMAT = "bvat partition 1"
 ABOUT, SPLITS, NAMES = "partition.json", "splits.safetensors", "names.json"
 _SPLITS = ("train", "val", "test")
+_TENSORS = [f.name for f in fields(Part) if f.name != "interior"]
 Piece = tuple[Part, FeatureMatrix, dict[str, Any]]
 """A part, its features, and its labels and splits (and weights of edges, if there are any)."""
 
@@ -63,7 +63,8 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} cannot be read ({error}): run bvat partition again") from None
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise DataError(f"{path} cannot be read ({why}): run bvat partition again") from None
 
 
 def check_free(folder: Path) -> None:
@@ -120,7 +121,7 @@ def _write(
     for number, part in enumerate(cut(graph.propagation, owner, rank)):
         share = own_share(graph, part)
         features = share.pop("features")
-        tensors = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "interior"} | share
+        tensors = {name: getattr(part, name) for name in _TENSORS} | share
         stored = ("crow", "col", "values") if sparse else ("values",)
         tensors |= {f"features.{name}": getattr(features, name) for name in stored}
         if weighted:
@@ -195,26 +196,17 @@ def read_part(folder: Path, number: int, about: Mapping[str, Any], *, verified: 
     Without ``verified`` neither its checksum nor its content is checked again.
     """
     tensors, metadata = read_tensors(folder, part_file(number), about, verified=verified)
-    try:
+    with _explained(folder / part_file(number)):
         values = tensors.pop("features.values")
         shape = (tensors["labels"].numel(), about["features"])
         features: FeatureMatrix = DenseMatrix(values)
         if about["sparse"]:
             features = SparseMatrix(tensors.pop("features.crow"), tensors.pop("features.col"), values, shape)
-        names = [f.name for f in fields(Part) if f.name != "interior"]
-        part = Part(**{name: tensors.pop(name) for name in names}, interior=int(metadata["interior"]))
+        part = Part(**{name: tensors.pop(name) for name in _TENSORS}, interior=int(metadata["interior"]))
         if verified:
             check_part(part, about["parts"], about["nodes"])
             _check_rest(part, features, tensors, about, about["table"][number])
-    except KeyError as error:
-        raise _no_part(folder, number, f"it has no {error}") from None
-    except ValueError as error:
-        raise _no_part(folder, number, error) from None
     return part, features, tensors
-
-
-def _no_part(folder: Path, number: int, why: object) -> DataError:
-    return DataError(f"{folder / part_file(number)} is not a valid part ({why}): run bvat partition again")
 
 
 def _check_rest(
@@ -263,14 +255,14 @@ def whole_graph(folder: Path) -> Graph:
     back = torch.argsort(torch.cat([part.nodes for part, _, _ in pieces]))
     rows = []
     for number, (part, _, rest) in enumerate(pieces):
-        numbers = torch.cat([part.nodes, part.halo])[part.col.long()]
-        place = torch.repeat_interleave(torch.arange(part.nodes.numel()), torch.diff(part.crow.long()))
+        place, numbers = part.entries()
         edge = part.nodes[place] != numbers
         counts = torch.bincount(place[edge], minlength=part.nodes.numel())
         ones = torch.ones(int(edge.sum()), dtype=part.values.dtype)
         weights = rest.get("weights", ones)
-        if weights.shape != ones.shape or weights.dtype != ones.dtype:
-            raise _no_part(folder, number, "there is not one weight per edge")
+        with _explained(folder / part_file(number)):
+            if weights.shape != ones.shape or weights.dtype != ones.dtype:
+                raise ValueError("there is not one weight per edge")
         rows.append((counts, numbers[edge], weights))
     size = about["nodes"]
     return Graph(
@@ -295,22 +287,6 @@ def read_names(folder: Path) -> tuple[str, ...] | None:
         return None
     with _explained(path):
         return tuple(read_sealed_json(path)["names"])
-
-
-def stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:
-    """Return blocks of rows, each as counts, columns and values, below each other."""
-    counts = torch.cat([counts for counts, _, _ in blocks])
-    col = torch.cat([col for _, col, _ in blocks]).to(torch.int32)
-    return SparseMatrix(row_pointers(counts), col, torch.cat([values for _, _, values in blocks]), shape)
-
-
-def stack_features(shares: list[FeatureMatrix], factor: float = 1.0) -> FeatureMatrix:
-    """Return the features of several parts below each other, multiplied by a factor."""
-    if isinstance(shares[0], SparseMatrix):
-        rows = sum(share.shape[0] for share in shares)
-        blocks = [(torch.diff(x.crow.long()), x.col, x.values * factor) for x in shares]  # type: ignore[union-attr]
-        return stack(blocks, (rows, shares[0].shape[1]))
-    return DenseMatrix(torch.cat([share.values for share in shares]) * factor)
 
 
 def check_parts(folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -18,8 +18,22 @@ from bvat.graph.inputs import FeatureMatrix
 from bvat.parts.parts import Part
 
 
+class CutGraph(Graph):
+    """What graphs in parts have in common: they are on the CPU, and no process knows all features."""
+
+    def column_variances(self) -> Tensor:
+        raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Return the graph itself; SettingsError for a device or precision that it does not have."""
+        elsewhere = device is not None and torch.device(device).type != "cpu"
+        if elsewhere or dtype not in (None, self.features.dtype):
+            raise SettingsError("graphs in parts are on the CPU, since nccl is untested: use --device cpu")
+        return self
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PartGraph(Graph):
+class PartGraph(CutGraph):
     """The part of one rank: own rows of X, Â, labels and splits, with numbers that count own nodes.
 
     ``num_nodes`` and ``num_edges`` are those of the whole graph. Built by :func:`part_graph`.
@@ -49,16 +63,6 @@ class PartGraph(Graph):
     @property
     def propagation(self) -> ExchangedMatrix:
         return self.adjacency  # type: ignore[return-value]
-
-    def column_variances(self) -> Tensor:
-        raise SettingsError("scale 'columns' needs the whole graph in one process: use 'unit' or 'none'")
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PartGraph:
-        """Return the part itself; SettingsError for a device or precision that it does not have."""
-        elsewhere = device is not None and torch.device(device).type != "cpu"
-        if elsewhere or dtype not in (None, self.features.dtype):
-            raise SettingsError("ranks run on the CPU, since nccl is untested: use --device cpu")
-        return self
 
 
 def part_graph(ranks: RankEngine, part: Part, features: FeatureMatrix, about: Mapping[str, Any]) -> PartGraph:

@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 
 from bvat.engine.compile import Compiled
+from bvat.engine.dense import DenseMatrix
+from bvat.engine.matrix import row_pointers
 from bvat.engine.sparse import SparseMatrix, SymmetricMatrix
 from bvat.errors import SettingsError
 from bvat.graph import Graph
+from bvat.graph.inputs import FeatureMatrix
 from bvat.graph.validation import check_matrix, check_numbers
 
 Cut = Literal["metis", "random", "order"]
@@ -42,6 +45,11 @@ class Part:
     send_counts: Tensor
     receive_counts: Tensor
     interior: int
+
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """Return the own row of each entry of Â, and the number of its column in the whole graph."""
+        rows = torch.repeat_interleave(torch.arange(self.nodes.numel()), torch.diff(self.crow.long()))
+        return rows, torch.cat([self.nodes, self.halo])[self.col.long()]
 
 
 def check_part(part: Part, parts: int, nodes: int) -> None:
@@ -129,16 +137,7 @@ def blocks(graph: Graph, by: Cut) -> Tensor | None:
 def cut_share(graph: Graph, owner: Tensor) -> float:
     """Return the share of edges between different parts; owner int64 (N)."""
     crow, col, _ = graph.adjacency.arrays
-    return float(_cut_entries(crow, col, owner.numpy()) / max(1, graph.adjacency.nnz))
-
-
-@Compiled
-def _cut_entries(crow: Any, col: Any, owner: Any) -> int:
-    cut = 0
-    for v in range(crow.shape[0] - 1):
-        for k in range(crow[v], crow[v + 1]):
-            cut += owner[v] != owner[col[k]]
-    return cut
+    return float(_foreign(crow, col, owner.numpy()).sum(dtype=np.int64) / max(1, graph.adjacency.nnz))
 
 
 def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iterator[Part]:
@@ -152,7 +151,7 @@ def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iter
     parts = int(owner.max()) + 1
     crow, col, _ = matrix.arrays
     owners = owner.numpy()
-    inside = torch.from_numpy(_is_interior(crow, col, owners))
+    inside = torch.from_numpy(_foreign(crow, col, owners) == 0)
     order = torch.arange(owner.numel()) if rank is None else torch.argsort(rank, stable=True)
     order = order[torch.argsort(~inside[order], stable=True)]  # those with all neighbours here come first
     order = order[torch.argsort(owner[order], stable=True)]
@@ -187,15 +186,13 @@ def cut(matrix: SparseMatrix, owner: Tensor, rank: Tensor | None = None) -> Iter
 
 
 @Compiled
-def _is_interior(crow: Any, col: Any, owner: Any) -> Any:
-    """Return whether all neighbours of each node have its owner, bool (N)."""
-    inside = np.ones(owner.shape[0], dtype=np.bool_)
+def _foreign(crow: Any, col: Any, owner: Any) -> Any:
+    """Return how many neighbours of each node other parts own, int32 (N)."""
+    found = np.zeros(owner.shape[0], dtype=np.int32)
     for v in range(owner.shape[0]):
         for k in range(crow[v], crow[v + 1]):
-            if owner[col[k]] != owner[v]:
-                inside[v] = False
-                break
-    return inside
+            found[v] += owner[col[k]] != owner[v]
+    return found
 
 
 @Compiled
@@ -218,3 +215,19 @@ def symmetric(matrix: SparseMatrix) -> SymmetricMatrix:
     """Return a matrix that is known to be symmetric as such, with ascending columns."""
     ordered = SparseMatrix.from_scipy(matrix.to_scipy(), matrix.dtype)
     return SymmetricMatrix.of(ordered, matrix.engine)
+
+
+def stack(blocks: list[tuple[Tensor, Tensor, Tensor]], shape: tuple[int, int]) -> SparseMatrix:
+    """Return blocks of rows, each as counts, columns and values, below each other."""
+    counts = torch.cat([counts for counts, _, _ in blocks])
+    col = torch.cat([col for _, col, _ in blocks]).to(torch.int32)
+    return SparseMatrix(row_pointers(counts), col, torch.cat([values for _, _, values in blocks]), shape)
+
+
+def stack_features(shares: list[FeatureMatrix], factor: float = 1.0) -> FeatureMatrix:
+    """Return the features of several parts below each other, multiplied by a factor."""
+    if isinstance(shares[0], SparseMatrix):
+        rows = sum(share.shape[0] for share in shares)
+        blocks = [(torch.diff(x.crow.long()), x.col, x.values * factor) for x in shares]  # type: ignore[union-attr]
+        return stack(blocks, (rows, shares[0].shape[1]))
+    return DenseMatrix(torch.cat([share.values for share in shares]) * factor)

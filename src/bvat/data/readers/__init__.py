@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bvat.data.npz import array_names
 from bvat.data.readers.benchmark import EDGE_LIST, read_benchmark
@@ -25,32 +22,32 @@ ACCEPTED = (
 """The accepted paths, for error messages."""
 
 
-def read(path: Path, options: ReadOptions | None = None, like: Mapping[str, Any] | None = None) -> Graph:
+def read(path: Path, options: ReadOptions | None = None) -> Graph:
     """Return the graph in a file or folder.
 
-    ``like`` is ``graph.recipe`` of the graph that a model was trained on, to get the same features, classes
-    and directions. DataError if the format is unknown, GraphError if the content is invalid.
+    DataError if the format is unknown, GraphError if the content is invalid.
     """
-    chosen, name = options or ReadOptions(), path.name.lower()
-    if like is not None and like.get("directed"):
-        chosen = replace(chosen, directed=True)
-    if path.is_dir() and is_graph_folder(path):
-        return read_folder(path, chosen, like)
+    options, name = options or ReadOptions(), path.name.lower()
     part = name.startswith(("nodes.", "edges.", "features.")) and is_graph_folder(path.parent)
-    single = path.is_file() and not part
-    if single and name.endswith(ENDINGS):
-        return read_table(path, chosen, like)
-    if single and name.endswith((".npz", ".npy")):
-        stored = array_names(path)
-        if name.endswith(".npy") or {"indptr", "format"} <= stored:  # of scipy.sparse.save_npz
-            return read_matrix(path, chosen, like)
-        if "adj_indptr" in stored or stored >= EDGE_LIST:
-            return read_benchmark(path, chosen, like)
-        if stored and "about" not in stored:
-            read_arrays(path)  # reports what cannot be read
-            some = ", ".join(shown(name) for name in sorted(stored)[:5])
-            raise DataError(f"{path} holds the arrays {some} but no graph: give {ACCEPTED}")
-        replace(chosen, directed=False if like is not None else chosen.directed).refuse(str(path))
-        return load_graph(path)
+    if path.is_dir() and is_graph_folder(path):
+        return read_folder(path, options)
+    if path.is_file() and not part and name.endswith(ENDINGS):
+        return read_table(path, options)
+    if path.is_file() and not part and name.endswith((".npz", ".npy")):
+        return _read_archive(path, options)
     hint = f" (but the folder {path.parent} can)" if part else ""
     raise DataError(f"{path} cannot be read as a graph{hint}: give {ACCEPTED}")
+
+
+def _read_archive(path: Path, options: ReadOptions) -> Graph:
+    stored = array_names(path)
+    if path.suffix.lower() == ".npy" or {"indptr", "format"} <= stored:  # of scipy.sparse.save_npz
+        return read_matrix(path, options)
+    if "adj_indptr" in stored or stored >= EDGE_LIST:
+        return read_benchmark(path, options)
+    if stored and "about" not in stored:
+        read_arrays(path)  # reports what cannot be read
+        some = ", ".join(shown(name) for name in sorted(stored)[:5])
+        raise DataError(f"{path} holds the arrays {some} but no graph: give {ACCEPTED}")
+    options.refuse(str(path))
+    return load_graph(path)

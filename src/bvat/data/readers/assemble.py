@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 
 from bvat.data.readers.classes import Classes
 from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import Features, edge_features, fastest_layout
-from bvat.data.splits import ReadOptions, Split, marks, stratified_split
+from bvat.data.readers.matrices import is_sparse
+from bvat.data.splits import PARTS, ReadOptions, Split, marks, stratified_split
 from bvat.errors import GraphError, shown
 from bvat.graph import DenseMatrix, Graph, SparseMatrix, targets_of
 from bvat.graph.repair import merged_attributes, repaired_adjacency
 
-IntArray = NDArray[np.int64]
 UNEQUAL_WEIGHTS = "edges whose two directions have different weights"
 AVERAGED = "edges given more than once, whose attributes are averaged"
 """How the notes about them begin."""
@@ -34,7 +33,6 @@ def assemble(
     splits: Sequence[Split] = (),
     node_names: Sequence[str] | None = None,
     notes: Sequence[str] = (),
-    like: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Build the graph; make features from the edges and draw a split if these are not given.
 
@@ -42,7 +40,7 @@ def assemble(
     for them: then the graph is not checked, which takes a copy of the edges. Of several ``splits`` the first
     is that of the graph, which keeps all.
     """
-    size, targets, directed = len(classes.labels), targets_of(classes.labels), options.directed
+    size, targets, directed = len(classes.labels), targets_of(classes.labels), options.keeps_directions
     attributes, recipe = None, dict[str, Any]()
     if repaired := isinstance(edges, tuple):
         adjacency, repairs = edges
@@ -53,23 +51,19 @@ def assemble(
         adjacency, repairs = repaired_adjacency(given, directed=directed)
         attributes, differing = merged_attributes(given, edges.attributes, adjacency)
         notes = [*notes, *[f"{AVERAGED}: {differing:,}"] * (differing > 0)]
-    empty: IntArray = np.zeros(0, np.int64)
+    empty = np.zeros(0, np.int64)
     none = Split(empty, empty, empty, "no labels")  # for a graph that is only to be predicted
     unlabelled = not targets.known(classes.labels).any()
-    if like is None and not unlabelled and not adjacency.nnz:
+    if options.like is None and not unlabelled and not adjacency.nnz:
         _require_features(features, name)
-    made = features or edge_features(adjacency, like)
-    drawn = splits or [none if unlabelled else stratified_split(classes.labels, classes.names, options)]
-    parts = drawn[0]
-    matrix = fastest_layout(made.matrix)
-    dense = isinstance(matrix, np.ndarray)
+    made = features or edge_features(adjacency, options.like)
+    (parts, *_) = splits or [none if unlabelled else stratified_split(classes.labels, classes.names, options)]
+    sparse = is_sparse(matrix := fastest_layout(made.matrix))
     fields: dict[str, Any] = {
-        "features": DenseMatrix(torch.from_numpy(matrix)) if dense else SparseMatrix.from_scipy(matrix),
+        "features": SparseMatrix.from_scipy(matrix) if sparse else DenseMatrix(torch.from_numpy(matrix)),
         "adjacency": adjacency,
         "labels": torch.from_numpy(classes.labels),
-        "train": torch.from_numpy(parts.train),
-        "val": torch.from_numpy(parts.val),
-        "test": torch.from_numpy(parts.test),
+        **{name: torch.from_numpy(getattr(parts, name)) for name in PARTS},
         "class_names": classes.names,
         "name": name,
         "node_names": node_names if repaired or node_names is None else tuple(node_names),

@@ -10,30 +10,24 @@ import numpy as np
 import scipy.sparse as sp
 
 from bvat.data.readers.assemble import assemble
-from bvat.data.readers.classes import (
-    Classes,
-    number_classes,
-    require_classes,
-    several_labels,
-    whole_labels,
-)
+from bvat.data.readers.classes import Classes, array_classes, require_classes
 from bvat.data.readers.edges import GivenEdges
 from bvat.data.readers.features import matrix_features
 from bvat.data.readers.matrices import csr_of, finite, read_arrays
-from bvat.data.splits import ReadOptions, Split
+from bvat.data.splits import PARTS, ReadOptions, Split
 from bvat.errors import GraphError
-from bvat.graph import UNKNOWN, Graph, targets_of
+from bvat.graph import Graph, targets_of
 from bvat.graph.repair import as_attributes
+from bvat.graph.validation import LARGEST
 
 EDGE_LIST = {"edges", "node_features", "node_labels"}
 """Arrays of the second format."""
-_MASKS = ("train", "val", "test")
 _OPTIONAL = ("node_names", "attr_names", "class_names", "metadata", "attr_text", "idx_to_node", "idx_to_attr",
              "idx_to_class")  # fmt: skip
 """Arrays that some files store as Python objects, and that the graph does not need."""
 
 
-def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | None = None) -> Graph:
+def read_benchmark(path: Path, options: ReadOptions) -> Graph:
     """Return the graph of a file with ``adj_data``, ``adj_indices``, ``adj_indptr`` and ``adj_shape``.
 
     These are A in CSR form. Features are ``attr_data``, ... (X in CSR form) or ``attr_matrix`` (N, D), or are
@@ -46,33 +40,21 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
     """
     if options.text is not None:
         raise GraphError(f"{path} has no columns: leave out --text, or use a folder with nodes.csv")
-    arrays = read_arrays(path, *_OPTIONAL)
-    if arrays.keys() >= EDGE_LIST:
-        arrays |= _from_edge_list(arrays, path)
-    edges = csr_of(arrays, path, "adj_").tocoo()
-    attributes = _attributes(arrays, path, edges.nnz) if options.edge_attr else None
+    arrays, notes = read_arrays(path, *_OPTIONAL), list[str]()
+    edges = _edge_list(arrays, path) if arrays.keys() >= EDGE_LIST else _adjacency(arrays, path)
     size = edges.shape[0]
-    if edges.shape[1] != size or not size:
-        raise GraphError(f"{path}: adj_shape is {edges.shape}: it must be square, with one row per node")
-    if not (np.isfinite(edges.data) & (edges.data >= 0) & (edges.data < 1e30)).all():
-        raise GraphError(f"{path}: adj_data has a weight that is negative, NaN or huge: use positive weights")
-    edges.data[edges.data < 1e-30] = 0
-    if like is not None and "labels" not in arrays:
-        arrays |= {"labels": Classes.unknown(size, like).labels, "class_names": np.array(like["classes"])}
-    classes = _classes(arrays, size, path)
-    if like is not None and not classes.names:
-        classes = Classes(classes.labels, tuple(like["classes"]))
-    if like is None or targets_of(classes.labels).known(classes.labels).any():
-        require_classes(classes, str(path))
-    matrix = arrays.get("attr_matrix")
+    attributes = _attributes(arrays, path, edges.nnz) if options.edge_attr else None
+    classes = _classes(arrays, size, path, options.like)
+    matrix = arrays.get("attr_matrix", arrays.get("node_features"))
     if matrix is None and "attr_data" in arrays:
         matrix = csr_of(arrays, path, "attr_")
     features = None if matrix is None else matrix_features(finite(matrix, path, "the feature matrix", size))
-    node_names, notes = _names(arrays, "node_names", size), []
+    node_names = _names(arrays, "node_names", size)
     if node_names is not None and len(set(node_names)) < size:
         node_names = None
         notes.append("node_names has a name twice and is left out: nodes are called by their number")
-    splits = given_splits({part: _mask(arrays, part) for part in _MASKS}, classes.labels, str(path))
+    masks = {part: arrays.get(f"{part}_masks", arrays.get(f"{part}_mask")) for part in PARTS}
+    splits = given_splits(masks, classes.labels, str(path))
     if splits and options.chooses_split:
         notes.append(f"the masks of {path.name} are used; split options are ignored")
     return assemble(
@@ -84,27 +66,32 @@ def read_benchmark(path: Path, options: ReadOptions, like: Mapping[str, Any] | N
         options=options,
         node_names=node_names,
         notes=notes,
-        like=like,
     )
 
 
-def _from_edge_list(arrays: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the arrays of the first format."""
-    ends, labels, size = arrays["edges"], arrays["node_labels"], len(arrays["node_features"])
+def _adjacency(arrays: Mapping[str, Any], path: Path) -> Any:
+    """Return the edges (N, N) of the first format in COO form, in the order of ``adj_data``."""
+    edges = csr_of(arrays, path, "adj_").tocoo()
+    if edges.shape[1] != edges.shape[0] or not edges.shape[0]:
+        raise GraphError(f"{path}: adj_shape is {edges.shape}: it must be square, with one row per node")
+    if not (np.isfinite(edges.data) & (edges.data >= 0) & (edges.data < LARGEST)).all():
+        raise GraphError(f"{path}: adj_data has a weight that is negative, NaN or huge: use positive weights")
+    edges.data[edges.data < 1e-30] = 0
+    return edges
+
+
+def _edge_list(arrays: Mapping[str, Any], path: Path) -> Any:
+    """Return the edges (N, N) of the second format in COO form, in the order of ``edges``."""
+    ends, size = arrays["edges"], len(arrays["node_features"])
     if ends.ndim != 2 or ends.shape[1] != 2 or ends.dtype.kind not in "iu" or not ends.size:
         raise GraphError(f"{path}: edges has shape {ends.shape}: give pairs of node numbers, (E, 2)")
     if int(ends.min()) < 0 or int(ends.max()) >= size:
         raise GraphError(f"{path}: edges names a node that is not between 0 and {size - 1}: correct it")
-    found = {"adj_shape": np.array([size, size]), "attr_matrix": arrays["node_features"], "labels": labels}
-    attributes = _attributes(arrays, path, len(ends))
-    if attributes is not None:  # an edge that is given twice keeps both rows, to be averaged
-        order = np.lexsort((ends[:, 1], ends[:, 0]))
-        counts = np.bincount(ends[:, 0], minlength=size)
-        found |= {"adj_data": np.ones(len(ends)), "adj_indices": ends[order, 1]}
-        return found | {"adj_indptr": np.append(0, counts.cumsum()), "edge_attr": attributes[order]}
-    matrix = sp.csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(size, size))
-    matrix.data[:] = 1  # an edge that is given twice is one edge
-    return found | {f"adj_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+    matrix = sp.coo_array((np.ones(len(ends)), tuple(ends.T)), shape=(size, size))
+    if "edge_attr" not in arrays:  # of an edge that is given twice, both rows are averaged
+        matrix.sum_duplicates()
+        matrix.data[:] = 1
+    return matrix
 
 
 def _attributes(arrays: Mapping[str, Any], path: Path, edges: int) -> Any:
@@ -115,10 +102,6 @@ def _attributes(arrays: Mapping[str, Any], path: Path, edges: int) -> Any:
         return as_attributes(arrays["edge_attr"], edges)
     except GraphError as fault:
         raise GraphError(f"{path}: {fault}") from None
-
-
-def _mask(arrays: Mapping[str, Any], part: str) -> Any:
-    return arrays.get(f"{part}_masks", arrays.get(f"{part}_mask"))
 
 
 def given_splits(masks: Mapping[str, Any], labels: Any, where: str) -> list[Split]:
@@ -138,39 +121,40 @@ def given_splits(masks: Mapping[str, Any], labels: Any, where: str) -> list[Spli
                 "give one value, true or false, per node and split"
             )
         found[part] = rows.astype(bool) & known
-    if not found or "train" not in found:
+    if "train" not in found:
         return []
     count = len(found["train"])
     if any(len(rows) != count for rows in found.values()):
         raise GraphError(f"{where}: the masks have different numbers of splits: give one of each per split")
     none = np.zeros((count, known.size), bool)
-    parts = [found.get(part, none) for part in ("train", "val", "test")]
+    parts = [found.get(part, none) for part in PARTS]
     return [
         Split(np.flatnonzero(train), np.flatnonzero(val), np.flatnonzero(test), "given by masks")
         for train, val, test in zip(*parts, strict=True)
     ]
 
 
-def _classes(arrays: dict[str, Any], size: int, path: Path) -> Classes:
-    labels = arrays.get("labels")
-    if labels is None:
+def _classes(arrays: Mapping[str, Any], size: int, path: Path, like: Mapping[str, Any] | None) -> Classes:
+    """Return the classes of the nodes; those of a model, ``like``, where no node has a label."""
+    labels = arrays.get("labels", arrays.get("node_labels"))
+    if labels is None and like is None:
         raise GraphError(f"{path}: there is no array 'labels': add the class of each node, -1 for unknown")
-    if labels.ndim == 2 and labels.shape[0] == size and labels.shape[1] > 1:
-        return several_labels(labels, _names(arrays, "class_names", labels.shape[1]), f"{path}: ")
-    if labels.shape != (size,):
-        raise GraphError(
-            f"{path}: labels has shape {labels.shape}, but there are {size} nodes: give one per node"
-        )
-    if labels.dtype.kind == "U":
-        return number_classes([str(label).strip() for label in labels])
-    numbers = whole_labels(labels, 2**31, f"{path}: ")
-    names = _names(arrays, "class_names", int(numbers.max()) + 1)
-    if names is not None and len(set(names)) == len(names):
-        return Classes(numbers, names)
-    return number_classes(["" if label == UNKNOWN else str(label) for label in numbers])
+    if labels is None:
+        return Classes.unknown(size, like or {})
+    classes = array_classes(labels, size, where=f"{path}: ", compact=True)
+    several = labels.ndim > 1
+    if labels.dtype.kind != "U":
+        names = _names(arrays, "class_names", labels.shape[1] if several else int(labels.max()) + 1)
+        if names is not None and len(set(names)) == len(names):
+            classes = Classes(classes.labels if several else labels.astype(np.int64), names)
+    if like is not None and not classes.names:
+        return Classes(classes.labels, tuple(like["classes"]))
+    if like is None or targets_of(classes.labels).known(classes.labels).any():
+        require_classes(classes, str(path))
+    return classes
 
 
-def _names(arrays: dict[str, Any], key: str, size: int) -> tuple[str, ...] | None:
+def _names(arrays: Mapping[str, Any], key: str, size: int) -> tuple[str, ...] | None:
     """Return the stored names if they are text and their number is right."""
     names = arrays.get(key)
     if names is None or names.dtype.kind != "U" or names.shape != (size,):

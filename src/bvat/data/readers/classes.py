@@ -36,9 +36,12 @@ class Classes:
         return {} if targets is ONE_CLASS else {"targets": targets.name}
 
 
-def number_classes(labels: Sequence[str]) -> Classes:
-    """Number the classes in sorted order, integers by value; an empty name means an unknown label."""
-    names = _ordered({label for label in labels if label})
+def number_classes(labels: Sequence[str], names: Sequence[str] | None = None) -> Classes:
+    """Number the classes in sorted order, integers by value; an empty name means an unknown label.
+
+    KeyError of a class that is not among ``names``, where these are given.
+    """
+    names = _ordered({label for label in labels if label}) if names is None else names
     number = {name: k for k, name in enumerate(names)} | {"": UNKNOWN}
     return Classes(np.array([number[label] for label in labels], dtype=np.int64), tuple(names))
 
@@ -55,7 +58,7 @@ def number_label_sets(cells: Sequence[str], names: Sequence[str] | None = None) 
 
     KeyError of a label that is not among ``names``, where these are given.
     """
-    sets = [[name for part in cell.split(SEPARATOR) if (name := part.strip())] for cell in cells]
+    sets = list(map(split_labels, cells))
     names = _ordered({name for each in sets for name in each}) if names is None else names
     number = {name: k for k, name in enumerate(names)}
     labels: IntArray = np.zeros((len(cells), len(names)), dtype=np.int64)
@@ -63,6 +66,10 @@ def number_label_sets(cells: Sequence[str], names: Sequence[str] | None = None) 
         row[[number[name] for name in each]] = 1
     labels[[not cell for cell in cells]] = UNKNOWN
     return Classes(labels, tuple(names))
+
+
+def split_labels(cell: str) -> list[str]:
+    return [name for part in cell.split(SEPARATOR) if (name := part.strip())]
 
 
 def several_labels(given: NDArray[Any], names: Sequence[str] | None, where: str = "") -> Classes:
@@ -78,13 +85,45 @@ def several_labels(given: NDArray[Any], names: Sequence[str] | None, where: str 
     return Classes(labels, tuple(map(str, names)))
 
 
-def whole_labels(given: NDArray[Any], below: int, where: str = "") -> IntArray:
-    """Return class numbers (N) as int64; GraphError unless they are whole, from -1 to ``below`` - 1."""
+def array_classes(
+    given: NDArray[Any],
+    size: int,
+    names: Sequence[str] | None = None,
+    *,
+    where: str = "",
+    below: int = 2**31,
+    compact: bool = False,
+) -> Classes:
+    """Return the classes of labels in an array: numbers or names (N), or 0 and 1 (N, C).
+
+    Numbers stay as they are; with ``compact`` and without ``names`` those that do not occur are left out.
+    """
+    if given.ndim == 2 and given.shape[0] == size and given.shape[1] > 1:
+        return several_labels(given, names, where)
+    if given.shape != (size,):
+        raise GraphError(
+            f"{where}labels have shape {given.shape}, but there are {size} nodes: give one per node"
+        )
+    if given.dtype.kind in "UO":
+        try:
+            return number_classes([class_name(value) for value in given], names)
+        except KeyError as unknown:
+            raise GraphError(f"{where}label {unknown} is not one of class_names: add it there") from None
     if given.dtype.kind == "f" and ((np.abs(given) < np.float64(2**31)) & (given == np.trunc(given))).all():
         given = given.astype(np.int64)
     if given.dtype.kind not in "iu" or int(given.min()) < UNKNOWN or int(given.max()) >= below:
         raise GraphError(f"{where}labels must be whole numbers from 0 up, -1 for unknown: number the classes")
-    return given.astype(np.int64)
+    numbers = given.astype(np.int64)
+    if names is None and compact:
+        return number_classes([class_name(number) for number in numbers])
+    return Classes(numbers, tuple(map(str, names or range(int(numbers.max()) + 1))))
+
+
+def class_name(value: Any) -> str:
+    """Return the name of a class; None, NaN and -1 are unknown."""
+    if value is None or value == UNKNOWN or (isinstance(value, float) and value != value):
+        return ""
+    return str(value).strip()
 
 
 def require_classes(classes: Classes, where: str) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from bvat.data.readers.features import unit_scale
+from bvat.data.readers.node_table import unknown_id
 from bvat.data.readers.table import ID_NAME, Table, fault, find_column, is_id, require_columns
 from bvat.errors import GraphError, shown
 
@@ -36,11 +38,11 @@ def read_edges(
     """Return the edges of a table; ``index`` maps ids to the rows of the table ``nodes``."""
     ends = require_columns(table, "source", "target")
     weight = find_column(table, "weight")
-    names = _attribute_columns(table, [*ends, *([weight] if weight is not None else [])], like)
-    numeric = [*names, *([weight] if weight is not None else [])]
+    weights = [] if weight is None else [weight]
+    names = _attribute_columns(table, [*ends, *weights], like)
     found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ends}
-    numbers: list[NDArray[np.float64]] = [np.zeros((0, len(numeric)))]
-    for block in table.blocks(ends, numeric):
+    numbers: list[NDArray[np.float64]] = [np.zeros((0, len(names + weights)))]
+    for block in table.blocks(ends, names + weights):
         for name in ends:
             found[name].append(_places(table, block, name, index, nodes))
         if weight is not None:
@@ -100,17 +102,10 @@ def _scaled(
     if known is not None and "mean" in known:
         mean, scale = np.array(known["mean"]), np.array(known["scale"])
     else:
-        mean, deviation = values.mean(axis=0), values.std(axis=0)
-        varies = deviation > 1e-9 * np.abs(values).max(axis=0)
-        scale = np.where(varies, 1 / np.where(varies, deviation, 1), 0)
+        mean, scale = values.mean(axis=0), unit_scale(values.std(axis=0), np.abs(values).max(axis=0))
         notes.append(f"{len(kept)} edge attributes were scaled to mean 0 and standard deviation 1")
     about = {"names": [names[k] for k in kept], "mean": mean.tolist(), "scale": scale.tolist()}
     return (values - mean) * scale, {"edge_attr": about}
-
-
-def unknown_id(table: Table, row: int, column: str, given: str, nodes: Table) -> GraphError:
-    problem = f"is not an id in {nodes.path.name}: add the node there or remove the edge"
-    return fault(table, row, column, f"{shown(given)} {problem}")
 
 
 def note_edges(table: Table, zeros: int, notes: list[str], attributes: Sequence[str] = ()) -> None:

@@ -114,19 +114,24 @@ def column_features(
     dense = matrix.toarray() if is_sparse(matrix) else matrix
     if known is None:
         mean, deviation, largest = _moments(dense)
-        varies = deviation > 1e-9 * largest
-        if not varies.any():
+        scale = unit_scale(deviation, largest) / len(names)
+        if not scale.any():
             raise GraphError(
                 f"{where}: every feature column is constant: give columns that differ between nodes, or none "
                 "if there are edges to make features from"
             )
-        scale = np.where(varies, 1 / np.where(varies, deviation, 1), 0) / len(names)
     else:
         mean, scale = np.array(known["mean"]), np.array(known["scale"])
     recipe |= {"mean": mean.tolist(), "scale": scale.tolist()}
     note = f"{len(names)} feature columns were scaled to mean 0 and standard deviation 1"
     scaled = _changed(lambda rows: ((rows - mean) * scale).astype(np.float32), dense, keep)
     return Features(scaled, (note,), {"columns": recipe})
+
+
+def unit_scale(deviation: NDArray[Any], largest: NDArray[Any]) -> NDArray[np.float64]:
+    """Return what makes the deviation of each column 1, (D); 0 for columns that are constant."""
+    varies = deviation > 1e-9 * largest
+    return np.where(varies, 1 / np.where(varies, deviation, 1), 0)
 
 
 def _moments(matrix: Any) -> tuple[NDArray[np.float64], ...]:

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bvat.data.readers.edges import unknown_id
-from bvat.data.readers.folder import empty_id, repeated_id
+from bvat.data.readers.node_table import empty_id, repeated_id, unknown_id
 from bvat.data.readers.parquet_table import ParquetTable
 from bvat.data.readers.table import fault, require_columns
 

@@ -7,7 +7,7 @@ after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ def mapped(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 class _Spilled(NamedTuple):
-    """The edges of a table as numbers of nodes, in files, without self-loops and edges of weight 0."""
+    """The edges of a table as records in a file, without self-loops and edges of weight 0."""
 
     folder: Path
     nodes: int
@@ -62,6 +62,10 @@ class _Spilled(NamedTuple):
     """The first node of each range, and N."""
     loops: int
     zeros: int
+
+    def record(self, *key: Any) -> Any:
+        """Return the type of a record: the key, and the weight if edges have one."""
+        return np.dtype([("key", *key), *[("weight", np.float64)] * self.weighted])
 
 
 class Edges(NamedTuple):
@@ -117,62 +121,53 @@ def _read(table: ParquetTable, find_rows: FindRows, nodes: int, folder: Path, te
     ends, weight = require_columns(table, "source", "target"), find_column(table, "weight")
     shift = max(0, nodes.bit_length() - _BINS.bit_length() + 1)
     counts = np.zeros((nodes >> shift) + 1, np.int64)
+    spilled = _Spilled(folder, nodes, 0, weight is not None, counts, 0, 0)
     start = edges = loops = zeros = 0
-    with (folder / "pairs").open("wb") as pairs, (folder / "weights").open("wb") as weights:
+    with (folder / "edges").open("wb") as file:
         for batch in table.batches((), ends if weight is None else [*ends, weight], cells=ENTRIES):
-            pair = np.stack([find_rows(batch, name, start) for name in ends], axis=1).astype(np.int32)
+            records = np.empty(batch.num_rows, spilled.record(np.int32, 2))
+            pair = records["key"]
+            pair[:] = np.stack([find_rows(batch, name, start) for name in ends], axis=1)
             kept = np.ones(len(pair), np.bool_)
             if weight is not None:
                 found = checked_weights(table, start, weight, table.numbers(batch, weight, start))
-                kept = found > 0
+                records["weight"], kept = found, found > 0
             zeros += int((~kept).sum())
             loop = pair[:, 0] == pair[:, 1]
             loops += int((loop & kept).sum())
-            kept &= ~loop
-            pair = pair[kept]
-            pairs.write(pair.data)
-            if weight is not None:
-                weights.write(found[kept].data)
-            counts += np.bincount(pair.ravel() >> shift, minlength=counts.size)
-            start, edges = start + batch.num_rows, edges + len(pair)
+            records = records[kept & ~loop]
+            file.write(records.data)
+            counts += np.bincount(records["key"].ravel() >> shift, minlength=counts.size)
+            start, edges = start + batch.num_rows, edges + len(records)
             tell("read", start / max(1, table.rows))
     ranges = -(-2 * edges // ENTRIES)
     wanted = np.arange(1, ranges) * (2 * edges / max(1, ranges))
     inner = (np.searchsorted(np.cumsum(counts), wanted) + 1) << shift
     bounds = np.unique(np.r_[0, np.minimum(inner, nodes), nodes])
-    return _Spilled(folder, nodes, edges, weight is not None, bounds, loops, zeros)
-
-
-def _blocks(path: Path, dtype: Any, width: int) -> Iterator[NDArray[Any]]:
-    with path.open("rb") as file:
-        while (block := np.fromfile(file, dtype, ENTRIES * width)).size:
-            yield block
+    return spilled._replace(edges=edges, bounds=bounds, loops=loops, zeros=zeros)
 
 
 def _distribute(spilled: _Spilled, tell: Tell) -> None:
     """Write each edge (i, j) as the number i N + j to the range of i, and turned round to that of j."""
-    folder, nodes = spilled.folder, spilled.nodes
-    weights = _blocks(folder / "weights", np.float64, 1)
-    done = 0
-    for block in _blocks(folder / "pairs", np.int32, 2):
-        pair = block.reshape(-1, 2).astype(np.int64)
-        weight = next(weights) if spilled.weighted else None
-        for way, (row, col) in (("given", pair.T), ("opposite", pair.T[::-1])):
-            key = row * nodes + col
-            if weight is not None:
-                order = np.argsort(key)
-                key, sorted_weight = key[order], weight[order]
-            else:
-                key.sort()
-            places = np.searchsorted(key, spilled.bounds * nodes)
-            for number, (start, end) in enumerate(pairwise(places)):
-                _append(folder / f"{way}-{number}", key[start:end])
-                if weight is not None:
-                    _append(folder / f"{way}-{number}-weights", sorted_weight[start:end])
-        done += len(pair)
-        tell("sort", done / spilled.edges)
-    for name in ("pairs", "weights"):
-        (folder / name).unlink()
+    path, done, sizes = spilled.folder / "edges", 0, np.diff(spilled.bounds)
+    # there are at most _BINS ranges, and numbers of 16 bits are sorted in linear time
+    range_of = np.repeat(np.arange(sizes.size, dtype=np.uint16), sizes)
+    with path.open("rb") as file:
+        while (block := np.fromfile(file, spilled.record(np.int32, 2), ENTRIES)).size:
+            pair = block["key"].T.astype(np.int64)
+            for way, (row, col) in (("given", pair), ("opposite", pair[::-1])):
+                records = np.empty(block.size, spilled.record(np.int64))
+                records["key"] = row * spilled.nodes + col
+                if spilled.weighted:
+                    records["weight"] = block["weight"]
+                number = range_of[row]
+                records = records[np.argsort(number, kind="stable")]
+                ends = np.cumsum(np.bincount(number, minlength=sizes.size))
+                for k, part in enumerate(np.split(records, ends[:-1])):
+                    _append(spilled.folder / f"{way}-{k}", part)
+            done += block.size
+            tell("sort", done / spilled.edges)
+    path.unlink()
 
 
 def _append(path: Path, content: NDArray[Any]) -> None:
@@ -184,26 +179,15 @@ def _merge(spilled: _Spilled, number: int) -> tuple[Any, dict[str, int]]:
     """Return a range of rows of A, CSR (rows, N) in float32, and how many edges were merged."""
     parts: list[NDArray[Any]] = []
     for way in ("given", "opposite"):
-        path = spilled.folder / f"{way}-{number}"
-        key = _taken(path, np.int64)
-        weights = path.with_name(f"{path.name}-weights")
-        parts += [key, _taken(weights, np.float64) if spilled.weighted else np.ones(key.size)]
+        path, kind = spilled.folder / f"{way}-{number}", spilled.record(np.int64)
+        records = np.fromfile(path, kind) if path.exists() else np.zeros(0, kind)
+        path.unlink(missing_ok=True)
+        parts += [records["key"], records["weight"] if spilled.weighted else np.ones(records.size)]
     key, kept, counts = merge_directions(*parts)
     start, end = spilled.bounds[number : number + 2]
     pointers = np.searchsorted(key, np.arange(start, end + 1) * spilled.nodes)
-    return (
-        sp.csr_array(
-            (kept.astype(np.float32), key % spilled.nodes, pointers), shape=(end - start, spilled.nodes)
-        ),
-        counts,
-    )
-
-
-def _taken(path: Path, dtype: Any) -> NDArray[Any]:
-    """Return the content of a file, and remove it."""
-    found = np.fromfile(path, dtype) if path.exists() else np.zeros(0, dtype)
-    path.unlink(missing_ok=True)
-    return found
+    content = kept.astype(np.float32), key % spilled.nodes, pointers
+    return sp.csr_array(content, shape=(end - start, spilled.nodes)), counts
 
 
 class _Normalised(SymmetricMatrix):

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from bvat.data.readers import features as make
 from bvat.data.readers.assemble import assemble
 from bvat.data.readers.edges import note_edges
-from bvat.data.readers.folder import (
-    called_like_ids,
+from bvat.data.readers.folder import open_table
+from bvat.data.readers.node_ids import NodeIndex, NodeNames
+from bvat.data.readers.node_table import (
+    find_columns,
     find_ids,
-    open_table,
+    note_split,
     read_classes,
     read_nodes,
-    special_columns,
+    read_splits,
 )
-from bvat.data.readers.node_ids import NodeIndex, NodeNames
 from bvat.data.readers.parquet_table import ParquetTable
 from bvat.data.readers.spill import Tell, in_file, read_edges
-from bvat.data.readers.split_column import given_splits, note_split
 from bvat.data.readers.table import fault, require_columns
 from bvat.data.splits import ReadOptions
 from bvat.errors import GraphError, SettingsError
@@ -67,13 +67,12 @@ def stream_folder(
     """
     options = options or ReadOptions()
     nodes, edges = _tables(folder, options)
-    special = special_columns(nodes, None, ids=True, labels=True)
-    numeric = [name for name in nodes.names if name not in special.values()]
+    columns = find_columns(nodes, options, ids=True)
     require_columns(edges, "source", "target")
     notes: list[str] = []
-    found = read_nodes(nodes, special | {"id": None}, called_like_ids(numeric))
-    classes = read_classes(nodes, found.labels, None)
-    splits = given_splits(nodes, found.splits, classes, notes)
+    found = read_nodes(nodes, columns._replace(id=None, numeric=columns.called_like_ids))
+    classes = read_classes(nodes, columns, found.labels, None)
+    splits = read_splits(nodes, found.splits, classes, notes)
     notes_of_ids: list[str] = []
     ids = find_ids(found, notes_of_ids)
     del found  # 16 bytes per node
@@ -87,7 +86,7 @@ def stream_folder(
         name=folder.resolve().name,
         classes=classes,
         edges=(stored.adjacency, stored.repairs),
-        features=_features(folder, nodes, [name for name in numeric if name not in ids], scratch),
+        features=_features(folder, nodes, [name for name in columns.numeric if name not in ids], scratch),
         splits=splits,
         options=options,
         node_names=NodeNames(index.ids),
