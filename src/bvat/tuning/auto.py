@@ -5,9 +5,10 @@
    log-loss of these predictions, with a prior, and so does the smoothing of the mean.
 3. Self-training: the more confident half of each predicted class joins the labels with a small weight, and
    the members are fitted again. With at least 10 labels per class, out-of-fold predictions say what a
-   probability is worth: then all nodes above a threshold join, in two rounds.
+   probability is worth: then all nodes above a threshold join, in two rounds. Validation nodes say whether
+   either way helps.
 4. Networks (effort 2 and more) are trained on labels and these predictions, with our regularisers from
-   effort 3 on, and get a weight in the same way.
+   effort 3 on, and get a weight in the same way; validation nodes choose their epochs.
 
 All of it is deterministic: effort is counted in work, not in seconds.
 """
