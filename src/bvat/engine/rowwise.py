@@ -11,6 +11,7 @@ terms has 32 bits below its largest one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -37,20 +38,33 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
 
 
-def product(crow: Any, col: Any, values: Any, dense: Tensor, out: Tensor) -> None:
-    """Write ``out = S @ dense``; S (n, m) as CSR arrays, dense (m, H), out (n, H), both contiguous."""
+def product(csr: Sequence[Tensor], dense: Tensor, out: Tensor, base: Tensor | None = None) -> None:
+    """Write ``out = base + S @ dense``; see :func:`bvat.engine.loops.product`."""
     from bvat.engine import loops
 
-    loops.product((crow, col, values), dense.detach().numpy(), out.numpy())
+    loops.product(_arrays(csr), dense.numpy(), None if base is None else base.numpy(), out.numpy())
+
+
+def scatter(csr: Sequence[Tensor], dense: Tensor, out: Tensor) -> None:
+    """Add ``Sᵀ dense`` to out; see :func:`bvat.engine.loops.scatter`."""
+    from bvat.engine import loops
+
+    loops.scatter(_arrays(csr), dense.numpy(), out.numpy())
+
+
+def _arrays(csr: Sequence[Tensor]) -> tuple[Any, ...]:
+    return tuple([(each.detach() if each.requires_grad else each).numpy() for each in csr])
 
 
 def padded(dense: Tensor) -> Tensor:
-    """Return a matrix with columns of zeros at its right, contiguous and of a width that fits."""
-    width = padded_width(dense.shape[1])
-    if width == dense.shape[1]:
-        return dense.detach().contiguous()
-    wide = dense.new_zeros(dense.shape[0], width)
-    wide[:, : dense.shape[1]] = dense.detach()
+    """Return a matrix with columns of zeros at its right, contiguous, of a width that fits, without gradient.
+    """
+    dense = dense.detach() if dense.requires_grad else dense
+    (rows, width), fits = dense.shape, padded_width(dense.shape[1])
+    if width == fits:
+        return dense.contiguous()
+    wide = dense.new_zeros(rows, fits)
+    wide.narrow(1, 0, width).copy_(dense)
     return wide
 
 

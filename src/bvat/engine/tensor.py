@@ -72,7 +72,11 @@ def class_major(logits: Tensor) -> tuple[Tensor, int]:
     logits = logits.detach()
     if logits.shape[1] > CLASS_MAJOR_UP_TO:
         return logits, 1
-    return logits.t().contiguous(), 0
+    if logits.t().is_contiguous():
+        return logits.t(), 0
+    values = logits.new_empty(logits.shape[1], logits.shape[0])
+    values.t().copy_(logits)  # faster for a few columns than a transposition by blocks, which torch makes of
+    return values, 0  # a copy into a contiguous matrix
 
 
 def by_nodes(values: Tensor, classes: int) -> Tensor:
@@ -280,6 +284,19 @@ class TensorEngine:
         """Return ``Sᵀ @ dense`` without autograd and without a stored transpose; dense (rows, H)."""
         rows = dense.detach().index_select(0, matrix.rows) * matrix.values[:, None]
         return dense.new_zeros(matrix.shape[1], dense.shape[1]).index_add_(0, matrix.col.long(), rows)
+
+    def power_sum(
+        self, matrix: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
+    ) -> Tensor:
+        """Return ``sum_{k <= steps} (ratio S)^k start`` by Horner's rule, without autograd, or that of Sᵀ.
+
+        Shapes: S (n, n), start and result (n, H).
+        """
+        product, state = matrix.transposed_product if transposed else matrix.product, start
+        for _ in range(steps):
+            spread = product(state)
+            state = torch.add(start, spread, alpha=ratio, out=spread)
+        return state
 
     # layers of GAT and MoNet; nothing flows back to the features
 
