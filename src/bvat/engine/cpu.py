@@ -30,9 +30,12 @@ class CompiledEngine(TensorEngine):
         made, width = matrix.shape[transposed], dense.shape[1]
         if transposed and not matrix.symmetric and made * width <= SCATTERED_UP_TO:
             return self.scattered_product(matrix, dense)
-        # with room behind the last row; a view of a wider matrix could not be changed in place under autograd
-        result = dense.new_empty(made * width + 7).resize_(made, width)
-        product(matrix.transposed_tensors if transposed else matrix.tensors(), padded(dense), result)
+        wide = padded(dense)
+        if wide.shape[1] == width:
+            result = wide.new_empty(made, width)
+        else:  # room behind the last row; a view of a wider matrix could not be changed under autograd
+            result = wide.new_empty(made * width + 7).resize_(made, width)
+        product(matrix.transposed_tensors if transposed else matrix.tensors(), wide, result)
         return result
 
     def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:

@@ -227,7 +227,7 @@ class TensorEngine:
 
     def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""
-        return torch.einsum("nh,nh->n", a, b)
+        return torch.linalg.vecdot(a, b)
 
     def row_sums(self, a: Tensor) -> Tensor:
         """Return the sum of every row, without gradient; a (n, H), result (n)."""

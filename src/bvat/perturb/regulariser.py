@@ -182,7 +182,7 @@ class Regulariser:
         loss = problem.loss(found, passes.last)
         squares = logits.new_zeros(1) if found is None else found.row_squares
         norms = squares.sqrt()
-        if owner is not None and norms.shape == owner.shape:
+        if owner is not None and inputs is graph and norms.shape == owner.shape:  # a part has fields only
             norms = norms[owner >= 0]
         counted = problem.num_chosen if weights is None else counted
         return Outcome(loss, counted, engine.mean(norms), engine.largest(norms), space.name)
@@ -258,14 +258,14 @@ def _divergence_for(logits: Tensor, divergence: Divergence, *, check: bool) -> D
         return Bernoulli()
     if not check:
         return divergence
-    low, high = logits.detach().aminmax()
-    if low < 0 or high > 1:
+    values = logits.detach()
+    if float(values.amin()) < 0 or float(values.amax()) > 1:
         return divergence
     if divergence.name == "bernoulli":
         text = "all logits lie between 0 and 1: if they are probabilities, remove the sigmoid of the model"
         warnings.warn(text, stacklevel=3)
     else:
-        refuse_probabilities(logits.detach())
+        refuse_probabilities(values)
     return divergence
 
 
