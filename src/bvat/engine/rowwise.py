@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -38,18 +38,21 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
 
 
+@cache
+def _loops() -> Any:
+    from bvat.engine import loops  # imports numba
+
+    return loops
+
+
 def product(csr: Sequence[Tensor], dense: Tensor, out: Tensor, base: Tensor | None = None) -> None:
     """Write ``out = base + S @ dense``; see :func:`bvat.engine.loops.product`."""
-    from bvat.engine import loops
-
-    loops.product(_arrays(csr), dense.numpy(), None if base is None else base.numpy(), out.numpy())
+    _loops().product(_arrays(csr), dense.numpy(), None if base is None else base.numpy(), out.numpy())
 
 
 def scatter(csr: Sequence[Tensor], dense: Tensor, out: Tensor) -> None:
     """Add ``Sᵀ dense`` to out; see :func:`bvat.engine.loops.scatter`."""
-    from bvat.engine import loops
-
-    loops.scatter(_arrays(csr), dense.numpy(), out.numpy())
+    _loops().scatter(_arrays(csr), dense.numpy(), out.numpy())
 
 
 def _arrays(csr: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -60,10 +63,10 @@ def padded(dense: Tensor) -> Tensor:
     """Return a matrix with columns of zeros at its right, contiguous, of a width that fits, without gradient.
     """
     dense = dense.detach() if dense.requires_grad else dense
-    (rows, width), fits = dense.shape, padded_width(dense.shape[1])
-    if width == fits:
+    rows, width = dense.shape
+    if width % 8 == 0:
         return dense.contiguous()
-    wide = dense.new_zeros(rows, fits)
+    wide = dense.new_zeros(rows, padded_width(width))
     wide.narrow(1, 0, width).copy_(dense)
     return wide
 
@@ -75,11 +78,9 @@ def cut(wide: Tensor, width: int) -> Tensor:
 
 def times(rows: Tensor, matrix: Tensor) -> Tensor:
     """Return ``rows @ matrix`` without autograd; rows (n, K), matrix (K, M)."""
-    from bvat.engine import loops
-
     wide = padded(matrix)
     out = rows.new_empty(rows.shape[0], wide.shape[1])
-    loops.times(_array(rows), wide.numpy(), out.numpy())
+    _loops().times(_array(rows), wide.numpy(), out.numpy())
     return cut(out, matrix.shape[1])
 
 

@@ -28,6 +28,11 @@ CLASS_MAJOR_UP_TO = 32
 """Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
 
 
+BLOCKWISE_FROM = 60 * 60
+"""Entries from which on torch transposes a matrix by blocks, which takes two to five times as long for a few
+columns as an ordinary copy."""
+
+
 BY_COLUMNS_UP_TO = 2**18
 """Entries of a dense matrix up to which it may lie by columns: a larger one does not stay in the cache, and a
 product would fetch a line of memory for every column of a neighbour instead of one for all."""
@@ -72,11 +77,12 @@ def class_major(logits: Tensor) -> tuple[Tensor, int]:
     logits = logits.detach()
     if logits.shape[1] > CLASS_MAJOR_UP_TO:
         return logits, 1
-    if logits.t().is_contiguous():
-        return logits.t(), 0
-    values = logits.new_empty(logits.shape[1], logits.shape[0])
-    values.t().copy_(logits)  # faster for a few columns than a transposition by blocks, which torch makes of
-    return values, 0  # a copy into a contiguous matrix
+    turned = logits.t()
+    if turned.is_contiguous() or turned.numel() < BLOCKWISE_FROM:
+        return turned.contiguous(), 0
+    values = torch.empty_like(turned, memory_format=torch.contiguous_format)
+    values.t().copy_(logits)
+    return values, 0
 
 
 def by_nodes(values: Tensor, classes: int) -> Tensor:

@@ -117,15 +117,14 @@ class ReceptiveFields(Subgraph):
     def around(cls, whole: GraphInputs, chosen: Tensor, depth: int) -> ReceptiveFields:
         """Collect the fields of ``chosen`` (int64, without repeats) for a model of ``depth`` >= 1 layers."""
         matrix = whole.propagation
-        nodes, counts, *parts = _collect(*matrix.arrays, chosen.detach().cpu().numpy(), depth)
-        crow, col, values = (torch.from_numpy(part).to(matrix.device) for part in parts)
-        sizes = counts.tolist()
-        ends = parts[0][counts[:-1]].tolist()
-        layers = tuple(
-            Block(crow[: rows + 1], col[:size], values[:size], (rows, columns), matrix.engine)
-            for rows, columns, size in zip(sizes[-2::-1], sizes[:0:-1], ends[::-1], strict=True)
-        )
-        return cls(torch.from_numpy(nodes).to(matrix.device), whole, layers)
+        nodes, counts, crow, col, values = _collect(*matrix.arrays, chosen.detach().cpu().numpy(), depth)
+        sizes, layers = counts.tolist(), []
+        for rows, columns in zip(sizes[-2::-1], sizes[:0:-1], strict=True):
+            size = crow[rows]
+            parts = (torch.from_numpy(part) for part in (crow[: rows + 1], col[:size], values[:size]))
+            csr = (part.to(matrix.device) for part in parts)
+            layers.append(Block(*csr, (rows, columns), matrix.engine))
+        return cls(torch.from_numpy(nodes).to(matrix.device), whole, tuple(layers))
 
     @cached_property
     def features(self) -> FeatureMatrix:

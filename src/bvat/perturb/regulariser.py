@@ -145,7 +145,7 @@ class Regulariser:
         if logits.dim() != 2 or logits.shape[0] != graph.features.shape[0]:
             size, shape = graph.features.shape[0], tuple(logits.shape)
             raise SettingsError(f"logits must have a row for each of the {size} nodes, not the shape {shape}")
-        check = logits.device.type == "cpu" or not self._checked  # on a GPU it would wait in every call
+        check = logits.is_cpu or not self._checked  # on a GPU it would wait in every call
         self._checked = True
         divergence = Bernoulli() if independent else cast("Divergence", self.divergence)
         divergence = _divergence_for(logits, divergence, check=check).on(engine)
