@@ -41,12 +41,16 @@ def grown_fields(
     rejected = np.zeros(matrix.shape[0], dtype=np.bool_)
     chosen = np.empty(min(count, size), dtype=np.int64)
     place = None if among is None else among.cpu().numpy()
-    found = 0
-    for draw in (lambda: draws.integers(size, 8 * chosen.size), lambda: draws.permutation(size)):
-        if found < chosen.size:
-            candidates = draw() if place is None else place[draw()]
-            found = grow(pattern, depth, candidates, owner, rejected, chosen, found)
+    candidates = draws.integers(size, 8 * chosen.size)
+    found = grow(pattern, depth, _at(place, candidates), owner, rejected, chosen, 0)
+    if found < chosen.size:
+        rest = draws.permutation(size)
+        found = grow(pattern, depth, _at(place, rest), owner, rejected, chosen, found)
     return torch.from_numpy(chosen[:found]).to(matrix.device), torch.from_numpy(owner).to(matrix.device)
+
+
+def _at(place: Any, numbers: Any) -> Any:
+    return numbers if place is None else place[numbers]
 
 
 @Compiled

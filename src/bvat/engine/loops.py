@@ -15,7 +15,7 @@ import numpy as np
 from bvat.engine.compile import compiled, part
 
 _at = np.uint64
-_0, _1, _2, _3, _4, _5, _6, _7, _8, _16 = (np.uint64(i) for i in (*range(9), 16))
+_0, _1, _2, _3, _4, _5, _6, _7, _8, _16, _24, _32 = (np.uint64(i) for i in (*range(9), 16, 24, 32))
 
 
 @part(fastmath={"contract"})
@@ -110,32 +110,50 @@ def times(rows: Any, matrix: Any, out: Any) -> None:
             _put_eight(_row_times(rows, v, _at(matrix.shape[0]), matrix, first), out, v, first)
 
 
+@part()
+def _from(base: Any, dense: Any, v: Any, first: Any) -> Any:
+    """Return 8 numbers of a row of ``base``, zeros of the type of dense where base is None."""
+    return _zeros(dense) if base is None else _eight(base, v, first)
+
+
 @compiled
 def product(matrix: Any, dense: Any, base: Any, out: Any) -> None:
     """Write ``out = base + S @ dense``; S (n, m), dense (m, H), base (n, H) or None for zeros, out (n, H).
 
     ``out`` may be narrower than dense if there is room for 7 numbers behind it: what is written beyond a row
-    is written over by the next one.
+    is written over by the next one. A walk along a row of S makes 32 columns, of those left over 16 or 8.
     """
     crow, col, values = matrix
     width = _at(dense.shape[1])
-    pairs = width - width % _16
+    wide = width - width % _32
     for v in range(_at(out.shape[0])):
         start, stop = _at(crow[v]), _at(crow[v + _1])
-        for first in range(_0, pairs, _16):
-            left = _zeros(dense) if base is None else _eight(base, v, first)
-            right = _zeros(dense) if base is None else _eight(base, v, first + _8)
+        for first in range(_0, wide, _32):
+            a, b = _from(base, dense, v, first), _from(base, dense, v, first + _8)
+            c, d = _from(base, dense, v, first + _16), _from(base, dense, v, first + _24)
             for k in range(start, stop):
                 factor, row = values[k], _at(col[k])
-                left = _add_eight(left, factor, _eight(dense, row, first))
-                right = _add_eight(right, factor, _eight(dense, row, first + _8))
-            _put_eight(left, out, v, first)
-            _put_eight(right, out, v, first + _8)
-        if pairs < width:
-            left = _zeros(dense) if base is None else _eight(base, v, pairs)
+                a = _add_eight(a, factor, _eight(dense, row, first))
+                b = _add_eight(b, factor, _eight(dense, row, first + _8))
+                c = _add_eight(c, factor, _eight(dense, row, first + _16))
+                d = _add_eight(d, factor, _eight(dense, row, first + _24))
+            _put_eight(a, out, v, first)
+            _put_eight(b, out, v, first + _8)
+            _put_eight(c, out, v, first + _16)
+            _put_eight(d, out, v, first + _24)
+        if wide + _16 <= width:
+            a, b = _from(base, dense, v, wide), _from(base, dense, v, wide + _8)
             for k in range(start, stop):
-                left = _add_eight(left, values[k], _eight(dense, _at(col[k]), pairs))
-            _put_eight(left, out, v, pairs)
+                factor, row = values[k], _at(col[k])
+                a = _add_eight(a, factor, _eight(dense, row, wide))
+                b = _add_eight(b, factor, _eight(dense, row, wide + _8))
+            _put_eight(a, out, v, wide)
+            _put_eight(b, out, v, wide + _8)
+        if width % _16 != _0:
+            a = _from(base, dense, v, width - _8)
+            for k in range(start, stop):
+                a = _add_eight(a, values[k], _eight(dense, _at(col[k]), width - _8))
+            _put_eight(a, out, v, width - _8)
 
 
 @compiled

@@ -233,7 +233,8 @@ class TensorEngine:
 
     def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""
-        return torch.linalg.vecdot(a, b)
+        dots: Tensor = torch.linalg.vecdot(a, b)
+        return dots
 
     def row_sums(self, a: Tensor) -> Tensor:
         """Return the sum of every row, without gradient; a (n, H), result (n)."""

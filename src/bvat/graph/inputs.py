@@ -121,9 +121,9 @@ class ReceptiveFields(Subgraph):
         sizes, layers = counts.tolist(), []
         for rows, columns in zip(sizes[-2::-1], sizes[:0:-1], strict=True):
             size = crow[rows]
-            parts = (torch.from_numpy(part) for part in (crow[: rows + 1], col[:size], values[:size]))
-            csr = (part.to(matrix.device) for part in parts)
-            layers.append(Block(*csr, (rows, columns), matrix.engine))
+            parts = crow[: rows + 1], col[:size], values[:size]
+            own_crow, own_col, own = (torch.from_numpy(part).to(matrix.device) for part in parts)
+            layers.append(Block(own_crow, own_col, own, (rows, columns), matrix.engine))
         return cls(torch.from_numpy(nodes).to(matrix.device), whole, tuple(layers))
 
     @cached_property
