@@ -60,7 +60,7 @@ def _arrays(csr: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 def padded(dense: Tensor) -> Tensor:
-    """Return a matrix with columns of zeros at its right, of a width that fits, contiguous, without gradient."""
+    """Return a matrix with columns of zeros at its right, contiguous, of a width that fits; no gradient."""
     dense = dense.detach() if dense.requires_grad else dense
     rows, width = dense.shape
     if width % 8 == 0:
