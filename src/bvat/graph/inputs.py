@@ -117,13 +117,13 @@ class ReceptiveFields(Subgraph):
     def around(cls, whole: GraphInputs, chosen: Tensor, depth: int) -> ReceptiveFields:
         """Collect the fields of ``chosen`` (int64, without repeats) for a model of ``depth`` >= 1 layers."""
         matrix = whole.propagation
-        nodes, counts, crow, col, values = _collect(*matrix.arrays, chosen.detach().cpu().numpy(), depth)
+        nodes, counts, *parts = _collect(*matrix.arrays, chosen.detach().cpu().numpy(), depth)
+        crow, col, values = (torch.from_numpy(part).to(matrix.device) for part in parts)
         sizes, layers = counts.tolist(), []
         for rows, columns in zip(sizes[-2::-1], sizes[:0:-1], strict=True):
-            size = crow[rows]
-            parts = crow[: rows + 1], col[:size], values[:size]
-            own_crow, own_col, own = (torch.from_numpy(part).to(matrix.device) for part in parts)
-            layers.append(Block(own_crow, own_col, own, (rows, columns), matrix.engine))
+            size = int(parts[0][rows])
+            own = crow.narrow(0, 0, rows + 1), col.narrow(0, 0, size), values.narrow(0, 0, size)
+            layers.append(Block(*own, (rows, columns), matrix.engine))
         return cls(torch.from_numpy(nodes).to(matrix.device), whole, tuple(layers))
 
     @cached_property
