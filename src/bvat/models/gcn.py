@@ -36,7 +36,7 @@ class _Pass:
         for layer, weight in enumerate(weights):
             hidden = state.clamp_min_(0)
             if masks is not None:
-                hidden.mul_(masks.hidden[layer].narrow(0, 0, len(hidden)))
+                hidden.mul_(masks.hidden[layer][: hidden.shape[0]])
             matrix = self.matrices[layer + 1]
             multiplied = matrix.product(hidden) if _widens(weight) else hidden
             if _widens(weight):
