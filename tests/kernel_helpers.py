@@ -18,7 +18,7 @@ from bvat.engine.sparse import SparseMatrix
 from core_helpers import seeded
 
 DTYPES = [torch.float32, torch.float64]
-WIDTHS = [8, 16, 24, 64]
+WIDTHS = [8, 16, 24, 32, 56, 64]
 
 
 @contextmanager

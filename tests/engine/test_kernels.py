@@ -35,8 +35,9 @@ def test_nothing_is_written_beside_the_result(dtype: torch.dtype, width: int) ->
     s, h = sparse(20, 30, dtype), random(30, width, dtype=dtype)
     memory = torch.full((20 * width + 31,), 7.0, dtype=dtype)
     out = memory[1 : 1 + 20 * width].view(20, width)
-    loops.product(s.arrays, h.numpy(), out.numpy())
-    assert_same(out, times(s.to_scipy(), h))
+    base = random(20, width, dtype=dtype, seed=1)
+    loops.product(s.arrays, h.numpy(), base.numpy(), out.numpy())
+    assert_same(out, base + times(s.to_scipy(), h))
     assert float(memory[0]) == 7
     assert memory[1 + 20 * width :].unique().tolist() == [7]
 

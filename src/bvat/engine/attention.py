@@ -60,7 +60,10 @@ def _side_by_side(heads: list[Tensor]) -> Tensor:
 
 def usable(*tensors: Tensor) -> bool:
     """Return whether loops take these tensors: single precision, on a CPU, and numba installed."""
-    return has_numba() and all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
+    for tensor in tensors:
+        if not tensor.is_cpu or tensor.dtype != torch.float32:
+            return False
+    return has_numba()
 
 
 def arrays_of(*tensors: Tensor) -> list[Any]:

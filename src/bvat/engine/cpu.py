@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bvat.engine.attention import Attention, arrays_of, usable
+from bvat.engine.attention import Attention, usable
 from bvat.engine.compile import has_numba
-from bvat.engine.matrix import Matrix, scatter
-from bvat.engine.rowwise import cut, padded, product
+from bvat.engine.matrix import Matrix
+from bvat.engine.rowwise import cut, padded, product, scatter
 from bvat.engine.tensor import TensorEngine
 from bvat.errors import SettingsError
 
@@ -25,26 +25,45 @@ class CompiledEngine(TensorEngine):
     """One process with compiled loops where they pay (``results/bench/kernels.json``)."""
 
     def sparse_product(self, matrix: Matrix, dense: Tensor, *, transposed: bool = False) -> Tensor:
-        taken, made = matrix.shape if transposed else matrix.shape[::-1]
-        width = dense.shape[1]
-        fits = dense.shape[0] == taken and usable(matrix.values, dense)  # the loops check nothing
-        if not fits or torch.get_num_threads() > MOST_THREADS:
+        if not self._loops_take(matrix, dense, transposed=transposed):
             return super().sparse_product(matrix, dense, transposed=transposed)
+        made, width = matrix.shape[transposed], dense.shape[1]
         if transposed and not matrix.symmetric and made * width <= SCATTERED_UP_TO:
             return self.scattered_product(matrix, dense)
-        crow, col, values = arrays_of(*(matrix.transposed_tensors if transposed else matrix.tensors()))
         wide = padded(dense)
-        result = wide.new_empty(made, wide.shape[1])
-        product(crow, col, values, wide, result)
-        return cut(result, width)  # a view could not be changed in place under autograd
+        if wide.shape[1] == width:
+            result = wide.new_empty(made, width)
+        else:  # room behind the last row; a view of a wider matrix could not be changed under autograd
+            result = wide.new_empty(made * width + 7).resize_(made, width)
+        product(matrix.transposed_tensors if transposed else matrix.tensors(), wide, result)
+        return result
 
     def scattered_product(self, matrix: Matrix, dense: Tensor) -> Tensor:
         fits = dense.is_cpu and dense.dtype == matrix.dtype and dense.shape[0] == matrix.shape[0]
         if not (has_numba() and fits):
             return super().scattered_product(matrix, dense)
-        summed = dense.new_zeros(matrix.shape[1], dense.shape[1])
-        scatter(*matrix.arrays, *arrays_of(dense, summed))
-        return summed
+        wide = padded(dense)
+        summed = wide.new_zeros(matrix.shape[1], wide.shape[1])
+        scatter(matrix.tensors(), wide, summed)
+        return cut(summed, dense.shape[1])
+
+    def power_sum(
+        self, matrix: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
+    ) -> Tensor:
+        if not self._loops_take(matrix, start, transposed=transposed):
+            return super().power_sum(matrix, ratio, steps, start, transposed=transposed)
+        crow, col, values = matrix.transposed_tensors if transposed else matrix.tensors()
+        scaled, base = values * ratio, padded(start)
+        state, other = base, torch.empty_like(base)
+        for step in range(steps):
+            product((crow, col, scaled), state, other, base)
+            state, other = other, state if step else torch.empty_like(base)
+        return cut(state, start.shape[1])
+
+    def _loops_take(self, matrix: Matrix, dense: Tensor, *, transposed: bool) -> bool:
+        """Return whether loops multiply by the matrix; they check nothing."""
+        fits = dense.shape[0] == matrix.shape[not transposed] and usable(matrix.values, dense)
+        return fits and torch.get_num_threads() <= MOST_THREADS
 
     def attention(
         self,

@@ -56,7 +56,9 @@ class Draws:
         """
         size, each, bits = math.prod(shape), 8 // dtype.itemsize, 8 * dtype.itemsize
         words = torch.empty((size + each - 1) // each, dtype=torch.int64, device=like.device)
-        drawn = words.random_(-(2**63), None, generator=self.generator).view(dtype)[:size]
+        drawn = words.random_(-(2**63), None, generator=self.generator).view(dtype)
+        if drawn.numel() > size:
+            drawn = drawn.narrow(0, 0, size)
         level = _dropout_level(rate, bits)
         if not level:
             return like.new_ones(shape)

@@ -65,7 +65,7 @@ class ExchangedMatrix(SparseMatrix):
         self.halo = halo
 
     @cached_property
-    def _boundary(self) -> tuple[Any, Any, Tensor]:
+    def _boundary(self) -> tuple[Tensor, Tensor, Tensor]:
         """Row pointers and columns of the rows that need the halo, and the own rows that they need.
 
         Their columns count the needed own rows first, then the halo.
@@ -78,7 +78,7 @@ class ExchangedMatrix(SparseMatrix):
         needed = torch.nonzero(used).flatten()
         place = torch.cumsum(used, 0) - 1
         local = torch.where(col < size, place[col.clamp_max(size - 1)], col - size + needed.numel())
-        return (self.crow[first:] - start).numpy(), local.to(torch.int32).numpy(), needed
+        return self.crow[first:] - start, local.to(torch.int32), needed
 
     def _with(self, values: Tensor, transposed: Tensor) -> ExchangedMatrix:
         other = ExchangedMatrix(self.crow, self.col, values, transposed, self.halo)
@@ -124,18 +124,19 @@ class ExchangedMatrix(SparseMatrix):
         halo, wide = self.halo, rowwise.padded(dense)
         first, width = halo.interior, wide.shape[1]
         out = wide.new_empty(wide.shape)
-        crow, col, numbers = self.crow.numpy(), self.col.numpy(), values.detach().numpy()
+        whole = self.crow, self.col, values
         if halo.ranks.size == 1:
-            rowwise.product(crow, col, numbers, wide, out)
+            rowwise.product(whole, wide, out)
         else:
             own_crow, own_col, needed = self._boundary
             rows = wide.new_empty(needed.numel() + halo.halo.numel(), width)
             waiting = halo.receive(wide, rows[needed.numel() :])
-            rowwise.product(crow, col, numbers, wide, out[:first])
+            rowwise.product(whole, wide, out[:first])
             torch.index_select(wide, 0, needed, out=rows[: needed.numel()])
             with connected():
                 waiting.wait()
-            rowwise.product(own_crow, own_col, numbers[crow[first] :], rows, out[first:])
+            own = own_crow, own_col, values[int(self.crow[first]) :]
+            rowwise.product(own, rows, out[first:])
         return rowwise.cut(out, dense.shape[1])
 
 
@@ -153,7 +154,7 @@ class PartFeatures(SparseMatrix):
     def product(self, dense: Tensor) -> Tensor:
         wide = rowwise.padded(dense)
         out = wide.new_empty(self.shape[0], wide.shape[1])
-        rowwise.product(*self.arrays, wide, out)
+        rowwise.product(self.tensors(), wide, out)
         return rowwise.cut(out, dense.shape[1])
 
     def transposed_product(self, dense: Tensor) -> Tensor:

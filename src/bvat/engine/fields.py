@@ -40,13 +40,17 @@ def grown_fields(
     owner = np.full(matrix.shape[0], -1, dtype=np.int64)
     rejected = np.zeros(matrix.shape[0], dtype=np.bool_)
     chosen = np.empty(min(count, size), dtype=np.int64)
-    place = np.arange(size) if among is None else among.cpu().numpy()
-    candidates = place[draws.integers(size, 8 * chosen.size)]
-    found = grow(pattern, depth, candidates, owner, rejected, chosen, 0)
+    place = None if among is None else among.cpu().numpy()
+    candidates = draws.integers(size, 8 * chosen.size)
+    found = grow(pattern, depth, _at(place, candidates), owner, rejected, chosen, 0)
     if found < chosen.size:
-        rest = place[draws.permutation(size)]
-        found = grow(pattern, depth, rest, owner, rejected, chosen, found)
+        rest = draws.permutation(size)
+        found = grow(pattern, depth, _at(place, rest), owner, rejected, chosen, found)
     return torch.from_numpy(chosen[:found]).to(matrix.device), torch.from_numpy(owner).to(matrix.device)
+
+
+def _at(place: Any, numbers: Any) -> Any:
+    return numbers if place is None else place[numbers]
 
 
 @Compiled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -79,23 +79,6 @@ def take_rows(crow: Any, col: Any, values: Any, rows: Any, place: Any) -> Any:
                 size += 1
         own_crow[i + 1] = size
     return own_crow, own_col[:size], own_values[:size]
-
-
-@partial(Compiled, error_model="numpy", nogil=True, fastmath={"contract"})
-def scatter(crow: Any, col: Any, values: Any, dense: Any, out: Any) -> None:
-    """Add ``Sᵀ dense`` to out, row by row of S, without rows of zeros; dense (n, H), out (m, H)."""
-    for v in range(dense.shape[0]):
-        row, dropped = dense[v], True
-        for j in range(row.shape[0]):
-            if row[j] != 0:
-                dropped = False
-                break
-        if dropped:
-            continue
-        for k in range(crow[v], crow[v + 1]):
-            to, factor = out[col[k]], values[k]
-            for j in range(row.shape[0]):
-                to[j] += factor * row[j]
 
 
 class StoredMatrix:

@@ -11,7 +11,8 @@ terms has 32 bits below its largest one.
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -37,20 +38,35 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
 
 
-def product(crow: Any, col: Any, values: Any, dense: Tensor, out: Tensor) -> None:
-    """Write ``out = S @ dense``; S (n, m) as CSR arrays, dense (m, H), out (n, H), both contiguous."""
-    from bvat.engine import loops
+@cache
+def _loops() -> Any:
+    from bvat.engine import loops  # imports numba
 
-    loops.product((crow, col, values), dense.detach().numpy(), out.numpy())
+    return loops
+
+
+def product(csr: Sequence[Tensor], dense: Tensor, out: Tensor, base: Tensor | None = None) -> None:
+    """Write ``out = base + S @ dense``; see :func:`bvat.engine.loops.product`."""
+    _loops().product(_arrays(csr), dense.numpy(), None if base is None else base.numpy(), out.numpy())
+
+
+def scatter(csr: Sequence[Tensor], dense: Tensor, out: Tensor) -> None:
+    """Add ``Sᵀ dense`` to out; see :func:`bvat.engine.loops.scatter`."""
+    _loops().scatter(_arrays(csr), dense.numpy(), out.numpy())
+
+
+def _arrays(csr: Sequence[Tensor]) -> tuple[Any, ...]:
+    return tuple([(each.detach() if each.requires_grad else each).numpy() for each in csr])
 
 
 def padded(dense: Tensor) -> Tensor:
-    """Return a matrix with columns of zeros at its right, contiguous and of a width that fits."""
-    width = padded_width(dense.shape[1])
-    if width == dense.shape[1]:
-        return dense.detach().contiguous()
-    wide = dense.new_zeros(dense.shape[0], width)
-    wide[:, : dense.shape[1]] = dense.detach()
+    """Return a matrix with columns of zeros at its right, contiguous, of a width that fits; no gradient."""
+    dense = dense.detach() if dense.requires_grad else dense
+    rows, width = dense.shape
+    if width % 8 == 0:
+        return dense.contiguous()
+    wide = dense.new_zeros(rows, padded_width(width))
+    wide.narrow(1, 0, width).copy_(dense)
     return wide
 
 
@@ -61,11 +77,9 @@ def cut(wide: Tensor, width: int) -> Tensor:
 
 def times(rows: Tensor, matrix: Tensor) -> Tensor:
     """Return ``rows @ matrix`` without autograd; rows (n, K), matrix (K, M)."""
-    from bvat.engine import loops
-
     wide = padded(matrix)
     out = rows.new_empty(rows.shape[0], wide.shape[1])
-    loops.times(_array(rows), wide.numpy(), out.numpy())
+    _loops().times(_array(rows), wide.numpy(), out.numpy())
     return cut(out, matrix.shape[1])
 
 

@@ -28,6 +28,11 @@ CLASS_MAJOR_UP_TO = 32
 """Number of classes up to which class-major is faster; beyond, the transposition costs more than it saves."""
 
 
+BLOCKWISE_FROM = 60 * 60
+"""Entries from which on torch transposes a matrix by blocks, which takes two to five times as long for a few
+columns as an ordinary copy."""
+
+
 BY_COLUMNS_UP_TO = 2**18
 """Entries of a dense matrix up to which it may lie by columns: a larger one does not stay in the cache, and a
 product would fetch a line of memory for every column of a neighbour instead of one for all."""
@@ -72,7 +77,12 @@ def class_major(logits: Tensor) -> tuple[Tensor, int]:
     logits = logits.detach()
     if logits.shape[1] > CLASS_MAJOR_UP_TO:
         return logits, 1
-    return logits.t().contiguous(), 0
+    turned = logits.t()
+    if turned.is_contiguous() or turned.numel() < BLOCKWISE_FROM:
+        return turned.contiguous(), 0
+    values = torch.empty_like(turned, memory_format=torch.contiguous_format)
+    values.t().copy_(logits)
+    return values, 0
 
 
 def by_nodes(values: Tensor, classes: int) -> Tensor:
@@ -223,7 +233,8 @@ class TensorEngine:
 
     def row_dots(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ``sum_j a_vj b_vj`` of every row v, without gradient; a, b (n, H), result (n)."""
-        return torch.einsum("nh,nh->n", a, b)
+        dots: Tensor = torch.linalg.vecdot(a, b)
+        return dots
 
     def row_sums(self, a: Tensor) -> Tensor:
         """Return the sum of every row, without gradient; a (n, H), result (n)."""
@@ -280,6 +291,19 @@ class TensorEngine:
         """Return ``Sᵀ @ dense`` without autograd and without a stored transpose; dense (rows, H)."""
         rows = dense.detach().index_select(0, matrix.rows) * matrix.values[:, None]
         return dense.new_zeros(matrix.shape[1], dense.shape[1]).index_add_(0, matrix.col.long(), rows)
+
+    def power_sum(
+        self, matrix: Matrix, ratio: float, steps: int, start: Tensor, *, transposed: bool = False
+    ) -> Tensor:
+        """Return ``sum_{k <= steps} (ratio S)^k start`` by Horner's rule, without autograd, or that of Sᵀ.
+
+        Shapes: S (n, n), start and result (n, H).
+        """
+        product, state = matrix.transposed_product if transposed else matrix.product, start
+        for _ in range(steps):
+            spread = product(state)
+            state = torch.add(start, spread, alpha=ratio, out=spread)
+        return state
 
     # layers of GAT and MoNet; nothing flows back to the features
 

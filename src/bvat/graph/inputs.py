@@ -119,13 +119,12 @@ class ReceptiveFields(Subgraph):
         matrix = whole.propagation
         nodes, counts, *parts = _collect(*matrix.arrays, chosen.detach().cpu().numpy(), depth)
         crow, col, values = (torch.from_numpy(part).to(matrix.device) for part in parts)
-        sizes = counts.tolist()
-        ends = parts[0][counts[:-1]].tolist()
-        layers = tuple(
-            Block(crow[: rows + 1], col[:size], values[:size], (rows, columns), matrix.engine)
-            for rows, columns, size in zip(sizes[-2::-1], sizes[:0:-1], ends[::-1], strict=True)
-        )
-        return cls(torch.from_numpy(nodes).to(matrix.device), whole, layers)
+        sizes, layers = counts.tolist(), []
+        for rows, columns in zip(sizes[-2::-1], sizes[:0:-1], strict=True):
+            size = int(parts[0][rows])
+            own = crow.narrow(0, 0, rows + 1), col.narrow(0, 0, size), values.narrow(0, 0, size)
+            layers.append(Block(*own, (rows, columns), matrix.engine))
+        return cls(torch.from_numpy(nodes).to(matrix.device), whole, tuple(layers))
 
     @cached_property
     def features(self) -> FeatureMatrix:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,23 +42,14 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrix: SparseMatrix, ratio: float, steps: int, start: Tensor) -> Tensor:
-        ctx.matrix, ctx.ratio, ctx.steps = matrix, ratio, steps
-        return _power_sum(matrix.product, ratio, steps, start)
+        ctx.rest = matrix, ratio, steps
+        return matrix.engine.power_sum(matrix, ratio, steps, start)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, Tensor]:
-        spread = _power_sum(ctx.matrix.transposed_product, ctx.ratio, ctx.steps, grads[0])
-        return None, None, None, spread
-
-
-def _power_sum(product: Callable[[Tensor], Tensor], ratio: float, steps: int, start: Tensor) -> Tensor:
-    """Return the sum by Horner's rule."""
-    state = start
-    for _ in range(steps):
-        spread = product(state)
-        state = torch.add(start, spread, alpha=ratio, out=spread)
-    return state
+        matrix, ratio, steps = ctx.rest
+        return None, None, None, matrix.engine.power_sum(matrix, ratio, steps, grads[0], transposed=True)
 
 
 class RandomPropagation(LinearLayers):

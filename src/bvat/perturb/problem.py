@@ -110,7 +110,8 @@ class Problem:
         value, gradient = self.divergence.value_and_gradient(self.clean, perturbed)
         if self.weights is not None:
             value, gradient = value * self.weights, gradient * self.weights[:, None]
-        mean = self.share * self.engine.mean(value)
+        mean = self.engine.mean(value)
+        mean = mean if self.share == 1 else self.share * mean
         return with_gradient(perturbed, mean, gradient, self.share / self.num_chosen)
 
     def full_step(self, gradient: Tensor, length: float, norm: Norm) -> Found:

@@ -144,7 +144,7 @@ class Regulariser:
         if logits.dim() != 2 or logits.shape[0] != graph.features.shape[0]:
             size, shape = graph.features.shape[0], tuple(logits.shape)
             raise SettingsError(f"logits must have a row for each of the {size} nodes, not the shape {shape}")
-        check = logits.device.type == "cpu" or not self._checked  # on a GPU it would wait in every call
+        check = logits.is_cpu or not self._checked  # on a GPU it would wait in every call
         self._checked = True
         divergence = self._divergence_for(logits, several=several, check=check).on(engine)
         among = None if nodes is None else node_indices(nodes, logits)
@@ -176,7 +176,7 @@ class Regulariser:
         with torch.no_grad():
             found = self.search.find(problem, generator)
         norms = logits.new_zeros(1) if found is None else found.row_squares.sqrt()
-        if owner is not None and norms.shape == owner.shape:
+        if owner is not None and inputs is graph and norms.shape == owner.shape:  # a part has fields only
             norms = norms[owner >= 0]
         number = problem.num_chosen if weights is None else counted
         loss, space = problem.loss(found), problem.space.name
@@ -187,13 +187,16 @@ class Regulariser:
         if several or logits.shape[1] == 1:
             return Bernoulli()
         divergence = cast("Divergence", self.divergence)
-        if check and divergence.name != "bernoulli":
-            refuse_probabilities(logits.detach())
-        elif check and bool(((logits >= 0) & (logits <= 1)).all()):
+        values = logits.detach()
+        if not check or float(values.amin()) < 0 or float(values.amax()) > 1:
+            return divergence
+        if divergence.name == "bernoulli":
             text = (
                 "all logits lie between 0 and 1: if they are probabilities, remove the sigmoid of the model"
             )
             warnings.warn(text, stacklevel=3)
+        else:
+            refuse_probabilities(values)
         return divergence
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -204,10 +204,11 @@ class FactoredSpace(Space):
         small = weight.numel() <= 2**20
         wide = weight.double() if small else weight
         gram = (wide.t() @ wide).double()
+        diagonal = gram.diagonal()
         # The shift keeps Cholesky defined when columns of W0 depend on each other, or rounding makes them;
         # it changes |R|² by the same share.
         shift = 1e-12 if small or weight.dtype == torch.float64 else 1e-6
-        gram.diagonal().add_(shift * gram.diagonal().mean() + torch.finfo(weight.dtype).tiny)
+        diagonal.add_(shift * diagonal.mean() + torch.finfo(weight.dtype).tiny)
         factor: Tensor = torch.linalg.cholesky(gram, upper=True)
         return factor.to(weight.dtype).contiguous()
 

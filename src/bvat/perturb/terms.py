@@ -94,7 +94,8 @@ class Method:
 def supervised_term(graph: Graph, passes: Passes, class_weights: Tensor | None = None) -> Term:
     """Return L0, the mean over the passes of the (binary) cross-entropy at the training nodes."""
     known = nodes_of_passes(graph.train, passes[0].logits.shape[0], len(passes))
-    labels = torch.cat([graph.labels[graph.train]] * len(passes))
+    labels = graph.labels.index_select(0, graph.train)
+    labels = labels if len(passes) == 1 else torch.cat([labels] * len(passes))
     chosen = passes.stacked.index_select(0, known)
     loss = graph.targets.loss(chosen, labels, class_weights, graph.engine)
     return Term(1.0, loss, {"supervised": loss.detach()})

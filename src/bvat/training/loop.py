@@ -139,12 +139,13 @@ def run_epoch(state: TrainState, callbacks: Sequence[Callback] = ()) -> dict[str
     part = state.scored
     logits = predict(state.evaluated, part.inputs)
     predicted = part.targets.predicted(logits)
+    right = part.targets.right(predicted, part.labels)
     row = {
         "epoch": state.epoch,
         **measured,
-        "train_accuracy": share_right(predicted, part, part.train),
-        "val_accuracy": share_right(predicted, part, part.val),
-        "test_accuracy": share_right(predicted, part, part.test),
+        "train_accuracy": share_right(right, part, part.train),
+        "val_accuracy": share_right(right, part, part.val),
+        "test_accuracy": share_right(right, part, part.test),
         "ms": 1000 * elapsed,
         "val_loss": math.nan,
         "largest_class": math.nan,

@@ -100,19 +100,19 @@ def held_out(graph: Graph) -> dict[str, int]:
 
 def accuracy(scores: Tensor, graph: Graph | Scored, nodes: Tensor) -> float:
     """Return the accuracy on ``nodes`` in percent; NaN without nodes. Shapes: scores (N, C), nodes (m)."""
-    return share_right(graph.targets.predicted(scores), graph, nodes)
+    right = graph.targets.right(graph.targets.predicted(scores), graph.labels)
+    return share_right(right, graph, nodes)
 
 
-def share_right(predicted: Tensor, graph: Graph | Scored, nodes: Tensor) -> float:
+def share_right(right: Tensor, graph: Graph | Scored, nodes: Tensor) -> float:
     """Return the share of ``nodes`` with the right class, or all labels right, in percent; NaN without nodes.
 
-    Shapes: predicted (N) or (N, C), nodes (m).
+    Shapes: right bool (N), nodes (m).
     """
     total = graph.engine.total(nodes.numel())
     if not total:
         return math.nan
-    right = graph.targets.right(predicted.index_select(0, nodes), graph.labels.index_select(0, nodes))
-    return 100 * graph.engine.total(int(right.sum())) / total
+    return 100 * graph.engine.total(int(right.index_select(0, nodes).sum())) / total
 
 
 def split_micro_f1(predicted: Tensor, graph: Graph | Scored, nodes: Tensor) -> float:
