@@ -34,8 +34,10 @@ NETWORKS: dict[int, tuple[str, ...]] = {
     4: ("gcn", "vat", "random-propagation/grand", "obvat", "sbvat", "appnp/vat"),
 }
 """What is trained beside the linear members, by effort."""
-JUDGED = ("gcn", "vat", "appnp/vat")
-"""What is trained from effort 2 on where validation nodes judge: without folds, each is trained once."""
+UNTAUGHT = "appnp"
+JUDGED = ("gcn", "vat", "appnp/vat", UNTAUGHT)
+"""What is trained from effort 2 on where validation nodes judge: without folds, each is trained once. One of
+them learns from labels alone, for graphs whose confident predictions mislead (Pubmed)."""
 EPOCHS = 150
 TRUSTED = 0.5
 """Networks read the given edges where these agree with the features by more than this."""
@@ -56,7 +58,8 @@ def train_networks(
 
         def trained(nodes: Any, p: Scores, part: str, variant: Variant = variant, name: str = name) -> Any:
             kept = partial(once, f"{name}-{part}")
-            return _trained(work, variant, on, nodes, p if taught else None, seed, kept)
+            learns = taught and variant != Variant.parse(UNTAUGHT)
+            return _trained(work, variant, on, nodes, p if learns else None, seed, kept)
 
         state, logits = trained(work.train, mixture.teaching(work, members), "all")
         folds = [logits] if work.validated else []
