@@ -203,12 +203,12 @@ class RunFolder:
 
     def curves(self, seed: int) -> list[list[str]]:
         """Return the rows of the metrics of a finished seed; DataError if they are damaged."""
-        return list(csv.reader(self._parsed(seed, CURVES, bytes.decode).splitlines()))
+        return self._parsed(seed, CURVES, lambda data: list(csv.reader(data.decode().splitlines())))
 
     def _parsed(self, seed: int, name: str, parse: Callable[[bytes], T]) -> T:
         try:
             return parse(self._checked(seed, name, self._stored(seed)))
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, csv.Error) as error:
             raise DataError(
                 f"{self.seed_path(seed) / name} cannot be read ({error}): delete {self.seed_path(seed)} and "
                 "train this seed again with --resume"
