@@ -95,6 +95,10 @@ class RunFolder:
             if "parts" not in before:
                 self.write("settings.json", {**before, "parts": parts})
             return
+        if not isinstance(before.get("files", {}), dict):
+            raise DataError(
+                f"{self.path / 'settings.json'} is damaged (it lists no files): use another --out"
+            )
         sums, missing = dict(before.get("files", {})), _files_of(graph)
         for name in sums.keys() & {name for name in missing if (self.path / name).exists()}:
             if sha256(read_regular(self.path / name)) != sums[name]:
