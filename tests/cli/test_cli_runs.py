@@ -197,6 +197,21 @@ def test_lines_are_not_broken(
         assert len(usual) <= 80
 
 
+def test_long_names_of_data_sets_are_shortened(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(runs / "plain", "runs/plain")
+    path = Path("runs/plain/settings.json")
+    write_sealed_json(
+        path, RunFolder(path.parent).read(path.name) | {"dataset": "papers-" + 90 * "x" + "-2026"}
+    )
+    _, out, _ = bvat(["runs", "list"], capsys)
+    (line,) = [line for line in out.splitlines() if line.endswith(" runs/plain")]
+    assert line.startswith("papers-x…xx-2026 ")
+    assert len(line) <= 80
+
+
 def test_listed_accuracies_have_their_intervals() -> None:
     none = {"mean": None, "std": None, "values": []}
     row = {

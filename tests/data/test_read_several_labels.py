@@ -91,6 +91,9 @@ def test_npz_of_benchmarks(tmp_path: Path) -> None:
     assert found.class_names == graph.class_names
     np.savez(tmp_path / "b.npz", **arrays)
     assert bvat.load(tmp_path / "b.npz", like=found).labels.shape == graph.labels.shape
+    np.savez(tmp_path / "twice.npz", **arrays, **named | {"class_names": np.array(["folk"] * 4)})
+    with pytest.raises(GraphError, match="two classes have the same name"):
+        bvat.load(tmp_path / "twice.npz")
     np.savez(tmp_path / "c.npz", **arrays, labels=2 * graph.labels.numpy())
     with pytest.raises(GraphError, match=r"c\.npz: node \d+ has -?2 in column \d"):
         bvat.load(tmp_path / "c.npz")

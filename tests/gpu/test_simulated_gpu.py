@@ -119,6 +119,20 @@ def test_a_planted_mistake_in_a_module_is_found(graphs: dict[str, Graph]) -> Non
                     module(x)
 
 
+def test_the_first_nodes_of_a_batch_cost_no_transfer(graphs: dict[str, Graph]) -> None:
+    """A number stays on the CPU, and what it stands for is made on the GPU."""
+    with simulated_device() as traffic:
+        graph = graphs["dense"].to("cuda")
+        module = nn.Linear(graph.num_features, graph.num_classes).to("cuda")
+        x, regulariser = graph.features.to_dense(), bvat.VAT(generator=torch.Generator("cuda").manual_seed(0))
+        counts = []
+        for nodes in (None, None, 20):  # the first call inspects the module
+            before = dict(traffic)
+            assert regulariser(module, x, module(x), nodes=nodes).loss.is_cuda
+            counts.append({name: traffic[name] - before[name] for name in traffic})
+    assert counts[2] == counts[1]
+
+
 def settings_of(method: str, model: str = "gcn") -> bvat.Settings:
     width = {} if model == "sgc" else {"hidden": 8}
     return bvat.preset("", method, model=model, epochs=4, pretrain=2, ramp=0, **width)

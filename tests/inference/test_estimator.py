@@ -109,6 +109,8 @@ BAD_FILES = [
     ({"kind": None, "format": None}, "is not a saved NodeClassifier"),
     ({"classes": None}, "is damaged"),
     ({"recipe": "{"}, "is damaged"),
+    ({"recipe": "7"}, "is damaged"),
+    ({"temperature": "1" * 400}, "is damaged"),
     ({"params": "[1]"}, "is damaged"),
     ({"classes": "3"}, "is damaged"),
     ({"settings": "[]"}, "with settings that are not valid here"),

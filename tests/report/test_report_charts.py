@@ -147,6 +147,12 @@ def test_colours_of_the_palette_differ_and_agree_with_the_style() -> None:
             assert used[key].lstrip("#") == LIGHT[name].lstrip("#")
 
 
+def test_a_bar_of_height_0_has_its_colour_in_the_legend() -> None:
+    ax = drawn(bar_chart({"a": {"up": 2.0, "equal": 0.0, "none": None}, "b": {"none": 1.0}}, "gain"))
+    assert [len(bars) for bars in ax.containers] == [1, 1, 1]
+    assert [to_hex(bars[0].get_facecolor()) for bars in ax.containers] == [c.lower() for c in SERIES[:3]]
+
+
 def test_bars_of_negative_values_hang_down_from_zero() -> None:
     ax = drawn(bar_chart({"a": {"up": 2.0, "down": -1.0}}, "gain", reference=0.0))
     assert [(bar.get_y(), bar.get_height()) for bar in ax.patches] == [(0, 2.0), (0, -1.0)]

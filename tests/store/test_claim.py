@@ -169,6 +169,17 @@ def test_a_run_is_not_continued_with_damaged_files(graph: Graph, tmp_path: Path,
     assert all(file.ok for file in check_files(folder.path))
 
 
+@pytest.mark.parametrize("files", [None, 7, ["graph.npz"], "graph.npz"])
+def test_a_run_is_not_continued_without_the_list_of_its_files(
+    graph: Graph, tmp_path: Path, files: object
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.start(graph, SETTINGS, resume=False)
+    folder.write("settings.json", {**folder.read("settings.json"), "files": files})
+    with pytest.raises(DataError, match=r"settings\.json is damaged \(it lists no files\)"):
+        folder.start(graph, SETTINGS, resume=True)
+
+
 def test_a_run_is_not_continued_with_another_graph_or_version(graph: Graph, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.start(graph, SETTINGS, resume=False)

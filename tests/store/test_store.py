@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from bvat.baselines import planetoid
 from bvat.data import synthetic_graph
-from bvat.data.checksums import read_sealed_json, write_sealed_json
-from bvat.errors import SettingsError, TrainingError
+from bvat.data.checksums import read_sealed_json, sha256, write_sealed_json
+from bvat.errors import DataError, SettingsError, TrainingError
 from bvat.graph import Graph
 from bvat.store.folder import RunFolder
 from bvat.store.results import summary_of
@@ -135,6 +135,19 @@ def test_a_stored_run_is_a_run_folder_without_weights(small: Graph, tmp_path: Pa
     assert result["last"] == trained.last
     assert result["weights"] == _count_weights(small, spec().settings, trained)["weights"]
     assert store.result(spec(seed=3)) is None
+
+
+def test_metrics_that_are_no_table_are_refused(small: Graph, tmp_path: Path) -> None:
+    """Their checksum is right: somebody else wrote them."""
+    run(small, tmp_path / "run", [0], 1)
+    folder, content = RunFolder(tmp_path / "run"), b"epoch\n" + b"1" * 200_000
+    (folder.seed_path(0) / "metrics.csv").write_bytes(content)
+    path = folder.seed_path(0) / "result.json"
+    stored = read_sealed_json(path)
+    stored["files"]["metrics.csv"] = sha256(content)
+    write_sealed_json(path, stored)
+    with pytest.raises(DataError, match=r"metrics\.csv cannot be read \(field larger"):
+        folder.curves(0)
 
 
 def test_a_damaged_result_is_done_again_and_others_are_not(small: Graph, tmp_path: Path) -> None:

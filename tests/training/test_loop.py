@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 from pathlib import Path
@@ -23,7 +24,7 @@ from bvat.training.loop import train
 from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, restore_model, start_training
-from bvat.training.trained import accuracy
+from bvat.training.trained import METRICS, accuracy
 from training_helpers import killed_and_resumed, same, without_times
 
 
@@ -325,6 +326,10 @@ def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> 
         {"generator": torch.zeros(3)},
         {"callback.BestEpoch/numbers": torch.zeros(2)},
         {"epoch": None},
+        {"epoch": "3"},
+        {"epoch": "-5"},
+        {"epoch": "1" * 30},
+        {"columns": json.dumps([f"c{k}" for k in range(len(METRICS))])},
         {"events": "[" * 10_000},
     ],
     ids=str,

@@ -138,6 +138,16 @@ def test_own_loops_get_the_right_divergence(graph: bvat.Graph) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
+def test_probabilities_of_several_labels_are_noticed(graph: bvat.Graph) -> None:
+    class Sigmoid(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).sigmoid()
+
+    module = bvat.wrap(Sigmoid(graph.num_features, graph.num_classes), factored=False)
+    with pytest.warns(UserWarning, match="remove the sigmoid of the model"):
+        bvat.Consistency(generator=0)(module, graph, module.module(graph.features.to_dense()))
+
+
 REFUSED = [
     ({"method": "auto"}, "method auto needs one class per node.*use vat, or none"),
     ({"method": "lp"}, "method lp needs one class per node"),

@@ -47,7 +47,8 @@ def list_runs(
     lines = []
     for row in rows:
         day = row["finished"] and f"{datetime.fromtimestamp(row['finished']):%Y-%m-%d}"
-        lines.append((row["dataset"], _name(row), _seeds(row), _accuracy(row), day, row["run"]))
+        names = _short(row["dataset"], 16), _short(_name(row), 18)
+        lines.append((*names, _seeds(row), _accuracy(row), day, row["run"]))
     header = ("data set", "model", "seeds", "accuracy (%)", "finished", "run")
     print_lines(f"{len(rows)} run{'s' * (len(rows) != 1)} in {folder}", header, lines)
 
@@ -225,3 +226,9 @@ def _seeds(row: dict[str, Any]) -> str:
     intact, damaged = len(row["seeds"]), len(row["damaged"])
     text = f"{intact} of {intact + damaged}" if damaged else str(intact)
     return text + (f" (+{row['unfinished']})" if row["unfinished"] else "")
+
+
+def _short(value: Any, length: int) -> str:
+    """Return a text of at most some length, without its middle if it is longer."""
+    text, half = printable(str(value)), (length - 1) // 2
+    return text if len(text) <= length else f"{text[: length - 1 - half]}…{text[-half:]}"

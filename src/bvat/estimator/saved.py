@@ -66,8 +66,9 @@ def read_classifier(
         raise DataError(f"{path} is damaged (its checksum is missing): fit and save again")
     try:
         stored = about | {name: json.loads(about[name]) for name in _JSON}
+        stored |= {"recipe": dict(stored["recipe"]), "temperature": float(stored["temperature"])}
         targets = TARGETS[stored.get("targets", ONE_CLASS.name)]
         fitted = Classifier.read(stored, [tensors], str(path), targets, models)
         return fitted, dict(stored["params"]), checked_logits(stored["out_of_fold"])
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}): fit and save again") from None

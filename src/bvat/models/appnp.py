@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 from torch import Tensor
 
 from bvat.graph.inputs import GraphInputs
@@ -40,10 +39,15 @@ class APPNP(MLP):
         *,
         power_steps: int = 10,
         teleport: float = 0.1,
-        **shared: Any,
+        hidden: int = 64,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
     ) -> None:
         APPNPOptions(power_steps=power_steps, teleport=teleport)  # checks them
-        super().__init__(in_features, classes, **shared)
+        super().__init__(
+            in_features, classes, hidden=hidden, layers=layers, dropout=dropout, generator=generator
+        )
         self.edge_widths = (1,) * power_steps
         self.power_steps, self.teleport = power_steps, teleport
 

@@ -114,8 +114,19 @@ class GCN(LinearLayers):
     perturbed_on = "fields"
     has_biases = False
 
-    def __init__(self, in_features: int, classes: int, *, hidden: int = 16, **shared: Any) -> None:
-        super().__init__(in_features, classes, hidden=hidden, **shared)
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        *,
+        hidden: int = 16,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            in_features, classes, hidden=hidden, layers=layers, dropout=dropout, generator=generator
+        )
 
     def draw_masks(
         self, inputs: GraphInputs, generator: Source | None = None, *, features: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,12 +68,15 @@ class MoNet(LinearLayers):
         coordinates: int = 2,
         aggregation: Literal["sum", "mean"] = "sum",
         hidden: int = 16,
-        **shared: Any,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
     ) -> None:
         MoNetOptions(kernels=kernels, coordinates=coordinates, aggregation=aggregation)  # checks them
         self.maps_per_layer = kernels
-        super().__init__(in_features, classes, hidden=hidden, **shared)
-        layers, generator = self.depth, shared.get("generator")
+        super().__init__(
+            in_features, classes, hidden=hidden, layers=layers, dropout=dropout, generator=generator
+        )
         self.kernels, self.aggregation = kernels, aggregation
         self.maps = nn.ParameterList(glorot(2, coordinates, generator) for _ in range(layers))  # P transposed
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(coordinates)) for _ in range(layers))  # p

@@ -88,11 +88,15 @@ class RandomPropagation(LinearLayers):
         input_dropout: float = 0.5,
         batch_norm: bool = False,
         hidden: int = 32,
-        **shared: Any,
+        layers: int = 2,
+        dropout: float = 0.5,
+        generator: torch.Generator | None = None,
     ) -> None:
         RandomPropagationOptions(power_steps=power_steps, teleport=teleport, spread=spread)  # checks them
         RandomPropagationOptions(node_dropout=node_dropout, input_dropout=input_dropout)
-        super().__init__(in_features, classes, hidden=hidden, **shared)
+        super().__init__(
+            in_features, classes, hidden=hidden, layers=layers, dropout=dropout, generator=generator
+        )
         self.power_steps = power_steps
         self.first_share, self.ratio = spreading_weights(spread, power_steps, teleport)
         self.node_dropout, self.input_dropout = node_dropout, input_dropout

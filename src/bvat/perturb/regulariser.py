@@ -184,9 +184,9 @@ class Regulariser:
 
     def _divergence_for(self, logits: Tensor, *, several: bool, check: bool) -> Divergence:
         """Return the divergence of some logits (N, C): one logit, and several labels, are yes or no."""
-        if several or logits.shape[1] == 1:
+        if logits.shape[1] == 1:
             return Bernoulli()
-        divergence = cast("Divergence", self.divergence)
+        divergence = Bernoulli() if several else cast("Divergence", self.divergence)
         values = logits.detach()
         if not check or float(values.amin()) < 0 or float(values.amax()) > 1:
             return divergence
@@ -242,11 +242,13 @@ def _cut(
 def node_indices(nodes: Any, logits: Tensor) -> Tensor:
     """Return nodes given as a mask, as indices, or as a number n for the first n, as indices int64."""
     every = torch.arange(logits.shape[0], device=logits.device)
-    given = torch.as_tensor(nodes, device=logits.device)
+    if not getattr(nodes, "shape", True):  # a number of numpy or torch
+        nodes = nodes.item()
+    if isinstance(nodes, int) and 0 < nodes <= len(every) and nodes is not True:
+        return every[:nodes]  # for mini-batches, which give a number: a GPU need not be waited for
+    given = torch.as_tensor([] if isinstance(nodes, int) else nodes, device=logits.device)
     if given.dtype == torch.bool and given.shape == every.shape:
         given = every[given]
-    elif not given.dim() and given.dtype in (torch.int32, torch.int64):
-        given = torch.arange(max(0, min(int(given), len(every) + 1)))
     inside = given.dtype != torch.bool and not given.is_floating_point() and given.dim() == 1
     if not inside or not given.numel() or not 0 <= int(given.min()) <= int(given.max()) < len(every):
         raise SettingsError(

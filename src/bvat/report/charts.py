@@ -145,7 +145,8 @@ def bar_chart(
         size = 0.8 / max(1, len(columns))
         for j, name in enumerate(columns):
             label, number = look[name]
-            heights = {k: value for k, row in enumerate(groups.values()) if (value := row.get(name))}
+            values = {k: row.get(name) for k, row in enumerate(groups.values())}
+            heights = {k: value for k, value in values.items() if value is not None}
             places = [k - 0.4 + (j + 0.5) * size for k in heights]
             bars = ax.bar(places, list(heights.values()), width=0.94 * size, color=SERIES[number % 8])
             bars.set_label(legend_label(label))

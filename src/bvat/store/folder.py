@@ -95,6 +95,10 @@ class RunFolder:
             if "parts" not in before:
                 self.write("settings.json", {**before, "parts": parts})
             return
+        if not isinstance(before.get("files", {}), dict):
+            raise DataError(
+                f"{self.path / 'settings.json'} is damaged (it lists no files): use another --out"
+            )
         sums, missing = dict(before.get("files", {})), _files_of(graph)
         for name in sums.keys() & {name for name in missing if (self.path / name).exists()}:
             if sha256(read_regular(self.path / name)) != sums[name]:
@@ -203,12 +207,12 @@ class RunFolder:
 
     def curves(self, seed: int) -> list[list[str]]:
         """Return the rows of the metrics of a finished seed; DataError if they are damaged."""
-        return list(csv.reader(self._parsed(seed, CURVES, bytes.decode).splitlines()))
+        return self._parsed(seed, CURVES, lambda data: list(csv.reader(data.decode().splitlines())))
 
     def _parsed(self, seed: int, name: str, parse: Callable[[bytes], T]) -> T:
         try:
             return parse(self._checked(seed, name, self._stored(seed)))
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, csv.Error) as error:
             raise DataError(
                 f"{self.seed_path(seed) / name} cannot be read ({error}): delete {self.seed_path(seed)} and "
                 "train this seed again with --resume"

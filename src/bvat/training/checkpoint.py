@@ -126,6 +126,9 @@ class Checkpoint(Callback):
             columns = json.loads(about["columns"])
             state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
             state.epoch, state.stop = int(about["epoch"]), json.loads(about["stop"])
+            epochs = [row["epoch"] for row in state.metrics]
+            if len(epochs) != state.epoch or epochs != [*range(1, len(epochs) + 1)]:
+                raise ValueError("its metrics are not those of its epochs")
             state.method.space, state.events = about["space"], json.loads(about["events"])
             for callback in self.callbacks:
                 if kept := _part(tensors, f"callback.{callback.name}/"):

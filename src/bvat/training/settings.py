@@ -242,9 +242,8 @@ def _merged(dataset: str, method: str, overrides: Mapping[str, Any]) -> Settings
     kinds = Training, row.options, method_options(method)
     defaults = {f.name: f.default for kind in kinds for f in fields(kind)}
     values = {"method": method, "model": model}
-    for layer in _layers(
-        dataset, method, row.name if row.is_own else OWN
-    ):  # they also name what other methods have
+    known = row.name if row.is_own else OWN
+    for layer in _layers(dataset, method, known):  # they also name what other methods have
         values |= {name: value for name, value in layer.items() if name in defaults}
     values |= overrides
     if "epochs" in overrides and "pretrain" not in overrides and values.get("pretrain"):

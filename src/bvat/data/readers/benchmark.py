@@ -145,7 +145,7 @@ def _classes(arrays: Mapping[str, Any], size: int, path: Path, like: Mapping[str
     several = labels.ndim > 1
     if labels.dtype.kind != "U":
         names = _names(arrays, "class_names", labels.shape[1] if several else int(labels.max()) + 1)
-        if names is not None and len(set(names)) == len(names):
+        if names is not None and (several or len(set(names)) == len(names)):
             classes = Classes(classes.labels if several else labels.astype(np.int64), names)
     if like is not None and not classes.names:
         return Classes(classes.labels, tuple(like["classes"]))
