@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import bvat
 from bvat.audit import audit
-from bvat.audit.audit import MEASURED
+from bvat.audit.result import MEASURED
 from bvat.bench import measure
 from bvat.engine.cpu import choose_device
 from bvat.errors import SettingsError

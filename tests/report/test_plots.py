@@ -14,8 +14,8 @@ from matplotlib import pyplot
 
 import bvat
 from bvat.audit import audit
-from bvat.audit.audit import Audit
 from bvat.audit.certify import BUDGETS
+from bvat.audit.result import Audit
 from bvat.errors import SettingsError
 from bvat.graph import Graph
 from bvat.models import GCN

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bvat.audit.audit import MEASURED, Audit, audit_batches
+from bvat.audit.audit import audit_batches
+from bvat.audit.result import MEASURED, Audit
 from bvat.data.checksums import seal_line, verify
 from bvat.data.files import append
 from bvat.errors import SettingsError

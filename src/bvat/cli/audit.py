@@ -78,7 +78,7 @@ def audit(
 
 
 def show(summaries: list[dict[str, Any]]) -> None:
-    from bvat.audit.audit import interval
+    from bvat.audit.result import interval
 
     measures = {
         "median_lds": "LDS (lower is better)",

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bvat.audit.audit import REACH, Audit, interval
+from bvat.audit.audit import REACH
+from bvat.audit.result import Audit, interval
 from bvat.graph import UNKNOWN, Graph
 from bvat.inference.classifier import Classifier
 from bvat.inference.tables import node_id

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bvat.audit.audit import Audit
 from bvat.audit.certify import BUDGETS, Budget
+from bvat.audit.result import Audit
 from bvat.errors import SettingsError
 from bvat.estimator.node_classifier import NodeClassifier
 from bvat.report.charts import Chart, Line, line_chart, style

@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from bvat.audit.audit import Audit, check_epsilon, require_one_class, sample_nodes
+from bvat.audit.audit import check_epsilon, require_one_class, sample_nodes
 from bvat.audit.certify import BUDGETS
 from bvat.audit.kept import KeptAudits
+from bvat.audit.result import Audit
 from bvat.baselines.table import PUBLISHED
 from bvat.data.checksums import sha256
 from bvat.data.files import csv_text
