@@ -92,9 +92,10 @@ def curves(found: Mapping[str, Any]) -> str:
             keys = ("test_accuracy", "median_certified", "median_attacked")
             cells = (spread([run[key] for run in runs.values()], key) for key in keys)
             last = any(run["select"] == "last" for run in runs.values())
-            about = ["" if k else f"{graph} ({len(runs)})", name + ("*" if last else "")]
+            about = ["" if k else graph, name + ("*" if last else ""), str(len(runs))]
             rows.append([*about, *cells])
-    return table(["graph (seeds)", "method", "test accuracy", "median certified", "median attacked"], rows)
+    head = ["graph", "method", "seeds", "test accuracy", "median certified", "median attacked"]
+    return table(head, rows)
 
 
 def exact(found: Mapping[str, Any]) -> str:

@@ -57,6 +57,29 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+def ensemble(now: dict, before: dict) -> str:
+    """Return mean gains over the GCN of the ensemble, and of the choice before it, on the same splits."""
+
+    def gains(row: dict) -> list[float]:
+        auto, gcn = (row["variants"][name]["values"] for name in ("auto", "gcn"))
+        return [value - base for value, base in zip(auto, gcn, strict=True)]
+
+    known = {(row["graph"], row["labels"]): gains(row) for row in before["rows"]}
+    rows: list[tuple[str, list[float]]] = []
+    for labels in now["labels"]:
+        cells = [row for row in now["rows"] if row["labels"] == labels]
+        chosen = [[known[row["graph"], labels][k] for k in row["splits"]] for row in cells]
+        for title, each in (("the ensemble", map(gains, cells)), ("the choice before it", chosen)):
+            means = [sum(values) / len(values) for values in each]
+            rows.append((f"{labels} labels, {title}", [*means, sum(means) / len(means)]))
+    header = [row["graph"] for row in now["rows"] if row["labels"] == now["labels"][0]]
+    lines = [f"| points above the GCN | {' | '.join(header)} | mean |", "|---|" + "---:|" * (len(header) + 1)]
+    lines += [
+        f"| {title} | " + " | ".join(f"{value:+.1f}" for value in values) + " |" for title, values in rows
+    ]
+    return "\n".join([*lines, "", f"Means over {now['splits']} splits."])
+
+
 def sections(results: Path) -> dict[str, str]:
     """Return what belongs between each pair of markers, for the results that exist."""
     found = {}
@@ -67,6 +90,9 @@ def sections(results: Path) -> dict[str, str]:
         found["table2"], found["short"] = table2_markdown(numbers), table2_markdown(numbers, SHORT)
     if compare.exists():
         found["compare"] = compare.read_text("utf-8")
+    if (results / "compare/auto/compare.json").exists():
+        pair = (results / "compare" / name for name in ("auto/compare.json", "compare.json"))
+        found["ensemble"] = ensemble(*map(read_sealed_json, pair))
     if bench.exists():
         files = [results / f"bench/{name}.json" for name in ("bench", "pyg", "spaces", "kernels")]
         found["speed"] = speed(*(json.loads(path.read_text("utf-8")) for path in files))
