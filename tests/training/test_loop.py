@@ -19,12 +19,13 @@ from bvat.graph import Graph
 from bvat.perturb import entropy
 from bvat.perturb.methods import METHODS
 from bvat.training import loop
-from bvat.training.callbacks import Callback
+from bvat.training.callbacks import BestEpoch, Callback
+from bvat.training.checkpoint import Checkpoint
 from bvat.training.loop import train
 from bvat.training.optimizer import learning_rate, make_optimizer
 from bvat.training.settings import Settings, preset
 from bvat.training.state import TrainState, restore_model, start_training
-from bvat.training.trained import METRICS, accuracy
+from bvat.training.trained import accuracy
 from training_helpers import killed_and_resumed, same, without_times
 
 
@@ -317,35 +318,61 @@ def test_checkpoints_of_other_runs_are_refused(graph: Graph, tmp_path: Path) -> 
         train(graph, quick(epochs=2), 0, checkpoint=path, resume=True)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"model.weights.0": torch.zeros(2, 2)},
-        {"optimizer.0.first.0": None},
-        {"method.count": None},
-        {"generator": torch.zeros(3)},
-        {"callback.BestEpoch/numbers": torch.zeros(2)},
-        {"epoch": None},
-        {"epoch": "3"},
-        {"epoch": "-5"},
-        {"epoch": "1" * 30},
-        {"columns": json.dumps([f"c{k}" for k in range(len(METRICS))])},
-        {"events": "[" * 10_000},
-    ],
-    ids=str,
-)
-def test_a_checkpoint_of_other_code_is_refused(changes: dict[str, Any], graph: Graph, tmp_path: Path) -> None:
-    path, settings = tmp_path / "c.safetensors", quick("obvat", keep_moments=True, select="best")
-    train(graph, settings, 0, checkpoint=path, checkpoint_every=11)
-    about, tensors = read_safetensors(path)
-    for name, value in changes.items():
+ODD_CHECKPOINTS: dict[str, dict[str, Any]] = {
+    "another shape": {"model.weights.0": torch.zeros(2, 2)},
+    "a shape that would be broadcast": {"optimizer.0.first.0": torch.zeros(1)},
+    "another type": {"optimizer.0.second.0": torch.zeros(60, 16, dtype=torch.int64)},
+    "no generator": {"generator": None},
+    "another generator": {"generator": torch.zeros(3)},
+    "no moments": {"optimizer.0.first.0": None},
+    "a search that kept something else": {"method.count": None},
+    "best weights of another model": {"callback.BestEpoch/weights.weights.0": torch.zeros(2)},
+    "a best epoch to come": {"callback.BestEpoch/numbers": torch.tensor([999.0, 1, 1, 1, 1])},
+    "no best epoch": {"callback.BestEpoch/numbers": torch.tensor([float("inf")])},
+    "too few metrics": {"metrics": torch.zeros(1, 13)},
+    "no metrics": {"metrics": None},
+    "no number of epochs": {"epoch": None},
+    "more epochs than metrics": {"epoch": "1" * 30},
+    "fewer epochs than metrics": {"epoch": "3"},
+    "a negative epoch": {"epoch": "-5"},
+    "columns that are no list": {"columns": "7"},
+    "other columns": {"columns": json.dumps([f"c{k}" for k in range(13)])},
+    "stop": {"stop": "[]"},
+    "events": {"events": "3"},
+    "nested": {"events": "[" * 10_000},
+}
+
+
+KEPT = quick("obvat", keep_moments=True, pretrain=0, select="best")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is kept of ``KEPT`` after its last epoch but one."""
+    path = tmp_path_factory.mktemp("kept") / "c.safetensors"
+    train(graph, KEPT, 0, checkpoint=path, checkpoint_every=KEPT.epochs - 1)
+    return path
+
+
+@pytest.mark.parametrize("how", ODD_CHECKPOINTS)
+def test_a_checkpoint_of_another_state_is_refused_before_anything_changes(
+    how: str, graph: Graph, checkpoint: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.safetensors"
+    about, tensors = read_safetensors(checkpoint)
+    for name, value in ODD_CHECKPOINTS[how].items():
         changed: dict[str, Any] = about if name in about else tensors  # type: ignore[assignment]
         changed[name] = value
         if value is None:
             del changed[name]
     write_safetensors(path, tensors, about)
+    fresh = start_training(graph, KEPT, 0)
+    best = BestEpoch()
+    before = {name: tensor.clone() for name, tensor in fresh.model.state_dict().items()}
     with pytest.raises(TrainingError, match=r"does not hold a state of this run .* start this seed again"):
-        train(graph, settings, 0, checkpoint=path, resume=True)
+        Checkpoint(path, [best]).load(fresh)
+    assert (fresh.epoch, fresh.metrics, fresh.events, best.epoch) == (0, [], [], 0)
+    assert all(torch.equal(before[name], tensor) for name, tensor in fresh.model.state_dict().items())
 
 
 @pytest.mark.parametrize("select", ["last", "best"])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from bvat.training.state import TrainState
+from bvat.training.state import TrainState, check_fits
 from bvat.training.trained import validation_score
 
 REPORT_EVERY = 10
@@ -60,6 +60,9 @@ class Callback:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore the state."""
+
+    def check_restored(self, state: TrainState) -> None:
+        """Raise ValueError if what ``load_state_dict`` restored does not fit the state of training."""
 
 
 class BestEpoch(Callback):
@@ -145,6 +148,19 @@ class BestEpoch(Callback):
             {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
             for prefix in ("weights.", "optimizer.")
         )
+
+    def check_restored(self, state: TrainState) -> None:
+        check_epochs(state, self.epoch, self.progress)
+        if self.epoch:
+            check_fits(self.weights, state.evaluated.state_dict())
+        if self.optimizer:
+            check_fits(self.optimizer, state.optimizer.state_dict())
+
+
+def check_epochs(state: TrainState, *epochs: int) -> None:
+    """Raise ValueError unless epochs lie between 0 and the present one."""
+    if not all(0 <= epoch <= state.epoch for epoch in epochs):
+        raise ValueError(f"it names an epoch after {state.epoch}, its last one")
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,13 +15,14 @@ from bvat.data.tensors import read_safetensors, write_safetensors
 from bvat.errors import TrainingError
 from bvat.training.callbacks import Callback
 from bvat.training.provenance import digest, graph_fingerprint
-from bvat.training.state import TrainState
+from bvat.training.state import TrainState, check_fits
+from bvat.training.trained import METRICS
 
 CHECKPOINT_FORMAT = "bvat checkpoint 5"
 _PARTS, _SEARCH = ("model", "optimizer", "method", "average"), "method."
 """What has a state: attributes of the state of training; and the prefix of what a search keeps."""
-_UNFIT = (OSError, LookupError, TypeError, ValueError, RuntimeError, AttributeError)
-"""What restoring raises if the code of a model or of a callback has changed, or a rank's file is missing."""
+_UNFIT = (LookupError, TypeError, ValueError, RuntimeError, OverflowError, AttributeError)
+"""What the content of somebody else's file can raise."""
 
 
 class Checkpoint(Callback):
@@ -90,11 +92,7 @@ class Checkpoint(Callback):
         return about, tensors
 
     def load(self, state: TrainState) -> None:
-        """Restore ``state`` and the callbacks; a file that is damaged or of another run changes nothing."""
-        self._restore(state, *self.read(state))
-
-    def read(self, state: TrainState) -> tuple[dict[str, str], dict[str, Tensor]]:
-        """Return what the file holds; TrainingError if it is damaged, or belongs to another run."""
+        """Restore ``state`` and the callbacks; a checkpoint of another run is refused and changes nothing."""
         try:
             about, tensors = read_safetensors(self.path)
         except (OSError, ValueError) as error:
@@ -111,38 +109,65 @@ class Checkpoint(Callback):
                 raise TrainingError(
                     f"{self.path} belongs to a run with {other}: delete it, or use another folder"
                 )
-        return about, tensors
-
-    def _restore(self, state: TrainState, about: Mapping[str, str], tensors: dict[str, Tensor]) -> None:
+        before, kept = self._content(state)
+        kept = {name: tensor.detach().clone() for name, tensor in kept.items()}
         try:
             own = state.graph.engine.own_file(self.path, int(about["epoch"]))
             if own is not None:
-                tensors |= {_SEARCH + name: tensor for name, tensor in read_safetensors(own)[1].items()}
-            tensors = {name: tensor.to(state.graph.device) for name, tensor in tensors.items()}
-            state.generator.set_state(tensors["generator"].cpu())
-            for name in _PARTS:
-                if (part := getattr(state, name)) is not None:
-                    part.load_state_dict(_part(tensors, f"{name}."))
-            columns = json.loads(about["columns"])
-            state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
-            state.epoch, state.stop = int(about["epoch"]), json.loads(about["stop"])
-            epochs = [row["epoch"] for row in state.metrics]
-            if len(epochs) != state.epoch or epochs != [*range(1, len(epochs) + 1)]:
-                raise ValueError("its metrics are not those of its epochs")
-            state.method.space, state.events = about["space"], json.loads(about["events"])
-            for callback in self.callbacks:
-                if kept := _part(tensors, f"callback.{callback.name}/"):
-                    callback.load_state_dict(kept)
+                tensors |= {_SEARCH + name: tensor for name, tensor in _read_own(own).items()}
+            self._restore(state, about, tensors)
         except _UNFIT as error:
+            self._restore(state, before, kept)
+            if isinstance(error, TrainingError):
+                raise
             why = f"{type(error).__name__}: {error}".splitlines()[0]
             raise TrainingError(
                 f"{self.path} does not hold a state of this run ({why}): delete it and start this seed again"
             ) from None
 
+    def _restore(self, state: TrainState, about: Mapping[str, str], tensors: Mapping[str, Tensor]) -> None:
+        """Take over what a checkpoint holds; one of ``_UNFIT`` if that is not a state of this run."""
+        tensors = {name: tensor.to(state.graph.device) for name, tensor in tensors.items()}
+        state.generator.set_state(tensors["generator"].cpu())
+        for name in _PARTS:
+            if (part := getattr(state, name)) is not None:
+                found = _part(tensors, f"{name}.")
+                if name != "method":  # what a search keeps has the shape that it had last
+                    check_fits(found, part.state_dict())
+                part.load_state_dict(found)
+        columns = json.loads(about["columns"])
+        state.metrics = [dict(zip(columns, row, strict=True)) for row in tensors["metrics"].tolist()]
+        state.epoch, state.stop = int(about["epoch"]), json.loads(about["stop"])
+        state.method.space = about["space"]
+        state.events = json.loads(about["events"])
+        _check_restored(state)
+        for callback in self.callbacks:
+            if kept := _part(tensors, f"callback.{callback.name}/"):
+                callback.load_state_dict(kept)
+                callback.check_restored(state)
+
+
+def _check_restored(state: TrainState) -> None:
+    """Raise ValueError unless epochs, metrics and events fit each other."""
+    epochs = [row["epoch"] for row in state.metrics]
+    if len(epochs) != state.epoch or epochs != list(range(1, len(epochs) + 1)):
+        raise ValueError("its metrics are not those of its epochs")
+    if state.metrics and not state.metrics[0].keys() >= set(METRICS):
+        raise ValueError("it lacks a metric")
+    if type(state.stop) is not bool or not all(type(event) is str for event in state.events):
+        raise ValueError("its events are not texts")
+
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names begin with a prefix, without it."""
     return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _read_own(path: Path) -> dict[str, Tensor]:
+    try:
+        return read_safetensors(path)[1]
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"{path} cannot be read ({error}): delete the folder and start again") from error
 
 
 class PretrainedState(Checkpoint):
@@ -164,9 +189,7 @@ class PretrainedState(Checkpoint):
         """Write nothing: it is saved when the first phase ends."""
 
     def load_if_present(self, state: TrainState) -> None:
-        """Restore the end of the first phase; a file that is missing, damaged or of another run is left."""
-        try:
-            found = self.read(state)
-        except TrainingError:
-            return
-        self._restore(state, *found)
+        """Restore the end of the first phase; a file that cannot be used counts as missing."""
+        if self.path.exists():
+            with suppress(TrainingError):
+                self.load(state)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bvat.training.callbacks import BestEpoch, Callback
+from bvat.training.callbacks import BestEpoch, Callback, check_epochs
 from bvat.training.state import TrainState
 from bvat.training.trained import validation_score
 
@@ -118,6 +118,9 @@ class TwoPhases(Callback):
         pretrained, *epochs, self.lowest, self.strength = state["numbers"].tolist()
         self.pretrained = bool(pretrained)
         self.origin, self.began, self.started, self.progress = map(int, epochs)
+
+    def check_restored(self, state: TrainState) -> None:
+        check_epochs(state, self.origin, self.began, self.started, self.progress)
 
 
 class Ramp(Callback):
