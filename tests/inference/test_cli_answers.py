@@ -170,6 +170,17 @@ def test_a_certified_audit_has_two_norms_for_each_budget(
     assert "budget node" in out
 
 
+def test_a_model_without_a_certificate_leaves_no_unfinished_audit(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "gat", "--method", "none", "--epochs", "2", "--no-report", "--val", "23"]
+    quietly(["train", str(folder / "pages"), *options, "--jobs", "1", "--out", "gat"])
+    code, _, err = call(["audit", "gat", "--certify", "--out", "g.csv"], capsys)
+    assert code == 2
+    assert "there is no certificate for GAT" in err
+    assert not list(Path().glob("g.csv*"))
+
+
 def test_a_median_says_for_how_many_nodes_nothing_was_found() -> None:
     few, none = torch.tensor([0.5, 2.0, math.inf]), torch.tensor([1.0, math.inf, math.inf])
     assert median_text(few) == "2 (none found for 1 of 3 nodes)"

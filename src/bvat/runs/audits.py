@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bvat.audit.audit import check_epsilon, require_one_class, sample_nodes
-from bvat.audit.certify import BUDGETS
+from bvat.audit.certify import BUDGETS, read_layers
 from bvat.audit.kept import KeptAudits
 from bvat.audit.result import Audit
 from bvat.baselines.table import PUBLISHED
@@ -69,6 +69,9 @@ class AuditPlan:
         graph = runs[0].graph()
         nodes = torch.arange(graph.num_nodes) if self.nodes is None else sample_nodes(graph, self.nodes)
         models = [self._classifier(each, graph) for each in runs]
+        if self.certify:  # what has no certificate is refused before a file is begun
+            for model in models:
+                read_layers(model.models[0])
         with self._kept(runs[0].about["graph"], nodes, models) as kept, thread_count(self.threads):
             found: list[Audit] = []
             for run, model in zip(runs, models, strict=True):
